@@ -54,8 +54,9 @@ class Rule:
 
     code: ClassVar[str]
     name: ClassVar[str]
+    """These two are the folder's: `mem101_graph_retained` holds MEM101, `graph-retained`."""
     summary: ClassVar[str]
-    """One line, present tense, no full stop."""
+    """One line, present tense, no full stop: the class's docstring, unless the class states another."""
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
     words: ClassVar[tuple[str, ...]] = ()
@@ -102,6 +103,15 @@ class Rule:
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        package, _, module = cls.__module__.rpartition(".")
+        if module == "rule":
+            code, _, name = package.rpartition(".")[2].partition("_")
+            cls.code, cls.name = code.upper(), name.replace("_", "-")
+            if "summary" not in vars(cls):
+                cls.summary = " ".join((cls.__doc__ or cls.name).split()).removesuffix(".")
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
@@ -222,6 +232,11 @@ class Rule:
             device=device or (program.device if program else None),
             about=about,
         )
+
+    @staticmethod
+    def beside(role: str, message: str, at: Place | Location | None) -> Related:
+        """What belongs to a finding of a run, with its line where that is known."""
+        return Related(role=role, message=message, path=at.path if at else None, line=at.line if at else None)
 
     @staticmethod
     def also(file: SourceFile, role: str, at: Event, message: str = "") -> Related:

@@ -9,24 +9,16 @@ from dataclasses import replace
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Loop,
-    Unit,
-    keyword,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
+from torchvet.source.model import Event, Loop, name_set, walk
 from torchvet.source.model.destinations import reaching
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import limit
 
 EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
-_REPEATED = {"training_step", "validation_step", "test_step", "compute_loss", "on_train_batch_end", "train_step",
-             "step", "on_validation_batch_end", "on_step_end", "forward", "__call__"}  # fmt: skip
+_REPEATED = name_set(
+    "training_step validation_step test_step compute_loss on_train_batch_end train_step step on_validation_batch_end "
+    "on_step_end forward __call__"
+)
 _DEEPEST = 4
 
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
-from torchvet.rules.kit import (
-    NOTHING_MORE,
-    About,
-    Finding,
-    Iterator,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    Rule,
-    Severity,
-)
+from torchvet.rules.kit import NOTHING_MORE, About, Finding, Measured, Place, RankRecording, Recording, Rule, Severity
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
 

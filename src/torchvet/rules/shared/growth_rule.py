@@ -119,8 +119,9 @@ class GrowthRule(Rule):
         """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
         if store is not None:
             store = next(iter(recording.index.passed_by(store)), store)
-            return Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
-                            function=store.function)  # fmt: skip
+            return Location(
+                path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function
+            )
         return location_of(first_place(growth.holding.sites))
 
     def related(self, growth: Growth, recording: Recording) -> list[Related]:
@@ -308,10 +309,8 @@ def allocated(row: SiteBytes) -> Related:
     site = row.site
     shape = f"({', '.join(map(str, site.shape))}{',' if len(site.shape) == 1 else ''})"
     where = f" in {site.module}" if site.module else ""
-    place = site.place or site.inner
     message = f"{site.op}, {shape} {site.dtype}{where}: {size(row.bytes)} in {row.storages} of the sampled storages"
-    return Related(role="allocated", message=message, path=place.path if place else None,
-                   line=place.line if place else None)  # fmt: skip
+    return Rule.beside("allocated", message, site.place or site.inner)
 
 
 def first_place(sites: list[SiteBytes]) -> Place | None:

@@ -48,15 +48,14 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     else:
         return []
     if len(found) == 1 and found[0].__class__ in _WHOLE:
-        return found
-    flat: list[ast.expr] = []
-    while found:
-        one = found.pop(0)
-        if isinstance(one, (ast.Tuple, ast.List)):
-            found[:0] = one.elts
-        else:
-            flat.append(one.value if isinstance(one, ast.Starred) else one)
-    return flat
+        return found  # most targets are
+    return [one for target in found for one in _flat(target)]
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [one for element in target.elts for one in _flat(element)]
+    return [target.value if isinstance(target, ast.Starred) else target]
 
 
 @dataclass(eq=False)

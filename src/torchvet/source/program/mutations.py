@@ -89,10 +89,7 @@ class MutationReader:
             yield from self._call(node, parent)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
             for target, value, _ in syntax.bindings(node):
-                if isinstance(target, (ast.Name, ast.Attribute)):
-                    yield from self._bind(target, value, node, "assign")
-                elif isinstance(target, ast.Subscript):
-                    yield from self._item(target, value, node)
+                yield from self._bind(target, value, node, "assign")
 
     def _found(
         self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
@@ -100,8 +97,12 @@ class MutationReader:
         if base is not None:
             yield Mutation(node, self.scope, self.loop, base, keys, **what)
 
-    def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
-        if syntax.limit(value):
+    def _bind(self, base: ast.expr, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
+        if isinstance(base, ast.Subscript):
+            yield from self._item(base, value, node)
+        elif not isinstance(base, (ast.Name, ast.Attribute)):
+            return
+        elif syntax.limit(value):
             yield from self._found(base, (), node, removal="maxlen", value=value)
         elif syntax.is_fresh(value):
             yield from self._found(base, (), node, removal="fresh", value=value)

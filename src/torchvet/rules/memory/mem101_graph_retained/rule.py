@@ -35,9 +35,6 @@ from torchvet.source.model.destinations import Destinations
 class GraphRetained(GrowthRule):
     """A tensor kept across steps still owns an autograd graph with its saved tensors."""
 
-    code = "MEM101"
-    name = "graph-retained"
-    summary = "A tensor kept across steps still owns an autograd graph with its saved tensors"
     severity = "error"
     words = (".backward(", ".eval()", "manual_backward")
 
@@ -189,8 +186,9 @@ class GraphRetained(GrowthRule):
             return
         for value, caller, graph in found:
             if _lasting.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
-                yield self._suspected(file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting),
-                                      graph, sure=False)  # fmt: skip
+                yield self._suspected(
+                    file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
+                )
 
 
 def _grows_with(graph: Event, store: _stores.Stored) -> bool:

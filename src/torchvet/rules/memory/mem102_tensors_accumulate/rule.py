@@ -28,9 +28,6 @@ _MOST = 5
 class TensorsAccumulate(GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
-    code = "MEM102"
-    name = "tensors-accumulate"
-    summary = "Tensors without a graph pile up in a container, an attribute or a registry"
     severity = "error"
     words = ("backward",)
 

@@ -14,7 +14,7 @@ from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
-from torchvet.source.model import ClassModel, Event, is_set, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, is_set, name_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 
@@ -22,9 +22,6 @@ from torchvet.source.model.forwards import RECURRENT
 class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
-    code = "MEM103"
-    name = "state-carried"
-    summary = "Recurrent state is carried to the next step together with its graph"
     severity = "error"
     words = (".backward(", ".eval()")
 
@@ -174,13 +171,10 @@ class StateCarried(GrowthRule):
         return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
 
 
-_ACCUMULATING = frozenset(
-    (
-        "Add", "Sub", "Mul", "Div", "Lerp", "Maximum", "Minimum", "Neg", "Cat", "Stack", "Where", "CopySlices", "Clone",
-        "ToCopy", "Sum", "Mean", "Select", "Unbind", "Squeeze", "Unsqueeze", "View", "UnsafeView", "Slice", "Alias",
-        "Addcmul", "Addcdiv", "Pow", "Expand", "Index", "AsStrided", "Detach",
-    )
-)  # fmt: skip
+_ACCUMULATING = name_set(
+    "Add Sub Mul Div Lerp Maximum Minimum Neg Cat Stack Where CopySlices Clone ToCopy Sum Mean Select Unbind Squeeze "
+    "Unsqueeze View UnsafeView Slice Alias Addcmul Addcdiv Pow Expand Index AsStrided Detach"
+)
 """Operators that sums, averages and concatenations are made of: a chain of these alone is MEM101's."""
 
 
@@ -261,8 +255,9 @@ def _recomputed(file: SourceFile, event: Event) -> str | None:
     if file.gradients.carries(node.value, event) != "yes" or not isinstance(node.value, ast.Call):
         return None
     for other, value in owner.attributes[target.attr]:
-        lazily = any(isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test)
-                     for b, _ in other.context.arms)  # fmt: skip
+        lazily = any(
+            isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test) for b, _ in other.context.arms
+        )
         nothing = isinstance(value, ast.Constant) and value.value is None and other.unit.name not in _PASSES
         fresh = other.unit.name == "__init__" or lazily or nothing
         if other is not event and not fresh:
@@ -278,8 +273,9 @@ def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool
         return True
     for step in file.steps:
         inside = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
-        if any(terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node)
-               for e in inside):  # fmt: skip
+        if any(
+            terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node) for e in inside
+        ):
             return True
     return bool(re.search(rf"(?<!self)\.{attribute}\b(\s*=(?!=)|\.(detach_|zero_|fill_))", file.text))
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torchvet.finding import Edit, Related
+from torchvet.finding import Edit
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
@@ -23,9 +23,6 @@ from torchvet.source.model.origins import identity
 class EvaluationBuildsGraph(Rule):
     """Evaluation, prediction or sampling runs with gradients on."""
 
-    code = "MEM104"
-    name = "evaluation-builds-graph"
-    summary = "Evaluation, prediction or sampling runs with gradients on"
     severity = "warning"
     words = (".eval()", "val", "test")
     absence_needs = ("graphs",)
@@ -124,8 +121,7 @@ class EvaluationBuildsGraph(Rule):
             f"pass{until} ({size(kept.bytes)} after {kept.last_step} of them), and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
             advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
-            related=[Related(role="forward", message=use.module, path=use.place.path, line=use.place.line),
-                     *(allocated(s) for s in kept.holding.sites[:3])],
+            related=[self.beside("forward", use.module, use.place), *map(allocated, kept.holding.sites[:3])],
             holder=holder_of(kept),
             measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
@@ -215,8 +211,9 @@ def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
 def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
-    read = [n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter)
-            if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
+    read = [
+        n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))
+    ]
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
 
 

@@ -19,9 +19,6 @@ from torchvet.rules.shared.unreachable_storages import names_of, stranger_findin
 class ReferenceCycle(Rule):
     """Tensors hang in reference cycles that only the cyclic collector frees."""
 
-    code = "MEM105"
-    name = "reference-cycle"
-    summary = "Tensors hang in reference cycles that only the cyclic collector frees"
     severity = "warning"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:

@@ -17,9 +17,6 @@ from torchvet.source.model import Event, Unit, receiver, terminal
 class HookKeepsTensor(GrowthRule):
     """A hook stores tensors, or is registered again every step."""
 
-    code = "MEM106"
-    name = "hook-keeps-tensor"
-    summary = "A hook stores tensors, or is registered again every step"
     severity = "error"
     words = ("_hook(",)
 

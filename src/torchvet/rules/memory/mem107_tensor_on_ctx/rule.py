@@ -10,26 +10,14 @@ from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    name_set,
-    receiver,
-    targets_of,
-    terminal,
-    value_bound,
-    value_for,
-)
+from torchvet.source.model import Event, name_set, value_bound
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
 
 class TensorOnCtx(GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
-    code = "MEM107"
-    name = "tensor-on-ctx"
-    summary = "A custom autograd Function keeps tensors as attributes of ctx"
     severity = "warning"
     words = ("Function",)
 

@@ -18,9 +18,6 @@ from torchvet.source.model import Event, edits, targets_of, terminal, walk
 class ExceptionKeepsFrames(GrowthRule):
     """A stored exception keeps the frames it passed through, and their tensors."""
 
-    code = "MEM108"
-    name = "exception-keeps-frames"
-    summary = "A stored exception keeps the frames it passed through, and their tensors"
     severity = "error"
     words = ("except",)
 
@@ -119,8 +116,9 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
 
 def _tries_in_turn(attempt: ast.Try) -> bool:
     """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
-    return any(isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse)
-               for node in walk(part))  # fmt: skip
+    return any(
+        isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse) for node in walk(part)
+    )
 
 
 def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:

@@ -16,9 +16,6 @@ from torchvet.source.model import Event, edits, is_set, receiver, terminal
 class GraphKeptNeedlessly(Rule):
     """retain_graph=True although no second backward uses the graph."""
 
-    code = "MEM109"
-    name = "graph-kept-needlessly"
-    summary = "retain_graph=True although no second backward uses the graph"
     severity = "warning"
     words = ("retain_graph",)
     absence_needs = ("flat memory", "graphs")

@@ -20,9 +20,6 @@ from torchvet.source.model import Event, is_call, is_name, is_set, keyword, rece
 class CreateGraphCycle(GrowthRule):
     """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
 
-    code = "MEM110"
-    name = "create-graph-cycle"
-    summary = "backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees"
     severity = "error"
     words = ("create_graph",)
 

@@ -11,7 +11,7 @@ from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
-from torchvet.source.model import Event, Unit, receiver, terminal
+from torchvet.source.model import Event, Unit, name_set, receiver, terminal
 
 _WRAPPER = "_lru_cache_wrapper"
 _MORE = 2
@@ -21,9 +21,6 @@ _MORE = 2
 class CacheKeyedByTensor(GrowthRule):
     """A cache keyed by tensors or on a method never hits and keeps everything."""
 
-    code = "MEM111"
-    name = "cache-keyed-by-tensor"
-    summary = "A cache keyed by tensors or on a method never hits and keeps everything"
     severity = "error"
     words = ("cache", "memo", "lookup")
 
@@ -105,14 +102,15 @@ class CacheKeyedByTensor(GrowthRule):
         endless = _is_endless(file, unit)
         kept = "every one of them is kept, with its result" if endless else "the last ones are kept, with their results"
         yield self.suspect(
-            file, start,
+            file,
+            start,
             f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
             severity="error" if endless and _lasting.is_repeated(file, unit) else "warning",
             node=caching_decorator(file, unit),
             cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
             f"{tensor}, or drop the cache",
-        )  # fmt: skip
+        )
 
     def _of_dicts(self, file: SourceFile) -> Findings:
         """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
@@ -163,8 +161,10 @@ def _by_values(growth: Growth) -> bool:
 
 
 _CACHED = re.compile(r"(?:cache|memo|lookup)\w*\[\w+(\])[ \t]*=(?!=)")
-_ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
-          "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
+_ASKED = name_set(
+    "size dim view reshape unsqueeze squeeze permute transpose detach backward numel flatten softmax cuda "
+    "requires_grad_"
+)
 """Methods that, of what can be hashed, tensors have."""
 
 

@@ -28,9 +28,6 @@ from torchvet.source.model import Event, edits, targets_of, terminal, value_for
 class GraphNodesAccumulate(GrowthRule):
     """Losses kept after backward hold graph nodes in host memory."""
 
-    code = "MEM112"
-    name = "graph-nodes-accumulate"
-    summary = "Losses kept after backward hold graph nodes in host memory"
     severity = "info"
     words = ("backward",)
 

@@ -20,9 +20,6 @@ from torchvet.source.model import Event, edits, receiver, terminal
 class ViewPinsStorage(GrowthRule):
     """A small view keeps a large storage alive."""
 
-    code = "MEM113"
-    name = "view-pins-storage"
-    summary = "A small view keeps a large storage alive"
     severity = "error"
 
     specificity = 2

@@ -16,9 +16,6 @@ from torchvet.source.model import Event, edits, is_set, receiver, targets_of, te
 class SparseGradientGrows(Rule):
     """Sparse gradients that are never cleared grow with every backward."""
 
-    code = "MEM116"
-    name = "sparse-gradient-grows"
-    summary = "Sparse gradients that are never cleared grow with every backward"
     severity = "error"
     words = ("sparse",)
     absence_needs = ("flat memory",)

@@ -8,24 +8,25 @@ from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Seve
 from torchvet.rules.memory._stores import Stored, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, SourceFile, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, SourceFile, name_set
 from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
-_PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
-              "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip
+_PER_BATCH = name_set(
+    "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "
+    "on_test_batch_end on_predict_batch_end"
+)
 _EMPTYING = {"clear", "pop", "popleft", "reset"}
-_AS_LARGE = {"detach", "cpu", "numpy", "clone", "softmax", "sigmoid", "log_softmax", "float", "half", "squeeze",
-             "argmax", "exp", "to", "contiguous", "tolist"}  # fmt: skip
+_AS_LARGE = name_set(
+    "detach cpu numpy clone softmax sigmoid log_softmax float half squeeze argmax exp to contiguous tolist"
+)
 _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForConditionalGeneration", "ForPreTraining")
 """Models whose logits have the width of a vocabulary."""
 
 
 class FrameworkKeepsOutputs(GrowthRule):
-    """A framework's hooks gather the outputs of every batch."""
+    """The outputs of every batch are gathered in a framework's hooks and never let go."""
 
-    code = "MEM117"
-    name = "framework-keeps-outputs"
-    summary = "The outputs of every batch are gathered in a framework's hooks and never let go"
     severity = "warning"
     words = ("LightningModule", "Callback", "compute_metrics")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.finding import About, Edit, Finding, Holder, Measured, about
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
 from torchvet.rules.kit import (
-    About,
-    Edit,
     Edits,
-    Finding,
     Findings,
-    Holder,
     Iterator,
-    Measured,
     RankRecording,
     Recording,
     Rule,
@@ -23,7 +19,6 @@ from torchvet.rules.kit import (
     SourceFile,
     Step,
     Store,
-    about,
 )
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
@@ -34,9 +29,6 @@ from torchvet.source.model import Event, Unit, edits, receiver, targets_of, term
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
 
-    code = "MEM202"
-    name = "previous-step-still-bound"
-    summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 

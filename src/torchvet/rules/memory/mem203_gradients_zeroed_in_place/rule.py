@@ -15,9 +15,6 @@ from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 class GradientsZeroedInPlace(Rule):
     """Gradients are zeroed in place and stay allocated through the forward pass."""
 
-    code = "MEM203"
-    name = "gradients-zeroed-in-place"
-    summary = "Gradients are zeroed in place and stay allocated through the forward pass"
     severity = "warning"
     words = ("set_to_none", "zero_grad(False", "grad.zero_(", "grad.data.zero_(")
 

@@ -23,11 +23,8 @@ _SMALL_PEAK = 256 << 20
 
 
 class LargeTemporary(Rule):
-    """A few tensors make the peak."""
+    """A few tensors that live for a moment make the peak."""
 
-    code = "MEM207"
-    name = "large-temporary"
-    summary = "A few tensors that live for a moment make the peak"
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:

@@ -21,9 +21,6 @@ _WORTH_A_WARNING = 512 * 1024
 class MicroBatchesPileUp(Rule):
     """The graphs of several micro-batches are alive at once."""
 
-    code = "MEM209"
-    name = "micro-batches-pile-up"
-    summary = "The graphs of several micro-batches are alive at once"
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:

@@ -26,11 +26,8 @@ _WORTH = 64 << 20
 
 
 class Fragmentation(Rule):
-    """Free memory that nothing large fits into."""
+    """Free memory lies in pieces between blocks in use, and nothing large fits into it."""
 
-    code = "MEM301"
-    name = "fragmentation"
-    summary = "Free memory lies in pieces between blocks in use, and nothing large fits into it"
     severity = "warning"
 
     runs_on = "cuda"
@@ -107,9 +104,6 @@ def _pinning(pin: Pin) -> str:
 
 
 def _related(pin: Pin) -> Related:
-    at = location_of(pin.place)
     number = f"{len(pin.segments):,} {'segment' if len(pin.segments) == 1 else 'segments'}"
-    return Related(
-        role="pinned by", message=f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}",
-        path=at.path if at else None, line=at.line if at else None,
-    )  # fmt: skip
+    message = f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}"
+    return Rule.beside("pinned by", message, location_of(pin.place))

@@ -12,11 +12,8 @@ _MOST_STEPS, _BYTES, _DRIVER = 0.6, 0.25, 0.3
 
 
 class ShapesChurn(Rule):
-    """Nearly every step asks for sizes that no step before has asked for."""
+    """Nearly every step asks for tensor sizes that no step before has asked for."""
 
-    code = "MEM303"
-    name = "shapes-churn"
-    summary = "Nearly every step asks for tensor sizes that no step before has asked for"
     severity = "warning"
 
     runs_on = "cuda"

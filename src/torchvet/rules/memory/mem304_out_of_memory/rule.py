@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 
 
 class OutOfMemory(Rule):
-    """A request that the device could not meet, explained."""
+    """The device ran out of memory: what was alive, and whether by growth, peak or fragmentation."""
 
-    code = "MEM304"
-    name = "out-of-memory"
-    summary = "The device ran out of memory: what was alive, and whether by growth, peak or fragmentation"
     severity = "error"
 
     runs_on = "cuda"

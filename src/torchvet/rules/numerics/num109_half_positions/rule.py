@@ -6,17 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    RankRecording,
-    Recording,
-    Severity,
-    SourceFile,
-    about,
-    events_at,
-)
+from torchvet.rules.kit import About, Edit, Finding, RankRecording, Recording, Severity, SourceFile, about, events_at
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened

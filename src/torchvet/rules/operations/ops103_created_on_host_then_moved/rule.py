@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Iterator,
-    RankRecording,
-    Recording,
-    Sequence,
-    Severity,
-    SourceFile,
-    calls_at,
-)
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, calls_at
 from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
 from torchvet.rules.operations._values import followed
 from torchvet.rules.shared.step_code import per_step
