@@ -25,9 +25,6 @@ _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 class DeviceMismatch(_crashes.CrashRule):
     """An operation is given tensors that live on different devices."""
 
-    code = "DEV101"
-    name = "device-mismatch"
-    summary = "An operation is given tensors that live on different devices"
     severity = "error"
     words = (".to(", ".cuda(")
     runs_on = "cuda"

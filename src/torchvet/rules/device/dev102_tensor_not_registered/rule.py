@@ -26,9 +26,6 @@ _MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "F
 class TensorNotRegistered(_crashes.CrashRule):
     """A module keeps a tensor as a plain attribute, which `.to()` never moves."""
 
-    code = "DEV102"
-    name = "tensor-not-registered"
-    summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
     severity = "warning"
     words = ("Module",)
     bad_raises = "to have the same dtype"

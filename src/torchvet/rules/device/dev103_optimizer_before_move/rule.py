@@ -24,9 +24,6 @@ _OPTIM = ("optim", "Adam", "SGD")
 class OptimizerBeforeMove(_crashes.CrashRule):
     """Parameters are replaced after the optimizer was built on them."""
 
-    code = "DEV103"
-    name = "optimizer-before-move"
-    summary = "Parameters are replaced after the optimizer was built on them"
     severity = "error"
     words = (".parameters()", "requires_grad")
     fix_changes_results = True

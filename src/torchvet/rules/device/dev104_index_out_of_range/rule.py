@@ -16,9 +16,6 @@ _SIMULATED = f"{_LATER}; the simulated GPU raises it at the line itself"
 class IndexOutOfRange(Rule):
     """An index or a class is outside what it selects from."""
 
-    code = "DEV104"
-    name = "index-out-of-range"
-    summary = "An index or a class is outside what it selects from"
     severity = "error"
     bad_raises = "index out of range in self"
 

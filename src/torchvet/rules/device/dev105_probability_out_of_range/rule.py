@@ -10,9 +10,6 @@ from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
 class ProbabilityOutOfRange(Rule):
     """A value that must be a probability is none."""
 
-    code = "DEV105"
-    name = "probability-out-of-range"
-    summary = "A value that must be a probability is none"
     severity = "error"
     bad_raises = "all elements of input should be between 0 and 1"
     fix_changes_results = True

@@ -9,11 +9,8 @@ from torchvet.source.model import Event, terminal
 
 
 class DataParallel(Rule):
-    """nn.DataParallel, which is slower than one process per device and loses autocast's dtype."""
+    """nn.DataParallel copies the model at every step and loses autocast's dtype."""
 
-    code = "DEV106"
-    name = "data-parallel"
-    summary = "nn.DataParallel copies the model at every step and loses autocast's dtype"
     severity = "info"
     words = ("DataParallel(",)
 

@@ -20,9 +20,6 @@ _WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in _NAMES)
 class HardCodedDevice(_crashes.CrashRule):
     """A device is written out in code that chooses its device elsewhere."""
 
-    code = "DEV107"
-    name = "hard-coded-device"
-    summary = "A device is written out in code that chooses its device elsewhere"
     severity = "warning"
     words = (".cuda(", '"cuda', '"mps', '"xpu', "'cuda", "'mps", "'xpu")
     bad_raises = "torch/cuda/"

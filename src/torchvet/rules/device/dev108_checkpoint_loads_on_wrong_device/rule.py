@@ -20,9 +20,6 @@ _KEPT = 3
 class CheckpointLoadsOnWrongDevice(Rule):
     """A checkpoint is loaded onto the device that it was saved from."""
 
-    code = "DEV108"
-    name = "checkpoint-loads-on-wrong-device"
-    summary = "A checkpoint is loaded onto the device that it was saved from"
     severity = "warning"
     words = ("load",)
     found_with = ("run", "--simulate-gpu", "24GiB")

@@ -27,9 +27,6 @@ _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "registe
 class ModulesInPlainList(_crashes.CrashRule):
     """Submodules stand in a Python list or dict, where their module does not see them."""
 
-    code = "DEV109"
-    name = "modules-in-plain-list"
-    summary = "Submodules stand in a Python list or dict, where their module does not see them"
     severity = "error"
     words = ("Module",)
     fix_changes_results = True

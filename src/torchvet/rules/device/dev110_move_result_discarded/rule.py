@@ -25,9 +25,6 @@ _BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|
 class MoveResultDiscarded(_crashes.CrashRule):
     """A tensor is moved or converted, and the result is thrown away."""
 
-    code = "DEV110"
-    name = "move-result-discarded"
-    summary = "A tensor is moved or converted, and the result is thrown away"
     severity = "error"
     words = (".to(", ".cuda(", ".cpu(", ".double(", ".half(", ".float(", ".long(", ".bfloat16(")
     bad_raises = "must have the same dtype"

@@ -29,11 +29,8 @@ _APART = 60_000_000
 
 
 class RankImbalance(Rule):
-    """One rank needs more memory than the others."""
+    """One rank needs more memory at its peak than the others."""
 
-    code = "DST102"
-    name = "rank-imbalance"
-    summary = "One rank needs more memory at its peak than the others"
     severity = "warning"
 
     def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:

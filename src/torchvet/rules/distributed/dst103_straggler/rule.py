@@ -11,9 +11,6 @@ from torchvet.rules.shared.trace_costs import LEAST_SHARE, TraceRule, Worst, ms,
 class Straggler(TraceRule):
     """One rank arrives late at the collectives, and all others wait for it."""
 
-    code = "DST103"
-    name = "straggler"
-    summary = "One rank arrives late at the collectives, and all others wait for it"
     severity = "warning"
 
     def in_trace(self, trace: Trace) -> Findings:

@@ -14,9 +14,6 @@ from torchvet.source.model.origins import identity
 class GradientSyncEachMicroStep(loops.LoopRule):
     """Every micro-step of an accumulation window synchronises the gradients of all ranks."""
 
-    code = "DST105"
-    name = "gradient-sync-each-micro-step"
-    summary = "Every micro-step of an accumulation window synchronises the gradients of all ranks"
     severity = "warning"
     words = ("DistributedDataParallel",)
     cost = "reductions"

@@ -17,9 +17,6 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric
 class SamplerNotReshuffled(loops.LoopRule):
     """A DistributedSampler is never told the epoch, so that every epoch has the same order."""
 
-    code = "DST107"
-    name = "sampler-not-reshuffled"
-    summary = "A DistributedSampler is never told the epoch, so that every epoch has the same order"
     severity = "warning"
     words = ("DistributedSampler",)
     fix_changes_results = True

@@ -24,9 +24,6 @@ _ADVICE = (
 class AllRanksOnOneDevice(Rule):
     """Every rank uses the first GPU."""
 
-    code = "DST108"
-    name = "all-ranks-on-one-device"
-    summary = "Every rank uses the first GPU"
     severity = "warning"
     words = ("init_process_group",)
     runs_on = "cuda"

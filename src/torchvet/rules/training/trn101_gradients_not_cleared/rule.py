@@ -23,9 +23,6 @@ _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 class GradientsNotCleared(loops.LoopRule):
     """The optimizer steps on gradients that were never cleared."""
 
-    code = "TRN101"
-    name = "gradients-not-cleared"
-    summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
     words = ("backward",)
     fix_may_change_losses = True

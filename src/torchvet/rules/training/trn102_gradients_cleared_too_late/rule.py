@@ -17,9 +17,6 @@ _ENOUGH = 4
 class GradientsClearedTooLate(loops.LoopRule):
     """Gradients are cleared after backward, before the step that was to use them."""
 
-    code = "TRN102"
-    name = "gradients-cleared-too-late"
-    summary = "Gradients are cleared after backward, before the step that was to use them"
     severity = "error"
     words = ("zero_grad",)
     fix_changes_results = True

@@ -27,9 +27,6 @@ _ENOUGH_STEPS = 2
 class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
-    code = "TRN103"
-    name = "evaluation-in-train-mode"
-    summary = "A model is evaluated in train mode, or goes on training in eval mode"
     severity = "warning"
     words = ("backward",)
     fix_changes_results = True

@@ -31,9 +31,6 @@ _USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad"
 class StepWithoutBackward(loops.LoopRule):
     """An optimizer steps although its parameters never get a gradient."""
 
-    code = "TRN104"
-    name = "step-without-backward"
-    summary = "An optimizer steps although its parameters never get a gradient"
     severity = "error"
     words = ("zero_grad",)
     fix_may_change_losses = True

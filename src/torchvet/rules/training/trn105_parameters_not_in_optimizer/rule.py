@@ -12,9 +12,6 @@ from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimi
 class ParametersNotInOptimizer(Rule):
     """Parameters of the trained model get gradients that no optimizer applies."""
 
-    code = "TRN105"
-    name = "parameters-not-in-optimizer"
-    summary = "Parameters of the trained model get gradients that no optimizer applies"
     severity = "error"
     fix_changes_results = True
 

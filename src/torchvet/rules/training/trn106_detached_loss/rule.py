@@ -23,9 +23,6 @@ _TAKEN_OUT = ("item", "detach", "tolist", "numpy")
 class DetachedLoss(loops.LoopRule):
     """The path from the parameters to the loss is cut before backward."""
 
-    code = "TRN106"
-    name = "detached-loss"
-    summary = "The path from the parameters to the loss is cut before backward"
     severity = "error"
     words = ("backward",)
     fix_changes_results = True

@@ -19,9 +19,6 @@ _BY_HAND = re.compile(r"\.grad\b")
 class AccumulationNotAveraged(loops.LoopRule):
     """Gradients of several passes are summed and the loss is not divided by their number."""
 
-    code = "TRN107"
-    name = "accumulation-not-averaged"
-    summary = "Gradients of several passes are summed and the loss is not divided by their number"
     severity = "warning"
     words = ("backward",)
     fix_changes_results = True

@@ -29,9 +29,6 @@ _Normalised = tuple[str, ast.AST]
 class SoftmaxBeforeCrossEntropy(loops.LoopRule):
     """Probabilities are given to a loss that normalises its input itself."""
 
-    code = "TRN108"
-    name = "softmax-before-cross-entropy"
-    summary = "Probabilities are given to a loss that normalises its input itself"
     severity = "warning"
     words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
     fix_changes_results = True

@@ -20,9 +20,6 @@ _CAUSE = "the scheduler moves on before the optimizer has used the first value o
 class SchedulerBeforeOptimizer(loops.LoopRule):
     """The learning rate scheduler steps before the optimizer does."""
 
-    code = "TRN109"
-    name = "scheduler-before-optimizer"
-    summary = "The learning rate scheduler steps before the optimizer does"
     severity = "warning"
     words = ("sched", "LR", "backward")
     fix_changes_results = True

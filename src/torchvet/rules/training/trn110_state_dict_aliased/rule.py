@@ -22,9 +22,6 @@ _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 class StateDictAliased(LoopRule):
     """A state dict is kept without a copy, so that it follows the live weights."""
 
-    code = "TRN110"
-    name = "state-dict-aliased"
-    summary = "A state dict is kept without a copy, so that it follows the live weights"
     severity = "error"
     words = (".state_dict()",)
     fix_changes_results = True

@@ -35,9 +35,6 @@ _GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|repla
 class OptimizerRecreated(loops.LoopRule):
     """The optimizer is built anew in every pass, so that its state is lost."""
 
-    code = "TRN111"
-    name = "optimizer-recreated"
-    summary = "The optimizer is built anew in every pass, so that its state is lost"
     severity = "warning"
     words = ("optim",)
     fix_changes_results = True
