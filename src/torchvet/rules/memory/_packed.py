@@ -11,7 +11,7 @@ import ast
 from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
-from torchvet.source.model import edits, terminal
+from torchvet.source.model import edits, is_name, terminal
 
 _Function = ast.FunctionDef | ast.Lambda
 _CAUSE = (
@@ -109,7 +109,7 @@ def _handed_back(function: _Function) -> ast.Name | None:
         values: list[ast.expr | None] = [function.body]
     else:
         values = [n.value for n in ast.walk(function) if isinstance(n, ast.Return)]
-    own = [v for v in values if isinstance(v, ast.Name) and v.id == _given(function)]
+    own = [v for v in values if is_name(v, _given(function))]
     return own[0] if own else None
 
 

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, name_set, receiver, terminal, value_bound
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
@@ -130,12 +130,12 @@ class Shapes:
     def _parts_of(self, loader: ast.expr, unit: Unit, depth: int) -> list[Shape | None] | None:
         """What a loader's batches consist of, where it goes over a `TensorDataset`."""
         for made, where in made_by(loader, unit):
-            if not isinstance(made, ast.Call) or terminal(made) != "DataLoader" or not made.args:
+            if not is_call(made, "DataLoader") or not made.args:
                 continue
             if any(k.arg in ("collate_fn", "batch_sampler") for k in made.keywords):
                 return None
             for dataset, inside in made_by(made.args[0], where):
-                if isinstance(dataset, ast.Call) and terminal(dataset) == "TensorDataset":
+                if is_call(dataset, "TensorDataset"):
                     whole = [self._seen_from(one, inside, dataset, depth) for one in dataset.args]
                     return [("batch", *s[1:]) if s and s[0] is not ... else ("batch", ...) for s in whole]
         return None
@@ -213,7 +213,7 @@ class Shapes:
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Shape | None:
         if node.attr in ("data", "values"):
             return self.of(node.value, event, depth + 1)
-        own = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+        own = is_name(node.value, event.unit.self_name())
         owner = event.unit.method_class() if own else None
         bound = owner.attributes.get(node.attr, []) if owner is not None else []
         if len(bound) == 1 and bound[0][1] is not None:

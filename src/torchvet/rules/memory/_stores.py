@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, is_call, receiver, targets_of, terminal, walk
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 _BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")
@@ -108,9 +108,7 @@ def in_dict(store: Stored) -> bool:
 
 def is_dict(node: ast.expr) -> bool:
     """Whether an expression makes a dict."""
-    return isinstance(node, ast.Dict) or (
-        isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
-    )
+    return isinstance(node, ast.Dict) or (is_call(node, "dict", "defaultdict", "OrderedDict"))
 
 
 def key_changes(key: ast.expr, event: Event) -> bool:

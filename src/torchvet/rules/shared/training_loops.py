@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
-from torchvet.source.model import Event, Loop, Unit, blocks, receiver, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, blocks, is_call, is_name, receiver, terminal, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 
@@ -24,7 +24,7 @@ _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^
 
 def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     """Whether a loop over an expression goes over a loader's batches."""
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
+    while is_call(node, "enumerate", "tqdm", "zip", "track", "trange", "iter"):
         if not node.args:
             return False
         node = node.args[0]
@@ -152,7 +152,7 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
         return False
     if _ONLY_READS.search(name) or file.callee(event) is not None or file.dotted(event.call.func).startswith("torch."):
         return False
-    if isinstance(on, ast.Name) and on.id == event.unit.self_name() and _MAY_CLEAR.search(name.lower()):
+    if is_name(on, event.unit.self_name()) and _MAY_CLEAR.search(name.lower()):
         return not name.startswith(("clip_grad", "clip_"))
     if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
         return not name.startswith(("zeros", "zero_like"))
@@ -175,7 +175,7 @@ def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
 def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
     """The loss of a plain or scaled `backward()`, an accelerator's likewise, as its own unit writes it."""
     call, on = event.call, receiver(event.call)
-    if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1:
+    if is_call(on, "scale") and len(on.args) == 1:
         return on.args[0]
     if call.args:
         known = on is not None and file.roles.of(on, event.unit) & {"accelerator"}
@@ -196,7 +196,7 @@ def returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast
     own = next((e for e in binding.unit.calls[terminal(call)] if e.node is call), binding)
     model = file.gradients.forwards.class_run(call, binding.unit)
     run = model.method("forward") if model is not None else file.callee(own)
-    place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
+    place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     found: list[tuple[ast.expr, Event]] = []
     for event in run.events if run is not None and place is not None else ():
         if isinstance(event.node, ast.Return):
@@ -226,7 +226,7 @@ class Window:
     def passes(self) -> str:
         """The number of passes, as code."""
         text = self.step.unit.file.segment(self.period)
-        return f"len({text})" if isinstance(self.period, ast.Call) and terminal(self.period) == "split" else text
+        return f"len({text})" if is_call(self.period, "split") else text
 
 
 def windows(file: SourceFile) -> Iterator[Window]:
@@ -311,7 +311,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     pieces = _pieces(over)
     if pieces is not None:
         return pieces
-    if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
+    if not (is_call(over, "range") and over.args):
         return None
     words = ast.unparse(loop.node.target) + ast.unparse(over)
     return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
@@ -319,9 +319,9 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
 
 def _pieces(over: ast.expr) -> ast.expr | None:
     """`n` of `batch.chunk(n)`, and `batch.split(size)` itself, also within `zip`: one batch, rows by rows."""
-    while isinstance(over, ast.Call) and terminal(over) in ("zip", "enumerate") and over.args:
+    while is_call(over, "zip", "enumerate") and over.args:
         over = over.args[0]
-    if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
+    if not is_call(over, "split", "chunk", "tensor_split") or over.keywords:
         return None
     given = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
     if len(given) != 1 or (isinstance(given[0], ast.Constant) and not isinstance(given[0].value, int)):

@@ -6,7 +6,7 @@ import ast
 import sys
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
-from torchvet.source.model import ClassModel, Event, edits, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
     "pickle",
@@ -85,7 +85,7 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
 def _keeper(made: Event) -> str:
     """The name whose attribute a new object is put into by the statement that makes it; empty for none."""
     into: ast.AST | None = None
-    if isinstance(made.parent, ast.Call) and terminal(made.parent) in ("append", "add", "insert", "setdefault"):
+    if is_call(made.parent, "append", "add", "insert", "setdefault"):
         into = receiver(made.parent)
     elif isinstance(made.statement, ast.Assign) and made.statement.value is made.node:
         into = made.statement.targets[0]

@@ -26,7 +26,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.rules.shared.snapshot_rule import leaking
 from torchvet.source.model import Event, edits, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations

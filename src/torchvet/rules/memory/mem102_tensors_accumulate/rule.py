@@ -9,15 +9,14 @@ from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Snap
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
-from torchvet.rules.memory.fixes.bounded_containers import bounded
-from torchvet.rules.memory.fixes.bounded_lists import trimmed
+from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.shared.number_format import per_step
-from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.rules.shared.snapshot_rule import leaking
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, Unit, terminal, walk
+from torchvet.source.model import ClassModel, Event, Unit, is_call, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
@@ -170,7 +169,7 @@ def _seldom(event: Event) -> bool:
 
 
 def _steps(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and terminal(n) == "step" for n in walk(statement))
+    return any(is_call(n, "step") for n in walk(statement))
 
 
 def _holds_seldom(test: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, is_set, receiver, terminal
+from torchvet.source.model import Event, edits, is_call, is_set, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
@@ -90,7 +90,7 @@ def root_of(event: Event) -> ast.expr | None:
     call, on = event.call, receiver(event.call)
     if call.args and (on is None or terminal(call) == "manual_backward" or _is_backward_of_others(event, on)):
         return call.args[0]
-    if isinstance(on, ast.Call) and terminal(on) == "scale" and on.args:
+    if is_call(on, "scale") and on.args:
         return on.args[0]
     return on
 

@@ -22,7 +22,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import Event, edits, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, is_name, targets_of, terminal, value_for
 
 
 class GraphNodesAccumulate(GrowthRule):
@@ -134,7 +134,7 @@ def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bo
         bound = _binding(kept.value.id, kept.event)
         if bound is None or (event.index > kept.event.index and _binding(kept.value.id, event) is not bound):
             continue
-        if isinstance(root, ast.Name) and root.id == kept.value.id and _binding(root.id, event) is bound:
+        if is_name(root, kept.value.id) and _binding(root.id, event) is bound:
             return True
         if _is_a_loss(file, kept, bound) and bound in lineage(file, root, event).graph:
             return True

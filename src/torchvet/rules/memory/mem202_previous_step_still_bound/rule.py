@@ -23,7 +23,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, edits, is_call, is_name, receiver, targets_of, terminal, walk
 
 
 class PreviousStepStillBound(Rule):
@@ -149,7 +149,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
     """Whether a value has the size of a model's output, through functions that keep the size."""
     node: ast.AST | None = getattr(event.node, "value", None)
     large = False
-    while isinstance(node, ast.Call) and terminal(node) in _SAME_SIZE:
+    while is_call(node, *_SAME_SIZE):
         large |= terminal(node) in PreviousStepStillBound.words
         on = receiver(node)
         node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
@@ -168,7 +168,7 @@ def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
 def _lines(step: Step, name: str) -> list[int]:
     """Lines of the step's loop that read or bind a name."""
     assert step.loop is not None
-    return sorted(n.lineno for n in walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
+    return sorted(n.lineno for n in walk(step.loop.node) if is_name(n, name))
 
 
 def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:
@@ -190,13 +190,13 @@ def _is_kept_for_later(unit: Unit, name: str) -> bool:
         return False
     last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
     return any(n.lineno > last for n in walk(unit.node)
-               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))  # fmt: skip
+               if is_name(n, name) and isinstance(n.ctx, ast.Load))  # fmt: skip
 
 
 def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
     """Whether each pass of a loop binds a name at the top of its body before it reads it, and nothing outside does."""
-    read = [n for n in walk(unit.node) if isinstance(n, ast.Name) and n.id == name]
-    inside = sorted((n for n in walk(loop) if isinstance(n, ast.Name) and n.id == name), key=lambda n: n.lineno)
+    read = [n for n in walk(unit.node) if is_name(n, name)]
+    inside = sorted((n for n in walk(loop) if is_name(n, name)), key=lambda n: n.lineno)
     bound = [s.lineno for s in loop.body if isinstance(s, ast.Assign) and name in map(terminal, targets_of(s))]
     deleted = any(isinstance(n.ctx, ast.Del) for n in read)
     first = min((n.lineno for n in inside if isinstance(n.ctx, ast.Load)), default=0)

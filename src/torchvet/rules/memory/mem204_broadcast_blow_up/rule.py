@@ -14,7 +14,7 @@ from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, receiver, terminal, value_for, walk
+from torchvet.source.model import Event, edits, is_call, receiver, terminal, value_for, walk
 from torchvet.source.model.origins import made_by
 
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
@@ -139,7 +139,7 @@ def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
             return None if explicit else (node.left, node.right)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             node = node.left
-        elif isinstance(node, ast.Call) and terminal(node) in ("abs", "square", "pow"):
+        elif is_call(node, "abs", "square", "pow"):
             inner = receiver(node)
             node = node.args[0] if inner is None or event.unit.file.dotted(inner) == "torch" else inner
         elif isinstance(node, ast.Name):
