@@ -7,8 +7,9 @@ import ast
 from torchvet.rules.kit import SourceFile
 from torchvet.source.model import Event, Loop, Unit, is_call, receiver, terminal
 
-ON_MODULES = ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-              "register_backward_hook", "register_full_backward_pre_hook")  # fmt: skip
+ON_MODULES = tuple(
+    f"register_{when}_hook" for when in ("forward", "forward_pre", "full_backward", "backward", "full_backward_pre")
+)
 ON_TENSORS = ("register_hook", "register_post_accumulate_grad_hook")
 _MEMBERS = {"modules", "named_modules", "children", "named_children", "parameters", "named_parameters"}
 

@@ -114,10 +114,13 @@ def _is_field(owner: ClassModel, name: str) -> bool:
 
 def _attribute_cut(name: str, text: str) -> bool:
     """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
-    return bool(re.search(
-        rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
-        rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
-    ))  # fmt: skip
+    return bool(
+        re.search(
+            rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
+            rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:",
+            text,
+        )
+    )
 
 
 def _widest(event: Event, fresh: list[Event]) -> Loop | None:

@@ -252,8 +252,11 @@ class _Tracer:
             return False
         value = value_bound(node, name)
         if value is None:
-            value = node.iter if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) else getattr(
-                node, "value", None)  # fmt: skip
+            value = (
+                node.iter
+                if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
+                else getattr(node, "value", None)
+            )
         if self._is_loader(value, binding):
             return False
         holds = self.visit(value, binding, depth + 1)

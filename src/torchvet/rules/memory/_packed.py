@@ -34,10 +34,8 @@ def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     packs = _packs(who, recording)
     at = _line_of(packs[0], recording) if len(packs) == 1 else None
     name = _given(packs[0][1]) if len(packs) == 1 else "tensor"
-    yield from stranger_findings(
-        rule, recording, "native", owner=SAVED_HOOKS, location=at, cause=_CAUSE.format(nodes=nodes),
-        advice=_ADVICE.format(name=name),
-    )  # fmt: skip
+    cause, advice = _CAUSE.format(nodes=nodes), _ADVICE.format(name=name)
+    yield from stranger_findings(rule, recording, "native", cause, advice, location=at, owner=SAVED_HOOKS)
 
 
 def is_packed(finding: Finding) -> bool:

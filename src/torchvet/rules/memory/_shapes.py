@@ -181,8 +181,10 @@ class Shapes:
     def _through_forward(self, forward: Unit, node: ast.Call, event: Event, depth: int) -> Shape | None:
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
-        given = {name: self.of(value, event, depth + 1)
-                 for name, value in zip(forward.parameters[1:], node.args, strict=False)}  # fmt: skip
+        given = {
+            name: self.of(value, event, depth + 1)
+            for name, value in zip(forward.parameters[1:], node.args, strict=False)
+        }
         self._given.append((forward, given))
         returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
         found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
@@ -192,8 +194,11 @@ class Shapes:
     def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
         name = terminal(made)
         if name in ("Linear", "LazyLinear"):
-            width = made.args[-1 if name == "LazyLinear" else 1] if len(made.args) > (name == "Linear") else next(
-                (k.value for k in made.keywords if k.arg == "out_features"), None)  # fmt: skip
+            width = (
+                made.args[-1 if name == "LazyLinear" else 1]
+                if len(made.args) > (name == "Linear")
+                else next((k.value for k in made.keywords if k.arg == "out_features"), None)
+            )
             return (*(shape[:-1] if shape and shape[-1] is not ... else shape or (...,)), size_of(width))
         if name in _KEEPING_LAYERS:
             return shape

@@ -122,9 +122,8 @@ def counts_up(key: ast.expr, event: Event) -> bool:
     """Whether a part of a key is a number that a loop around, or a method of the class, adds to."""
     for one in walk(key):
         if isinstance(one, ast.Name):
-            bound = event.unit.bindings.get(one.id, ())
-            if any(isinstance(b.node, ast.AugAssign) and b.loop is not None and event.loop is not None
-                   and event.loop.within(b.loop) for b in bound):  # fmt: skip
+            added = (b for b in event.unit.bindings.get(one.id, ()) if isinstance(b.node, ast.AugAssign))
+            if any(b.loop is not None and event.inside(b.loop) for b in added):
                 return True
         elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
             owner = event.unit.method_class()

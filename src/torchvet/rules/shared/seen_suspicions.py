@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Rule
-from torchvet.source.model import SourceFile
 
 
 def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Findings:
@@ -18,16 +17,15 @@ def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: st
 
 def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
     """The rule's suspicions about a file as it was when the program ran."""
-    text = recording.sources.get(path)
+    file = recording.model(path)
     try:
-        return list(rule.in_source(SourceFile(path, text))) if text is not None else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return list(rule.in_source(file)) if file is not None else []
+    except (RecursionError, MemoryError):  # expressions that are nested too deeply to be followed
         return []
 
 
 def as_observed(finding: Finding, rank: RankRecording, message: str, measured: Measured) -> Finding:
     """A suspicion that a run has seen come true."""
-    return msgspec.structs.replace(
-        finding, evidence="observed", message=message, measured=measured,
-        rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
-    )  # fmt: skip
+    number, device = (rank.program.rank, rank.program.device) if rank.program else (None, None)
+    seen = {"evidence": "observed", "message": message, "measured": measured, "rank": number, "device": device}
+    return msgspec.structs.replace(finding, **seen)

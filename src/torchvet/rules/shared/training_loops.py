@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
-_ONLY_READS = re.compile(r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict"
-                         r"|.*checkpoint|.*meter.*|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$")  # fmt: skip
+_ONLY_READS = re.compile(
+    r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict"
+    r"|.*checkpoint|.*meter.*|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$"
+)
 _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
 
 

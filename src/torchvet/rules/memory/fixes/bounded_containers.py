@@ -219,8 +219,11 @@ def _is_fixed(file: SourceFile, length: ast.expr, holder: ast.expr, event: Event
     attribute beside the list that only `__init__` binds."""
     if isinstance(length, ast.Constant):
         return True
-    bound = [n for n in walk(file.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)
-             and terminal(n) == terminal(length)]  # fmt: skip
+    bound = [
+        n
+        for n in walk(file.tree)
+        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store) and terminal(n) == terminal(length)
+    ]
     if len(bound) != 1:
         return False
     unit = file.unit_at(bound[0].lineno)

@@ -94,13 +94,16 @@ class TensorsAccumulate(GrowthRule):
             for leak in growth.leaks[:_MOST] if growth else ():
                 if growth and not keeps_graph(leak, growth.leaks):
                     yield leaking(
-                        self, memory, [leak], growth,
+                        self,
+                        memory,
+                        [leak],
+                        growth,
                         cause=f"{leak.with_blocks:,} of {growth.steps:,} steps each left memory behind that this line "
                         "allocated, and none of it has been freed since",
                         advice="find what keeps it (a list, a dict, an attribute, a cache) and keep a number "
                         "(`.item()`), a running sum or a `collections.deque(maxlen=…)` instead; `torchvet run` names "
                         "it",
-                    )  # fmt: skip
+                    )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
@@ -116,12 +119,15 @@ class TensorsAccumulate(GrowthRule):
     def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
         holder, value = file.segment(store.root), file.segment(store.value)
         return self.suspect(
-            file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
+            file,
+            store.event,
+            f"{holder} takes in {value} at every training step and nothing takes it out",
             severity="info" if is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
-            "`collections.deque(maxlen=…)`, or clear it every epoch", about=About(operands=(holder,)),
-        )  # fmt: skip
+            "`collections.deque(maxlen=…)`, or clear it every epoch",
+            about=About(operands=(holder,)),
+        )
 
 
 def _less_of(name: str, container: str) -> str:

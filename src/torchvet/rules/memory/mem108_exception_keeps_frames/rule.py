@@ -135,14 +135,16 @@ def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
     return False
 
 
+_NOT_ON_TENSORS = tuple(
+    f"torch.{name}" for name in ("_", "utils", "distributed", "save", "load", "device", "cuda", "backends")
+)
+
+
 def _on_tensors(file: SourceFile, event: Event) -> bool:
     dotted = file.dotted(event.call.func)
     if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
         return True
-    return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
-        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda",
-         "torch.backends")
-    )  # fmt: skip
+    return dotted.startswith("torch.") and dotted.count(".") < 4 and not dotted.startswith(_NOT_ON_TENSORS)
 
 
 def _below_is_exception(growth: Growth, recording: Recording) -> bool:

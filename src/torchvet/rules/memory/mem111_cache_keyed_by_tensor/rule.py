@@ -134,11 +134,14 @@ class CacheKeyedByTensor(GrowthRule):
             return
         holder = file.segment(_stores.root_of(target))
         yield self.suspect(
-            file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
-            severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            file,
+            event,
+            f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
+            severity="warning",
+            cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
             about=About(operands=(holder,)),
-        )  # fmt: skip
+        )
 
 
 def _is_cache(growth: Growth) -> bool:

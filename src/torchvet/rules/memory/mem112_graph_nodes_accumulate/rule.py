@@ -103,14 +103,17 @@ class GraphNodesAccumulate(GrowthRule):
         value = file.segment(kept.value)
         needed = _is_needed_later(file, kept)
         return self.suspect(
-            file, kept.event, f"{kept.name} keeps the graph nodes of every {value}, in host memory",
+            file,
+            kept.event,
+            f"{kept.name} keeps the graph nodes of every {value}, in host memory",
             node=kept.event.statement,
             cause=f"backward freed what the graph of {value} saved, not its nodes: they stay as long as {value} does, "
             "and the parameters with them",
             advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
-            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")], safe=not needed,
+            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")],
+            safe=not needed,
             about=About(operands=(kept.name,)),
-        )  # fmt: skip
+        )
 
 
 _SOON = 100_000

@@ -78,21 +78,26 @@ class FrameworkKeepsOutputs(GrowthRule):
 
     def _kept(self, file: SourceFile, kept: Stored, hook: str, severity: Severity) -> Finding:
         return self.suspect(
-            file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
-            "and nothing in the class empties it", severity="info" if is_test(file) else severity,
+            file,
+            kept.event,
+            f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
+            "and nothing in the class empties it",
+            severity="info" if is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
             about=About(operands=(kept.name,)),
-        )  # fmt: skip
+        )
 
     def _of_trainer(self, file: SourceFile, event: Event) -> Finding:
         return self.suspect(
-            file, event, "this Trainer gathers the logits of the whole evaluation set for compute_metrics: samples × "
+            file,
+            event,
+            "this Trainer gathers the logits of the whole evaluation set for compute_metrics: samples × "
             "length × vocabulary",
             cause="with compute_metrics each batch's logits are kept, on the device, until the evaluation ends",
             advice="give `preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)`, or what else of the "
             "logits the metrics need",
-        )  # fmt: skip
+        )
 
 
 def _size(file: SourceFile, kept: Stored) -> Severity | None:
