@@ -18,11 +18,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.initial_state import pieces_at_the_beginning
 from torchvet.allocator import CachingAllocator, Settings
 from torchvet.allocator.sizes import rounded
 from torchvet.readers.isolated import read_snapshot
 from torchvet.readers.snapshot import ALLOC, FREES, SEGMENT_ALLOC, SEGMENT_FREE, Snapshot, Trace
-from torchvet.snapshots.initial_state import pieces_at_the_beginning
 
 ALLOWED = 0.01
 

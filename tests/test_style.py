@@ -47,7 +47,7 @@ UPWARD: dict[str, set[str]] = {
     "whatif": {"finding", "formatting", "recording", "renderers", "analysis"},
     "checking": {"errors", "finding", "formatting", "gc_pause", "configuration", "source", "rules"},
     "docgen": {"finding", "patches", "rules"},
-    "traces": {"errors", "finding", "gc_pause", "readers", "rules"},
+    "traces": {"errors", "finding", "formatting", "gc_pause", "readers", "rules"},
     "comparing": {"finding", "readers", "recording", "snapshots", "analysis", "traces"},
     "diagnosis": {
         "errors",

@@ -7,6 +7,7 @@ limits are binary (24.0 GiB), since that is how devices are sold. Counts have th
 from __future__ import annotations
 
 import math
+from typing import Any
 
 _DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -46,3 +47,8 @@ def count(amount: float, noun: str = "", plural: str = "") -> str:
 def percent(share: float) -> str:
     """A share from 0 to 1 as a whole percentage; what is not nothing is never `0 %`."""
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def picked(thing: Any, *names: str) -> dict[str, Any]:
+    """Some attributes of a thing by name, for facts in JSON; all None if there is no thing."""
+    return {name: getattr(thing, name, None) for name in names}

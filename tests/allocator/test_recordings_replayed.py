@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.initial_state import pieces_at_the_beginning
 from torchvet.allocator import CachingAllocator, Settings
 from torchvet.readers.conversion import snapshot_of
 from torchvet.readers.isolated import read_snapshot
 from torchvet.readers.snapshot import ALLOC, FREES, SEGMENT_ALLOC, Snapshot, Trace
-from torchvet.snapshots.initial_state import pieces_at_the_beginning
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MB = 1 << 20

@@ -34,7 +34,7 @@ def amp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("missing.py",), "no such file"), ((), "which program?"), (("--steps", "1", "train.py"), "x>=4"),
+        (("missing.py",), "no such file"), ((), "no program given"), (("--steps", "1", "train.py"), "x>=4"),
         (("-m", "nowhere.at_all"), "no module named"), (("-o", "no/such/report.json", "train.py"), "does not exist"),
     ],
 )  # fmt: skip

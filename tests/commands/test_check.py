@@ -129,10 +129,10 @@ def test_the_exit_status(here: Path, check: Check, text: str, options: list[str]
         (["a.py", "--format", "yaml"], "unknown format 'yaml'"),
         (["a.py", "-o", "out.pdf"], "the known extensions are"),
         (["a.py", "-o", "nowhere/out.json"], "does not exist"),
-        (["a.py", "--unsafe-fixes"], "--unsafe-fixes goes with"),
+        (["a.py", "--unsafe-fixes"], "--unsafe-fixes needs"),
         (["-", "a.py"], "reads stdin"),
-        (["a.py", "--stdin-filename", "b.py"], "goes with the path `-`"),
-        (["a.py", "--write-baseline", "b.json", "--fix"], "goes with neither"),
+        (["a.py", "--stdin-filename", "b.py"], "needs the path `-`"),
+        (["a.py", "--write-baseline", "b.json", "--fix"], "cannot be combined with"),
         (["a.py", "--baseline", "b.json"], "--write-baseline makes one"),
         (["a.py", "--jobs", "0"], "--jobs"),
         (["a.py", "--fail-on", "fatal"], "--fail-on"),
@@ -210,7 +210,7 @@ def test_the_difference_is_shown_and_nothing_written(here: Path, check: Check, a
     assert out.startswith(
         "--- a.py\n+++ a.py\n@@ -1,2 +1,2 @@\n import torch\n-apple = anise\n\\ No newline at end of file\n+pear"
     )
-    assert "2 findings would be mended in 2 files" in err
+    assert "2 findings would be fixed in 2 files" in err
     patch = subprocess.run(["patch", "-p0"], input=out, text=True, cwd=here, capture_output=True, check=False)
     assert patch.returncode == 0, patch.stdout + patch.stderr
     assert (here / "a.py").read_text() == "import torch\npear = anise"
@@ -230,7 +230,7 @@ def test_a_baseline(here: Path, check: Check) -> None:
     assert check(".", "--write-baseline", "known.json") == (
         0,
         "",
-        "torchvet: 2 findings written down as known in known.json\n",
+        "torchvet: saved 2 findings to the baseline known.json\n",
     )
     assert check(".", "--baseline", "known.json") == (
         0, "No fault found in 1 file; 2 findings known from the baseline\n", "",

@@ -115,12 +115,12 @@ def test_a_size_is_positive_or_refused(text: str) -> None:
     try:
         assert parse_size(text) >= 1
     except ValueError as error:
-        assert "is no size" in str(error)
+        assert "is not a size" in str(error)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0.2B", "-1GB", "GB", "24G", "24 GiBs", "1e9", "nan", "1,5GB"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 

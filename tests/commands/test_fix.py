@@ -103,7 +103,7 @@ def test_codes_pick_what_is_fixed(fix: Fix, here: Path) -> None:
     status, _, err = fix("train.py", "ZZZ")
     assert status == 2 and "ZZZ: no rule's code starts so" in err
     status, _, err = fix("train.py", "out/")
-    assert status == 2 and "'out/' is no code" in err and "after `--`" in err
+    assert status == 2 and "'out/' is not the code" in err and "after `--`" in err
 
 
 def test_nothing_to_fix(fix: Fix, here: Path) -> None:
@@ -112,7 +112,7 @@ def test_nothing_to_fix(fix: Fix, here: Path) -> None:
     assert status == 0 and out.startswith("Nothing to fix that the source alone shows\n")
     assert "torchvet fix train.py --verify" in out, "a run may show more"
     status, out, err = fix("train.py", "--diff")
-    assert (status, out) == (0, "") and "nothing to mend by what the source alone shows; --verify" in err
+    assert (status, out) == (0, "") and "the source alone shows nothing to fix; --verify" in err
     (here / "train.py").write_text("import torch\nbeech = 1\n")
     status, out, _ = fix("train.py")
     assert (
@@ -149,12 +149,12 @@ def test_a_module_is_fixed_where_it_lies_and_no_package_is_run(fix: Fix, here: P
     ("arguments", "message"),
     [
         (("missing.py",), "no such file"),
-        ((), "which program?"),
+        ((), "no program given"),
         (("-m", "absent.module"), "no module named absent"),
         (("-m", "sys"), "has no source file"),
         ((".",), "is a folder"),
-        (("train.py", "--apply", "--diff"), "--apply writes and --diff does not"),
-        (("train.py", "--keep-original"), "goes with --apply"),
+        (("train.py", "--apply", "--diff"), "--apply and --diff cannot be combined"),
+        (("train.py", "--keep-original"), "needs --apply"),
         (("train.py", "--", "--lr", "1"), "only with --verify"),
         (("train.py", "-o", "train.py"), "picks no report format"),
         (("broken.py",), "invalid syntax"),
@@ -224,7 +224,7 @@ def test_a_fix_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path
     assert status == 0 and out.startswith("1 of 1 fix proven in 2 runs of 40 steps")
     assert "40 losses compared, equal to the last bit" in out and "+pear = 1" in out
     assert "torchvet fix train.py AAA101 --verify --apply -- --lr 0.1\n" in out
-    assert "train.py is run twice or more, up to 7 steps each" in err
+    assert "train.py runs at least twice, up to 7 steps each" in err
     assert runs.options == [(7, ("--lr", "0.1"))] * 2
     assert runs.ran == [TEXT, TEXT.replace(b"apple", b"pear")]
     assert (here / "train.py").read_bytes() == TEXT

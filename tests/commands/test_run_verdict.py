@@ -103,7 +103,7 @@ def test_limits_and_selections_reach_the_diagnosis(bench: Bench) -> None:
 
 
 REFUSED = {
-    "no program": ([], "which program"),
+    "no program": ([], "no program given"),
     "no such script": (["trian.py"], "trian.py: no such file; did you mean train.py?"),
     "no such folder": (["nowhere/x.py"], "nowhere/x.py: no such file"),
     "a folder without __main__": (["empty"], "empty: is a folder without a __main__.py"),
@@ -116,7 +116,7 @@ REFUSED = {
     "no module given": (["-m"], "-m"),
     "an unknown option": (["--stepz", "3", "train.py"], "--stepz"),
     "steps that are none": (["--steps", "0", "train.py"], "0 is not in the range"),
-    "a size that is none": (["--memory-limit", "24 pounds", "train.py"], "'24 pounds' is no size"),
+    "a size that is none": (["--memory-limit", "24 pounds", "train.py"], "'24 pounds' is not a size"),
     "an unknown format": (["--format", "yaml", "train.py"], "yaml"),
     "an unknown extension": (["-o", "report.docx", "train.py"], "report.docx"),
     "a report nowhere": (["-o", "nowhere/r.json", "train.py"], "the folder nowhere does not exist"),

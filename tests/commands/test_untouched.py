@@ -55,11 +55,11 @@ def test_downloads_stay_only_where_the_program_came_to_train(place: Path, capsys
     try_out(text, ended=Outcome(how="exception", status=1, ticks=0, seconds=1.0))
     assert not (place / "data").exists()
     try_out(text)
-    assert (place / "data").exists() and capsys.readouterr().err == "torchvet: what was downloaded stays: data\n"
+    assert (place / "data").exists() and capsys.readouterr().err == "torchvet: downloaded files are kept: data\n"
 
 
 def test_what_cannot_be_kept_is_refused(place: Path) -> None:
-    with pytest.raises(BadInput, match=r"best.pt: the program was to change it, and it could not be kept \(a copy tak"):
+    with pytest.raises(BadInput, match=r"best.pt: no copy could be kept before the program changed it \(a copy tak"):
         try_out(NO_ROOM + "Path('new').touch(); open('best.pt', 'w')")
     assert (place / "best.pt").read_text() == "mine" and len(list(place.iterdir())) == 1
 
@@ -70,7 +70,7 @@ def test_without_a_place_to_note_nothing_runs(place: Path, monkeypatch: pytest.M
     (place.parent / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(place.parent / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(place.parent / "file"))
-    with pytest.raises(BadInput, match="cannot be noted"):
+    with pytest.raises(BadInput, match="the log for them cannot be written"):
         try_out("Path('best.pt').write_text('n')")
     assert (place / "best.pt").read_text() == "mine"
 
@@ -131,4 +131,4 @@ def test_the_next_trial_undoes_what_was_cut_off(place: Path, capsys: pytest.Capt
     assert (place / "best.pt").read_text() == "n"
     try_out("assert Path('best.pt').read_text() == 'mine'; Path('seen').touch()")
     assert (place / "best.pt").read_text() == "mine" and len(list(place.iterdir())) == 1
-    assert "a trial was cut off at" in capsys.readouterr().err
+    assert "a trial was killed at" in capsys.readouterr().err

@@ -108,5 +108,5 @@ def test_the_verb_gates(tmp_path: Path) -> None:
 def test_shares() -> None:
     assert [parse_share(text) for text in ("1%", " 0.5 % ", "0.01", "2")] == [0.01, 0.005, 0.01, 2.0]
     for text in ("", "-1%", "one", "1%%"):
-        with pytest.raises(ValueError, match="is no share"):
+        with pytest.raises(ValueError, match="is not a share"):
             parse_share(text)

@@ -116,7 +116,7 @@ def test_half_the_batch_dies_in_the_same_epoch() -> None:
     as_is, half = by["as it is"], by["half the batch"]
     assert half.epoch == as_is.epoch and by["empty_cache() at every step"].step == as_is.step
     assert by["bfloat16 autocast"].step < as_is.step < by["twice the memory"].step
-    assert by["the mend: `norm.item()`"].step == measured.LAST_STEP
+    assert by["the fix: `norm.item()`"].step == measured.LAST_STEP
 
 
 def test_the_skill_is_the_same_every_time() -> None:

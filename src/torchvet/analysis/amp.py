@@ -92,12 +92,17 @@ def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     asked = next((r for r in seen if r.wanted), None)
     wanted = next((m for m in MODES if asked is not None and asked.wanted == m), None)
     return AmpResult(
-        sides={mode: _side(mode, [t for t in trials if t.mode == mode]) for mode in MODES}, device=seen[0].device,
-        how="own" if any(r.how == "own" for r in seen) else "wrapped", wanted=wanted,
-        place=asked.place if asked is not None else None, copies=seen[0].copies, unaligned=seen[0].unaligned,
+        sides={mode: _side(mode, [t for t in trials if t.mode == mode]) for mode in MODES},
+        device=seen[0].device,
+        how="own" if any(r.how == "own" for r in seen) else "wrapped",
+        wanted=wanted,
+        place=asked.place if asked is not None else None,
+        copies=seen[0].copies,
+        unaligned=seen[0].unaligned,
         steps=max(len(r.losses) + r.not_finite for r in seen),
-        trials=max(sum(t.mode == m for t in trials) for m in MODES), clock=seen[0].clock,
-    )  # fmt: skip
+        trials=max(sum(t.mode == m for t in trials) for m in MODES),
+        clock=seen[0].clock,
+    )
 
 
 def _side(mode: AmpMode, trials: list[Trial]) -> Side:
@@ -109,10 +114,18 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
     peaks = [p for t in trials if t.run is not None and (p := t.run.peak or t.peak)]
     activations = [t.activations for t in trials if t.activations]
     return Side(
-        mode, min(quick), (min(quick), max(quick)), max(peaks, default=None),
-        max(activations, default=None), runs[0].losses, max(r.skipped for r in runs), runs[-1].scale,
-        runs[0].native, runs[0].not_finite, error,
-    )  # fmt: skip
+        mode,
+        min(quick),
+        (min(quick), max(quick)),
+        max(peaks, default=None),
+        max(activations, default=None),
+        runs[0].losses,
+        max(r.skipped for r in runs),
+        runs[-1].scale,
+        runs[0].native,
+        runs[0].not_finite,
+        error,
+    )
 
 
 def _settled(seconds: list[float]) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvet.analysis.amp import MODES, AmpResult, Side
-from torchvet.formatting import percent
+from torchvet.formatting import percent, picked
 from torchvet.recording.records.amp import AmpMode
 
 NOISE = 0.05
@@ -17,23 +17,22 @@ APART = 0.1
 def amp_facts(result: AmpResult) -> dict[str, Any]:
     """Plain JSON values: seconds and bytes; ratios are to float32."""
     return {
-        "summary": summary(result), "device": result.device, "how": result.how, "program_asks_for": result.wanted,
-        "steps": result.steps, "trials": result.trials, "clock": result.clock, "weight_copies": result.copies,
+        "summary": summary(result),
+        **picked(result, "device", "how", "steps", "trials", "clock"),
+        "program_asks_for": result.wanted,
+        "weight_copies": result.copies,
         "modes": [_row(result, mode) for mode in MODES],
         "unaligned": [{"name": u.name, "shape": list(u.shape)} for u in result.unaligned],
         "unaligned_count": len(result.unaligned),
-    }  # fmt: skip
+    }
 
 
 def _row(result: AmpResult, mode: AmpMode) -> dict[str, Any]:
     side = result.sides[mode]
-    return {
-        "mode": mode, "seconds": side.seconds, "spread": list(side.spread), "peak_bytes": side.peak,
-        "activation_bytes": side.activations, "final_loss": side.final_loss, "not_finite": side.not_finite,
-        "skipped": side.skipped, "scale": side.scale, "native": side.native, "error": side.error,
-        "time_ratio": result.ratio(mode), "memory_ratio": result.memory(mode),
-        "loss_difference": result.loss_difference(mode),
-    }  # fmt: skip
+    own = picked(side, "seconds", "final_loss", "not_finite", "skipped", "scale", "native", "error")
+    own |= {"mode": mode, "spread": list(side.spread), "peak_bytes": side.peak, "activation_bytes": side.activations}
+    ratios = {"time_ratio": result.ratio(mode), "memory_ratio": result.memory(mode)}
+    return {**own, **ratios, "loss_difference": result.loss_difference(mode)}
 
 
 def summary(result: AmpResult) -> str:
@@ -51,9 +50,8 @@ def _told(result: AmpResult, mode: AmpMode) -> str:
     time, memory = result.ratio(mode), result.memory(mode)
     if time is None:
         return f"could not be measured ({side.error or 'no float32 run to compare with'})"
-    speed = "is as fast as float32" if abs(time - 1) <= NOISE else (
-        f"is {time:.1f}x slower" if time > 1 else f"is {1 / time:.1f}x faster"
-    )  # fmt: skip
+    speed = f"is {time:.1f}x slower" if time > 1 else f"is {1 / time:.1f}x faster"
+    speed = "is as fast as float32" if abs(time - 1) <= NOISE else speed
     text = speed + (f" and {_saves(memory)}" if memory is not None else "")
     difference = result.loss_difference(mode)
     if side.not_finite:

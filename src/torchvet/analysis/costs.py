@@ -19,11 +19,15 @@ Costs = dict[str, dict[tuple[str, int], float]]
 
 _NUMBERS = {
     "waits": ("wait for the device per step", "waits for the device per step"),
-    "blocking copies": ("copy to the device per step that the host waits for",
-                        "copies to the device per step that the host waits for"),
-    "reductions": ("average of gradients over all ranks per optimizer step",
-                   "averages of gradients over all ranks per optimizer step"),
-}  # fmt: skip
+    "blocking copies": (
+        "copy to the device per step that the host waits for",
+        "copies to the device per step that the host waits for",
+    ),
+    "reductions": (
+        "average of gradients over all ranks per optimizer step",
+        "averages of gradients over all ranks per optimizer step",
+    ),
+}
 _SIZES = {
     "transfers": "copied to the device per step",
     "memory": "of new tensors per step",

@@ -10,6 +10,7 @@ from torchvet.analysis.forecast_facts import forecast_facts
 from torchvet.analysis.growth import GrowthSummary, ended_by_itself
 from torchvet.analysis.memory_limit import Limit, limit_of
 from torchvet.analysis.steps import current_steps, evaluated_before, steps_between
+from torchvet.formatting import picked
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import CollectorUse, Host, Outcome, Overhead
@@ -21,10 +22,8 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
     program, outcome = rank.program, rank.last(Outcome)
     if program is not None:
         limit = limit_of(rank) or Limit(program.memory_limit, program.memory_limit_source)
-        facts.update(
-            device=program.device, torch=program.torch, python=program.python, program=program.path,
-            memory_limit={"bytes": limit.bytes, "source": limit.source},
-        )  # fmt: skip
+        facts |= picked(program, "device", "torch", "python") | {"program": program.path}
+        facts["memory_limit"] = {"bytes": limit.bytes, "source": limit.source}
         if program.simulated is not None:
             facts["simulated_gpu"] = program.simulated
     if outcome is not None:
@@ -104,5 +103,9 @@ def overhead_of(rank: RankRecording) -> dict[str, Any]:
         return {}
     own = sum(record.seconds.values())
     rest = max(record.elapsed - own, 1e-9)
-    return {"seconds": own, "ratio": record.elapsed / rest, "by_probe": record.seconds,
-            "sampled_steps": record.sampled_steps}  # fmt: skip
+    return {
+        "seconds": own,
+        "ratio": record.elapsed / rest,
+        "by_probe": record.seconds,
+        "sampled_steps": record.sampled_steps,
+    }

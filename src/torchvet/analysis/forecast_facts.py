@@ -9,6 +9,7 @@ import msgspec
 
 from torchvet.analysis.forecast import INITIAL, Forecast, headroom, subnormal, underflow
 from torchvet.analysis.half_precision_devices import CARDS, SOURCE
+from torchvet.formatting import picked
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
@@ -23,13 +24,15 @@ def forecast_facts(forecast: Forecast) -> dict[str, Any]:
     """Plain JSON values. Magnitudes are absolute values, shares are of elements other than zero, from 0 to 1."""
     run = forecast.run
     facts: dict[str, Any] = {
-        "verdict": forecast.verdict, "summary": summary(forecast), "policy": POLICY,
+        "verdict": forecast.verdict,
+        "summary": summary(forecast),
+        "policy": POLICY,
         "sampled": {"steps": run.sampled, "first": run.first, "last": run.last, "seconds": run.seconds},
         "calls": {"float16": run.half, "float32": run.float32, "autocast switched off": run.off},
         "operators": [_operator(s) for s in sorted(forecast.sites, key=_size, reverse=True)[:_OPERATORS]],
         "gradients": _gradients(forecast),
         "hardware": [msgspec.to_builtins(d) for d in run.devices],
-    }  # fmt: skip
+    }
     if all(d.kind == "cpu" for d in run.devices):
         facts["cards"] = {"source": SOURCE, "rows": [msgspec.to_builtins(c) for c in CARDS]}
     return facts
@@ -70,11 +73,12 @@ def _size(site: ForecastSite) -> float:
 def _operator(site: ForecastSite) -> dict[str, Any]:
     room = headroom(_size(site))
     return {
-        "module": site.module, "operator": site.operator, **_where(site.place or site.inner),
-        "largest": site.largest, "operand": site.operand, "first": site.first, "last": site.last, "step": site.tick,
-        "headroom_bits": None if math.isinf(room) else round(room, 1), "overflows": site.overflows + site.casts,
-        "calls": site.calls,
-    }  # fmt: skip
+        **picked(site, "module", "operator", "largest", "operand", "first", "last", "calls"),
+        **_where(site.place or site.inner),
+        "step": site.tick,
+        "headroom_bits": None if math.isinf(room) else round(room, 1),
+        "overflows": site.overflows + site.casts,
+    }
 
 
 def _gradients(forecast: Forecast) -> dict[str, Any]:
@@ -83,21 +87,25 @@ def _gradients(forecast: Forecast) -> dict[str, Any]:
     activations = [g for g in forecast.gradients if g.kind == "activation"]
     kinds = (("parameters", parameters), ("activations", activations))
     return {
-        "scale_exponent": best, "largest": bound.largest if bound else None, "bound_by": bound.name if bound else None,
+        "scale_exponent": best,
+        "largest": bound.largest if bound else None,
+        "bound_by": bound.name if bound else None,
         **{name: _shares(kind, best) for name, kind in kinds},
         "by_parameter": [
             {"name": g.name, "largest": g.largest, **_shares([g], best)}
             for g in sorted(parameters, key=lambda g: g.largest)[:_PARAMETERS]
         ],
-    }  # fmt: skip
+    }
 
 
 def _shares(gradients: list[ForecastGradient], best: int | None) -> dict[str, float | None]:
     return {
-        "underflow_unscaled": underflow(gradients, 0), "subnormal_unscaled": subnormal(gradients, 0),
-        "underflow_at_65536": underflow(gradients, INITIAL), "subnormal_at_65536": subnormal(gradients, INITIAL),
+        "underflow_unscaled": underflow(gradients, 0),
+        "subnormal_unscaled": subnormal(gradients, 0),
+        "underflow_at_65536": underflow(gradients, INITIAL),
+        "subnormal_at_65536": subnormal(gradients, INITIAL),
         "underflow_at_scale": None if best is None else underflow(gradients, best),
-    }  # fmt: skip
+    }
 
 
 def _where(place: Place | None) -> dict[str, Any]:

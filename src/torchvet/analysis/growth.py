@@ -92,11 +92,6 @@ class GrowthSummary:
         """Bytes per step that grow and that no name was found for."""
         return max(0.0, self.measured - self.explained)
 
-    @property
-    def all_named(self) -> bool:
-        """Whether names were found for what grows, but for a twentieth."""
-        return self.unexplained <= 0.05 * self.measured
-
 
 def compared(rank: RankRecording) -> GrowthSummary:
     """What grew between a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
@@ -115,9 +110,10 @@ def compared(rank: RankRecording) -> GrowthSummary:
     few = not (last.final and ended_by_itself(rank)) or survived > 0
     looks = {c.tick: c for c in usable}
     growing = {
-        key: points for key, points in series.items()
+        key: points
+        for key, points in series.items()
         if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
-    }  # fmt: skip
+    }
     if not survived and not all(c.complete for c in usable):
         growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
@@ -294,17 +290,30 @@ def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: 
     return replace(growth, steps=steps)
 
 
-def _rates(rank: RankRecording, run: Points, kind: StepKind, per: float, now: int, left: int | None,
-           ops: tuple[str, ...]) -> Growth:  # fmt: skip
+def _rates(
+    rank: RankRecording, run: Points, kind: StepKind, per: float, now: int, left: int | None, ops: tuple[str, ...]
+) -> Growth:
     """The rise over a run of points as rates: `per` is the steps that it stands for, `now` those up to its end."""
     (first, a), (last, b) = run[0], run[-1]
     rate = (size_of(b) - size_of(a)) / per
     exhausted = int(now + left / rate) if left is not None and rate > 0 else None
     return Growth(
-        holding=b, bytes_per_step=rate, direct_per_step=(b.direct - a.direct) / per,
-        graph_per_step=(b.graph - a.graph) / per, ctx_per_step=(b.ctx - a.ctx) / per,
-        visible_per_step=(b.visible - a.visible) / per, tensors_per_step=(b.tensors - a.tensors) / per,
-        nodes_per_step=(b.nodes - a.nodes) / per, first_tick=first, last_tick=last, steps=round(per), kind=kind,
-        rank=rank.program.rank if rank.program else None, exhausted_at=exhausted,
-        last_step=now, memory_left=left, carrier_ops=ops, length_before=a.length,
-    )  # fmt: skip
+        holding=b,
+        bytes_per_step=rate,
+        direct_per_step=(b.direct - a.direct) / per,
+        graph_per_step=(b.graph - a.graph) / per,
+        ctx_per_step=(b.ctx - a.ctx) / per,
+        visible_per_step=(b.visible - a.visible) / per,
+        tensors_per_step=(b.tensors - a.tensors) / per,
+        nodes_per_step=(b.nodes - a.nodes) / per,
+        first_tick=first,
+        last_tick=last,
+        steps=round(per),
+        kind=kind,
+        rank=rank.program.rank if rank.program else None,
+        exhausted_at=exhausted,
+        last_step=now,
+        memory_left=left,
+        carrier_ops=ops,
+        length_before=a.length,
+    )

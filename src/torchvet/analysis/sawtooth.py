@@ -52,7 +52,7 @@ def longest_tooth(points: Points) -> Points:
 
 
 def carried_for_long(series: Mapping[Key, Points]) -> bool:
-    """Whether a graph was seen to be carried on for that many steps, be it at too few looks to judge by."""
+    """Whether a graph was carried on for that many steps, even if there were too few looks to judge by."""
     runs = [run for points in series.values() for run in _rises(points)]
     return any(_steadily(run) is not None and _reach(run) >= _LONG for run in runs)
 

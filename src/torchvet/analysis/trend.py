@@ -60,10 +60,15 @@ def trend_of(sizes: Sizes) -> Trend | None:
     inner = ordered[1:-1] if len(ordered) > _LEAST else ordered
     top, before = max(s for _, s in later), max(s for _, s in earlier)
     return Trend(
-        rate=statistics.median(rises), low=inner[0], high=inner[-1],
-        ceiling=(top - before) / max(1.0, (warm[-1][0] - warm[0][0]) / 2), falls=_falls(later, count),
-        first=later[0][0], last=later[-1][0], samples=len(later),
-    )  # fmt: skip
+        rate=statistics.median(rises),
+        low=inner[0],
+        high=inner[-1],
+        ceiling=(top - before) / max(1.0, (warm[-1][0] - warm[0][0]) / 2),
+        falls=_falls(later, count),
+        first=later[0][0],
+        last=later[-1][0],
+        samples=len(later),
+    )
 
 
 def _rises(sizes: Sizes, count: int) -> list[float]:

@@ -48,9 +48,9 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit status; dies by the signal that killed the observed program, if one did.
+    """Run the command line and return its exit status. If a signal killed the observed program, die by it too.
 
-    What torchvet refuses is one message on stderr and status 2, never a traceback.
+    A usage error is one message on stderr and status 2, never a traceback.
     """
     try:
         status = cli.main(args=arguments, prog_name="torchvet", standalone_mode=False)
@@ -99,8 +99,8 @@ def die_by(number: int) -> int:
 
 
 def tell_fault() -> None:
-    """Show the exception being handled, and say that it is no fault of the user's."""
+    """Show the exception being handled as a bug of torchvet's."""
     import traceback
 
     traceback.print_exc()
-    click.echo("torchvet: this is a fault in torchvet, please report it with the lines above", err=True)
+    click.echo("torchvet: this is a bug in torchvet, please report it with the lines above", err=True)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from torchvet.commands.options import reporting
+from torchvet.commands.options import MODULE, SHOW_OUTPUT, reporting, verb
 from torchvet.commands.run import RunCommand, target_of
 from torchvet.supervisor.trial_sandbox import Shown, Untouched
 from torchvet.workflows.report_output import Delivery
 
 if TYPE_CHECKING:
     from torchvet.analysis.amp import Trial
-    from torchvet.finding import Report
+    from torchvet.finding import Report, Verdict
     from torchvet.recording.records.amp import AmpMode
     from torchvet.supervisor.preflight import Program
 
@@ -26,43 +25,36 @@ Examples:
   torchvet amp -m project.train --lr 0.1
 
 \b
-Exit status: 0 mixed precision pays or the program does not use it, 1 it uses it and it does not pay (AMP211),
-2 usage or tool error, 3 no training step was seen.
+Exit status: 0 mixed precision pays, or the program does not use it; 1 the program
+uses it and it does not pay (AMP211); 2 usage or tool error; 3 no training step ran.
 """
 
 
-@click.command(
-    "amp",
-    cls=RunCommand,
-    epilog=EPILOG,
-    short_help="Time and size a program's steps in float32, float16 and bfloat16.",
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-)
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@verb("amp", "Time and size a program's steps in float32, float16 and bfloat16.", EPILOG, RunCommand)
+@MODULE
 @click.option("--steps", type=click.IntRange(min=4), default=30, show_default=True, help="Steps of each run.")
 @click.option("--trials", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each precision.")
-@click.option("--show-output", is_flag=True, help="Let the program's own output through, on stderr.")
+@SHOW_OUTPUT
 @reporting
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
 def command(
-    program: tuple[str, ...], module: str | None, steps: int, trials: int, show_output: bool, **asked: Any
+    program: tuple[str, ...], module: str | None, steps: int, trials: int, show_output: bool, delivery: Delivery
 ) -> int:
-    """Run a program in float32, float16 with loss scaling and bfloat16, unedited, and compare time, memory and losses.
+    """Run a program in float32, float16 with loss scaling and bfloat16, and compare time, memory and losses.
 
-    Its own autocast regions and GradScaler are overridden where it has them; else its modules are called under
-    autocast and its loss is scaled. Everything after the script, or after -m MODULE, belongs to the program. It is run
-    several times (3 precisions, --trials each), each time to --steps; what it writes is undone after each run
-    (docs/fix.md).
+    The source is not edited. The program's own autocast regions and GradScaler are overridden; without them its
+    modules are called under autocast and its loss is scaled. Everything after the script, or after -m MODULE, is
+    passed to the program. It runs --trials times in each precision, up to --steps each time. What it writes is undone
+    after each run (docs/fix.md).
     """
     from torchvet.supervisor import preflight
 
     target = target_of(module, program)
-    delivery = Delivery(**asked, project=Path(target.path or "."))
+    delivery = delivery.of(target.path)
     delivery.check()
     preflight.check(target)
-    report = _report(target, _trials(target, steps, trials, Shown(show_output, delivery.quiet)), delivery.unwanted)
-    delivery.deliver(report)
-    return delivery.status(report)
+    found = _trials(target, steps, trials, Shown(show_output, delivery.quiet))
+    return delivery.deliver(_report(target, found, delivery.unwanted))
 
 
 def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Trial]:
@@ -93,11 +85,9 @@ def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
         rank = recording.ranks[0]
         highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
         error = outcome.error or (f"the program ended with status {status}" if status else None)
-        return Trial(
-            mode=mode, run=rank.last(AmpRun), peak=highest.peak if highest else None,
-            activations=highest.categories.get("activations") if highest else None,
-            error=error if outcome.how != "steps-reached" else None,
-        )  # fmt: skip
+        error = error if outcome.how != "steps-reached" else None
+        peak, activations = (highest.peak, highest.categories.get("activations")) if highest else (None, None)
+        return Trial(mode=mode, run=rank.last(AmpRun), peak=peak, activations=activations, error=error)
 
 
 def _report(target: Program, trials: list[Trial], unwanted: tuple[str, ...]) -> Report:
@@ -117,10 +107,8 @@ def _report(target: Program, trials: list[Trial], unwanted: tuple[str, ...]) -> 
             subject=subject, verdict="undetermined", not_checked=[NotChecked(check="mixed precision", reason=reason)]
         )
     records = [t.run for t in trials if t.run is not None]
-    asked = rule("AMP211")
-    findings = list(asked.in_recording(Recording([RankRecording(0, [*records])])))
-    findings = [] if asked.code in unwanted else findings
-    return Report(
-        subject=subject, verdict="findings" if findings else "clean", findings=findings, not_checked=gaps,
-        facts={"amp": amp_facts(result)},
-    )  # fmt: skip
+    recording = Recording([RankRecording(0, [*records])])
+    findings = [] if "AMP211" in unwanted else list(rule("AMP211").in_recording(recording))
+    facts = {"amp": amp_facts(result)}
+    verdict: Verdict = "findings" if findings else "clean"
+    return Report(subject=subject, verdict=verdict, findings=findings, not_checked=gaps, facts=facts)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from torchvet.commands.options import output
+from torchvet.commands.options import output, parsed, verb
 from torchvet.errors import BadInput
 from torchvet.workflows.report_output import CLEAN, FINDINGS, UNDETERMINED, Delivery
 
@@ -25,34 +25,25 @@ def parse_share(text: str) -> float:
     """A share from `1%`, `0.5 %` or `0.01`. Raises ValueError with what was expected."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
     if match is None:
-        raise ValueError(f"{text!r} is no share: give a percentage (1%) or a fraction (0.01)")
+        raise ValueError(f"{text!r} is not a share: give a percentage (1%) or a fraction (0.01)")
     return float(match[1]) / (100 if match[2] else 1)
 
 
-def _share(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else parse_share(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-@click.command(
-    "compare",
-    short_help="Say what changed between two recordings, snapshots or traces.",
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@verb("compare", "Compare two recordings, snapshots or traces.", EPILOG)
 @click.argument("before", type=click.Path())
 @click.argument("after", type=click.Path())
-@click.option("--fail-on-growth", metavar="SHARE", callback=_share,
-              help="Exit with status 1 where the peak or the growth per step rose by more: 1%, 0.01.")  # fmt: skip
+@click.option(
+    "--fail-on-growth",
+    metavar="SHARE",
+    callback=parsed(parse_share),
+    help="Exit with status 1 if the peak or the growth per step rose by more: 1%, 0.01.",
+)
 @output
-def command(before: str, after: str, fail_on_growth: float | None, **asked: Any) -> int:
+def command(before: str, after: str, fail_on_growth: float | None, delivery: Delivery) -> int:
     """Compare what was measured BEFORE and AFTER: the peak by category and line, growth by name, time by phase."""
     from torchvet.comparing import compare
     from torchvet.comparing.report import report_on
 
-    delivery = Delivery(**asked)
     delivery.check()
     delivery.spare([Path(before), Path(after)])
     sides = _side(before), _side(after)

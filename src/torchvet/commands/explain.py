@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchvet.commands.options import verb
 from torchvet.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,15 +24,10 @@ Examples:
 WIDTH = 100
 
 
-@click.command(
-    "explain",
-    short_help="Explain a rule, or list the rules.",
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@verb("explain", "Explain a rule, or list the rules.", EPILOG)
 @click.argument("code", required=False)
 def command(code: str | None) -> int:
-    """Explain a rule by CODE or name: what, why, when it does not matter, the proof, the remedy, an example.
+    """Explain a rule by CODE or name: what, why, when it does not matter, the proof, the fix, an example.
 
     Without CODE, list the rules.
     """
@@ -91,7 +87,7 @@ def _page(rule: Rule) -> str:
         _wrapped(rule.summary),
         *(_section(title, getattr(rule, name)) for name, title in SECTIONS.items()),
         _example("Faulty", rule.BAD),
-        _example("Mended", rule.GOOD),
+        _example("Fixed", rule.GOOD),
     ]
     return "\n\n".join(parts)
 

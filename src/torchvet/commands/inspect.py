@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from torchvet.commands.options import shared
+from torchvet.commands.options import shared, verb
 from torchvet.workflows.report_output import Delivery
 
 EPILOG = """\b
@@ -22,12 +21,7 @@ Examples:
 """
 
 
-@click.command(
-    "inspect",
-    short_help="Say what memory snapshots and profiler traces mean.",
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@verb("inspect", "Report on memory snapshots and profiler traces.", EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--export",
@@ -35,21 +29,20 @@ Examples:
     metavar="FILE",
     multiple=True,
     type=click.Path(),
-    help="Write what FILES say to FILE too: *.speedscope.json (flame graph), *.perfetto.json (timeline), "
+    help="Also write the contents to FILE: *.speedscope.json (flame graph), *.perfetto.json (timeline), "
     "*.csv or *.jsonl (tables). Repeatable.",
 )
 @shared
-def command(files: tuple[str, ...], exports: tuple[str, ...], **asked: Any) -> int:  # fmt: skip
+def command(files: tuple[str, ...], exports: tuple[str, ...], delivery: Delivery) -> int:
     """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), traces of torch.profiler, or a
     recording. Needs no torch.
 
-    Several files, or those in a folder, are the ranks of one program. Files are told by their content, and nothing in
-    them is executed.
+    Several files, or those in a folder, are the ranks of one program. The content of a file decides its kind. Nothing
+    in a file is executed.
     """
     from torchvet.exporting import Exports
     from torchvet.inspecting import files_of, inspect_paths
 
-    delivery = Delivery(**asked)
     delivery.check()
     paths = [Path(f) for f in files]
     if delivery.outputs:
@@ -58,5 +51,4 @@ def command(files: tuple[str, ...], exports: tuple[str, ...], **asked: Any) -> i
         report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, writing if exports else None)
         report = delivery.kept(report)
         writing.finish(report)
-    delivery.deliver(report)
-    return delivery.status(report)
+    return delivery.deliver(report)

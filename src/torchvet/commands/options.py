@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from torchvet.workflows.report_output import Delivery
 
+T = TypeVar("T")
+Command = Callable[..., int]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+HELP = {"help_option_names": ["-h", "--help"]}
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
 _UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
@@ -20,57 +27,101 @@ def parse_size(text: str) -> int:
     """Bytes from `24GiB`, `512 MB`, `1.5GB` or `1048576`. Raises ValueError with what was expected."""
     match = _SIZE.fullmatch(text)
     if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"{text!r} is no size: give bytes, or a number with B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
+        raise ValueError(f"{text!r} is not a size: give bytes, or a number and B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     if size < 1:
-        raise ValueError(f"{text!r} is no size: it must be at least 1 byte")
+        raise ValueError(f"{text!r} is not a size: it must be at least 1 byte")
     return size
 
 
-def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """A callback for an option whose text `parse` reads, with `ValueError` for what it cannot."""
+
+    def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> T | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
 
 
-_OUTPUT = [
-    click.option("-o", "--output", "outputs", metavar="FILE", multiple=True, type=click.Path(),
-                 help="Write the report to FILE too; the extension picks the format. Repeatable."),
-    click.option("--format", "format", metavar="FORMAT",
-                 help="What to print on stdout: text, json, sarif, github or markdown.  [default: text]"),
-    click.option("-q", "--quiet", is_flag=True, help="No progress; nothing on stdout unless --format is given."),
-]  # fmt: skip
-_REPORTING = [
-    click.option("--select", metavar="CODES", multiple=True,
-                 help="Only rules whose code starts so, comma-separated: MEM,TRN101."),
-    click.option("--ignore", metavar="CODES", multiple=True, help="All rules but those."),
-    click.option("--exit-zero", is_flag=True, help="Findings do not change the exit status."),
-]  # fmt: skip
-_RUNS = [
-    click.option("--memory-limit", metavar="SIZE", callback=_size,
-                 help="Forecast against this much memory: 24GiB, 512MB.  [default: the device's]"),
-    click.option("--fail-on", type=click.Choice(["error", "warning", "info", "never"]),
-                 help="The mildest finding that makes the exit status 1.  [default: warning]"),
-]  # fmt: skip
+def verb(
+    name: str, short_help: str, epilog: str, cls: type[click.Command] = click.Command
+) -> Callable[[Command], click.Command]:
+    """What `click.command` is, with the settings of all verbs."""
+    return click.command(name, cls=cls, short_help=short_help, epilog=epilog, context_settings=HELP)
 
 
-def output(command: F) -> F:
-    """Add the options that say where a report goes."""
-    for option in reversed(_OUTPUT):
+FAIL_ON = click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "info", "never"]),
+    help="Exit with status 1 if a finding has at least this severity.  [default: warning]",
+)
+MODULE = click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+SHOW_OUTPUT = click.option("--show-output", is_flag=True, help="Show the program's own output on stderr.")
+GPUS = click.option(
+    "--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of GPUs to simulate."
+)
+_OUTPUT = (
+    click.option(
+        "-o",
+        "--output",
+        "outputs",
+        metavar="FILE",
+        multiple=True,
+        type=click.Path(),
+        help="Also write the report to FILE; its extension selects the format. Repeatable.",
+    ),
+    click.option(
+        "--format",
+        "format",
+        metavar="FORMAT",
+        help="What to print on stdout: text, json, sarif, github or markdown.  [default: text]",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Show no progress, and print nothing unless --format is given."),
+)
+_REPORTING = (
+    click.option(
+        "--select", metavar="CODES", multiple=True, help="Run only rules with these code prefixes: MEM,TRN101."
+    ),
+    click.option("--ignore", metavar="CODES", multiple=True, help="Skip rules with these code prefixes."),
+    click.option("--exit-zero", is_flag=True, help="Exit with status 0 even if there are findings."),
+)
+_RUNS = (
+    click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        callback=parsed(parse_size),
+        help="Forecast against this much memory: 24GiB, 512MB.  [default: the device's]",
+    ),
+    FAIL_ON,
+)
+
+
+def output(command: Command) -> Command:
+    """Add the options that say where a report goes. The command gets all that it is given for it as a `delivery`."""
+    names = {field.name for field in fields(Delivery)}
+
+    @functools.wraps(command)
+    def call(*args: Any, **given: Any) -> int:
+        delivery = Delivery(**{name: given.pop(name) for name in names & given.keys()})
+        return command(*args, delivery=delivery, **given)
+
+    return _with(_OUTPUT, call)
+
+
+def reporting(command: Command) -> Command:
+    """Add the options that every verb with findings has."""
+    return output(_with(_REPORTING, command))
+
+
+def shared(command: Command) -> Command:
+    """Add the options for reports on runs: the memory limit, which rules, where to, and the exit status."""
+    return reporting(_with(_RUNS, command))
+
+
+def _with(options: tuple[Decorator, ...], command: Command) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
-
-
-def reporting(command: F) -> F:
-    """Add the options that every verb with findings has."""
-    for option in reversed(_REPORTING):
-        command = option(command)
-    return output(command)
-
-
-def shared(command: F) -> F:
-    """Add the options that say what to report of a run, to whom, and what the exit status goes by."""
-    for option in reversed(_RUNS):
-        command = option(command)
-    return reporting(command)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from torchvet.commands.options import shared
+from torchvet.commands.options import shared, verb
 from torchvet.workflows.report_output import Delivery
 
 EPILOG = """\b
@@ -18,20 +17,12 @@ Examples:
 """
 
 
-@click.command(
-    "report",
-    short_help="Report again on a recording that was kept.",
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@verb("report", "Report on a kept recording again.", EPILOG)
 @click.argument("recording", type=click.Path())
 @shared
-def command(recording: str, **asked: Any) -> int:
-    """Report on a RECORDING that `torchvet run --record` kept. Runs nothing, needs no torch."""
+def command(recording: str, delivery: Delivery) -> int:
+    """Report on a RECORDING kept by `torchvet run --record`. Runs nothing and needs no torch."""
     from torchvet.recording import read
 
-    delivery = Delivery(**asked)
     delivery.check()
-    report = delivery.diagnose(read(Path(recording)))
-    delivery.deliver(report)
-    return delivery.status(report)
+    return delivery.deliver(delivery.diagnose(read(Path(recording))))

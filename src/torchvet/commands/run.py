@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from torchvet.commands import tell_fault
-from torchvet.commands.options import shared
+from torchvet.commands.options import GPUS, MODULE, shared, verb
 from torchvet.errors import BadInput, TorchvetError
 from torchvet.workflows.report_output import Delivery
 
@@ -29,13 +28,15 @@ Examples:
   torchvet run --quiet --format json train.py > report.json
 
 \b
-Exit status: the program's own where it fails; else 0 clean, 1 findings,
+Exit status: the program's own if it fails; otherwise 0 clean, 1 findings,
 3 could not judge. 2: usage or tool error, the program was not started.
 """
 
 
 class RunCommand(click.Command):
     """Ends torchvet's own options where Python would: at the script, or after `-m MODULE`."""
+
+    allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = self._end_of_module(args)
@@ -56,38 +57,32 @@ class RunCommand(click.Command):
         return None
 
 
-@click.command(
-    "run",
-    cls=RunCommand,
-    epilog=EPILOG,
-    short_help="Run a program under observation and say what is wrong with it.",
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-)
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@verb("run", "Run a program and report its faults.", EPILOG, RunCommand)
+@MODULE
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
-@click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording, by convention NAME.vet.")
+@click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording in DIR, by convention NAME.vet.")
 @click.option(
     "--precision-forecast",
     is_flag=True,
-    help="Forecast from a float32 or bfloat16 run what would overflow or vanish in float16 (NUM102).",
+    help="In a float32 or bfloat16 run, forecast what would overflow or vanish in float16 (NUM102).",
 )
 @click.option(
     "--simulate-gpu",
     metavar="CARD",
-    help="Run a CUDA program on a GPU that is not there: h100, a100-40g, l4, t4, rtx4090, ... or a size (24GiB).",
+    help="Run a CUDA program on a simulated GPU: h100, a100-40g, l4, t4, rtx4090, ... or a size (24GiB).",
 )
-@click.option("--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="How many GPUs to simulate.")
+@GPUS
 @click.option(
     "--dry",
     is_flag=True,
-    help="With --simulate-gpu: size training without arithmetic or memory. Stops after 3 steps, or after --steps.",
+    help="With --simulate-gpu: measure memory without computing values. Stops after 3 steps, or after --steps.",
 )
 @click.option(
     "--exit-code",
     type=click.Choice(["program", "findings"]),
     default="program",
     show_default=True,
-    help="Whose exit status wins where the program fails.",
+    help="If the program fails: return its exit status, or torchvet's.",
 )
 @shared
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
@@ -101,19 +96,19 @@ def command(
     gpus: int,
     dry: bool,
     exit_code: str,
-    **asked: Any,
+    delivery: Delivery,
 ) -> int:
-    """Run a program unchanged under observation and say what leaks, who holds it and what to change.
+    """Run a program unchanged, and report what leaks, what holds it and what to change.
 
-    Everything after the script, or after -m MODULE, belongs to the program. The report comes when it has ended,
-    however it ends: by itself, by Ctrl-C, out of memory, by a crash or by a signal.
+    Everything after the script, or after -m MODULE, is passed to the program. The report is printed when the program
+    ends: normally, by Ctrl-C, out of memory, by a crash or by a signal.
     """
     from torchvet.supervisor import preflight
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
 
     target = target_of(module, program)
-    delivery = Delivery(**asked, project=Path(target.path or "."))
+    delivery = delivery.of(target.path)
     delivery.check()
     preflight.check(target)
     if simulate_gpu is not None:
@@ -138,11 +133,11 @@ def command(
 def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
     if simulate_gpu is None:
         raise BadInput(
-            "--dry sizes a program on a simulated GPU, and none was named: add --simulate-gpu CARD, for example "
+            "--dry needs a simulated GPU: add --simulate-gpu CARD, for example "
             "torchvet run --simulate-gpu a100-80g --dry train.py"
         )
     if precision_forecast:
-        raise BadInput("--precision-forecast needs numbers and --dry works none out: leave one of them away")
+        raise BadInput("--precision-forecast and --dry cannot be combined: a dry run computes no values")
 
 
 def target_of(module: str | None, program: tuple[str, ...]) -> Program:
@@ -151,7 +146,7 @@ def target_of(module: str | None, program: tuple[str, ...]) -> Program:
     if module is not None:
         return Program(None, module, program)
     if not program:
-        raise click.UsageError("which program? Give a script (torchvet run train.py) or -m MODULE.")
+        raise click.UsageError("no program given: name a script (torchvet run train.py) or -m MODULE.")
     return Program(program[0], None, program[1:])
 
 
@@ -171,19 +166,17 @@ def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) 
         raise BadInput(outcome.error or "the program could not be started")
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     try:
-        report = delivery.diagnose(recording)
-        delivery.deliver(report)
+        return own, delivery.deliver(delivery.diagnose(recording))
     except TorchvetError as error:
         click.echo(f"torchvet: {error}", err=True)
         return own, error.status
     except Exception:  # the program's own end must not be lost to a fault of ours
         tell_fault()
         return own, TorchvetError.status
-    return own, delivery.status(report)
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:
-    """As `supervise`. What the program writes is undone: it was made of numbers that were made up."""
+    """As `supervise`, and undo what the program writes: its values are not real."""
     from dataclasses import replace
 
     from torchvet.supervisor.supervise import supervise

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from torchvet.commands.options import HELP
 from torchvet.errors import BadInput
 
 EPILOG = """\b
@@ -22,39 +23,43 @@ Examples:
   torchvet skill install --to ~/my-agent/skills
 
 \b
-Agents: agents (~/.agents/skills, which many share), claude, codex, copilot,
-cursor, gemini, opencode, windsurf. Without --agent: agents, and claude where
-Claude Code is set up.
+Agents: agents (~/.agents/skills, shared by many), claude, codex, copilot,
+cursor, gemini, opencode, windsurf. Default: agents, and claude if Claude Code
+is set up.
 
 \b
-A file that torchvet wrote is replaced by that of a newer version; one that was
-changed since is not, unless --force is given. Exit status: 0 the skill is
-there, 2 usage error, or it could not be written.
+A newer version replaces the files that torchvet wrote. Files that were changed
+since are kept unless --force is given. Exit status: 0 the skill is installed,
+2 usage error, or it could not be written.
 """
-HELP = {"help_option_names": ["-h", "--help"]}
 
 
 @click.group("skill", epilog=EPILOG, short_help="Install a skill for coding agents.", context_settings=HELP)
 def command() -> None:
-    """What torchvet knows as a skill for coding agents: a SKILL.md and its references, written from the rules."""
+    """Install or show torchvet's skill for coding agents: a SKILL.md and its references, written from the rules."""
 
 
 @command.command(
     "install", epilog=INSTALL_EPILOG, short_help="Write the skill where agents look.", context_settings=HELP
 )
-@click.option("--agent", "agents", metavar="NAME", multiple=True, help="For this agent. Repeatable.")
-@click.option("--project", is_flag=True, help="Into the working directory's skills instead of the user's.")
-@click.option("--to", "to", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
-              help="Into FOLDER/torchvet, for any other agent.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace files that were changed, too.")
+@click.option("--agent", "agents", metavar="NAME", multiple=True, help="Install for this agent. Repeatable.")
+@click.option("--project", is_flag=True, help="Install into the working directory instead of the user's folders.")
+@click.option(
+    "--to",
+    "to",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write to FOLDER/torchvet, for any other agent.",
+)
+@click.option("--force", is_flag=True, help="Also replace files that were changed.")
 def install_command(agents: tuple[str, ...], project: bool, to: Path | None, force: bool) -> int:
     """Write the skill into the folders where coding agents look for skills."""
     from torchvet.skill import folders_asked, install
 
     if to is not None and (agents or project):
-        raise click.UsageError("--to is a folder of its own: leave --agent and --project out")
+        raise click.UsageError("--to cannot be combined with --agent or --project")
     if to is not None:
-        readers = {to.expanduser(): "any agent that is told of it"}
+        readers = {to.expanduser(): "any agent"}
     else:
         readers = folders_asked(agents, Path.cwd() if project else None)
     for done, reader in zip(install(list(readers), force), readers.values(), strict=True):

@@ -1,4 +1,4 @@
-"""`torchvet whatif`: what shortcuts and real remedies would buy, in numbers, from a recording or from two runs."""
+"""`torchvet whatif`: what shortcuts and fixes would change, in numbers, from a recording or from two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchvet.commands.options import shared
+from torchvet.commands.options import MODULE, SHOW_OUTPUT, shared, verb
 from torchvet.commands.run import RunCommand, target_of
 from torchvet.errors import BadInput
 from torchvet.supervisor import preflight
@@ -31,37 +31,36 @@ Exit status: 0 answered, 2 usage or tool error, 3 nothing to judge by.
 """
 
 
-@click.command(
-    "whatif",
-    cls=RunCommand,
-    epilog=EPILOG,
-    short_help="What half the batch, a larger card, empty_cache() or the mend would buy.",
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-)
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+@verb("whatif", "What half the batch, a larger card, empty_cache() or a fix would change.", EPILOG, RunCommand)
+@MODULE
 @click.option("--steps", type=click.IntRange(min=10), default=40, show_default=True, help="Steps of each run.")
 @click.option(
     "--half-batch",
     metavar="ARGUMENTS",
-    help="The program's arguments with half its batch, in one word. [default: loaders are given half their batch size]",
+    help="The program's arguments with half its batch, as one word. [default: loaders get half their batch size]",
 )
-@click.option("--simulate-gpu", metavar="CARD", help="Run on a GPU that is not there; see `torchvet run`.")
-@click.option("--show-output", is_flag=True, help="Let the program's own output through, on stderr.")
+@click.option("--simulate-gpu", metavar="CARD", help="Run on a simulated GPU; see `torchvet run`.")
+@SHOW_OUTPUT
 @shared
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="RECORDING | SCRIPT [ARGUMENTS]...")
 def command(
-    program: tuple[str, ...], module: str | None, steps: int, half_batch: str | None, simulate_gpu: str | None,
-    show_output: bool, **asked: Any,
-) -> int:  # fmt: skip
-    """Say at which step a program runs out of memory as it is, with the usual shortcuts, and with the mend.
+    program: tuple[str, ...],
+    module: str | None,
+    steps: int,
+    half_batch: str | None,
+    simulate_gpu: str | None,
+    show_output: bool,
+    delivery: Delivery,
+) -> int:
+    """Forecast the step at which a program runs out of memory: as it is, with the usual shortcuts, and fixed.
 
-    From a RECORDING that `torchvet run --record` kept nothing is run, and what depends on the batch is a bound. A
-    SCRIPT is run twice, observed, each time to --steps: as it is, and with half its batch. What it writes is undone
-    after each run (docs/fix.md).
+    With a RECORDING kept by `torchvet run --record`, nothing is run, and what depends on the batch is a bound. A
+    SCRIPT is run twice up to --steps: as it is, and with half its batch. What it writes is undone after each run
+    (docs/fix.md).
     """
     from torchvet.whatif.report import whatif
 
-    delivery = Delivery(**asked, project=Path(program[0] if program else "."))
+    delivery = delivery.of(program[0] if program else None)
     delivery.check()
     gaps: list[NotChecked] = []
     half: Recording | None = None
@@ -72,7 +71,7 @@ def command(
     else:
         if module is None and program and program[0].lower().endswith((".pickle", ".pkl")):
             raise BadInput(
-                f"{program[0]}: is no program and no recording (`torchvet run --record`); snapshots are read by "
+                f"{program[0]}: is neither a program nor a recording (`torchvet run --record`); read snapshots with "
                 "`torchvet inspect`"
             )
         if simulate_gpu is not None:
@@ -82,8 +81,7 @@ def command(
         recording, half, gaps = _runs(target, steps, half_batch, probes, Shown(show_output, delivery.quiet))
     limited = recording.limited(delivery.memory_limit) if delivery.memory_limit is not None else recording
     report = whatif(limited, delivery.diagnose(recording).findings, half, gaps)
-    delivery.deliver(report)
-    return delivery.status(report)
+    return delivery.deliver(report)
 
 
 def _runs(
@@ -107,7 +105,7 @@ def _runs(
             said = outcome.error or f"it ended with status {outcome.status}"
             gaps.append(NotChecked(check=what, reason=f"the program failed: {said}; --show-output shows what it wrote"))
     if half_batch is None and half.ranks[0].last(BatchChange) is None:
-        reason = 'no DataLoader with a batch size was made; give the arguments that halve it: --half-batch "..."'
+        reason = 'no DataLoader was created with a batch size; give arguments that halve it: --half-batch "..."'
         return recording, None, [*gaps, NotChecked(check="half the batch, measured", reason=reason)]
     return recording, half, gaps
 

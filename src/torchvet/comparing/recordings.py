@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.steps import current_steps
-from torchvet.comparing.tables import Side, Table
+from torchvet.comparing.tables import Side, Table, floats
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Window
@@ -30,7 +30,7 @@ def _findings(recording: Recording, rank: RankRecording, findings: Sequence[Find
             place = Place(at.path, at.line, at.function or "") if at is not None else None
             where = finding.holder.name if finding.holder is not None else line_name(recording, rank, place)
             rows[f"{finding.code} {where}"] += 1
-    return Table(title="findings", unit="findings", rows={n: float(c) for n, c in rows.items()}, total=rows.total())
+    return Table(title="findings", unit="findings", rows=floats(rows), total=rows.total())
 
 
 def _peak(rank: RankRecording) -> int:
@@ -47,10 +47,9 @@ def _peak_tables(recording: Recording, rank: RankRecording) -> list[Table]:
     for row in highest.sites:
         lines[line_name(recording, rank, row.site.place or row.site.inner)] += row.bytes
     return [
-        Table(title="peak by category", unit="bytes", total=highest.peak, gates=True,
-              rows={name: float(size) for name, size in highest.categories.items()}),
-        Table(title="peak by line (the largest)", unit="bytes", rows={name: float(n) for name, n in lines.items()}),
-    ]  # fmt: skip
+        Table(title="peak by category", unit="bytes", total=highest.peak, gates=True, rows=floats(highest.categories)),
+        Table(title="peak by line (the largest)", unit="bytes", rows=floats(lines)),
+    ]
 
 
 def _growth(rank: RankRecording) -> Table:
@@ -61,8 +60,8 @@ def _growth(rank: RankRecording) -> Table:
         rows[growth.holding.name] += growth.bytes_per_step
     if summary.unexplained:
         rows["without a name"] = summary.unexplained
-    return Table(title="growth by name", unit="bytes per step", rows=dict(rows), gates=True,
-                 total=max(summary.measured, sum(rows.values())))  # fmt: skip
+    total = max(summary.measured, sum(rows.values()))
+    return Table(title="growth by name", unit="bytes per step", rows=dict(rows), gates=True, total=total)
 
 
 def _seconds(rank: RankRecording) -> Table | None:

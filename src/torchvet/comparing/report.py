@@ -20,11 +20,13 @@ def report_on(comparison: Comparison, gate: float | None = None) -> Report:
         "over": [d.title for d in over],
         "differences": [_plain(d) for d in comparison.differences],
     }
+    sides = {"of": comparison.kind, "before": comparison.before, "after": comparison.after}
     return Report(
-        subject={"kind": "comparison", "of": comparison.kind, "before": comparison.before, "after": comparison.after},
+        subject={"kind": "comparison", **sides},
         verdict="findings" if over else "clean" if gate is None or comparison.gateable else "undetermined",
-        facts={"comparison": facts}, not_checked=[NotChecked(check=n.check, reason=n.reason) for n in comparison.notes],
-    )  # fmt: skip
+        facts={"comparison": facts},
+        not_checked=[NotChecked(check=n.check, reason=n.reason) for n in comparison.notes],
+    )
 
 
 def _plain(difference: Difference) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from os import PathLike
 
-from torchvet.comparing.tables import Side, Table
+from torchvet.comparing.tables import Side, Table, floats
 from torchvet.readers.isolated import read_snapshot
 from torchvet.snapshots.accounting import account
 from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
@@ -33,19 +33,23 @@ def _peak(memory: DeviceMemory) -> list[Table]:
     lines: Counter[str] = Counter()
     for row in peak.lines:
         lines[_named(row.place, row.note, row.category)] += row.bytes
-    categories = {name: float(held) for name, held in peak.by_category.items()}
     return [
-        Table(title="peak by category", unit="bytes", total=peak.bytes, gates=True, rows=categories),
-        Table(title="peak by line", unit="bytes", total=peak.bytes, rows={n: float(v) for n, v in lines.items()}),
+        Table(title="peak by category", unit="bytes", total=peak.bytes, gates=True, rows=floats(peak.by_category)),
+        Table(title="peak by line", unit="bytes", total=peak.bytes, rows=floats(lines)),
     ]
 
 
 def _reserved(memory: DeviceMemory) -> Table:
     parts = account(memory.segments)
-    names = {"asked for": parts.requested, "rounding": parts.rounding, "not worth splitting off": parts.slack,
-             "free in pieces": parts.split_free, "free in whole segments": parts.whole_free}  # fmt: skip
-    return Table(title="reserved at the end", unit="bytes", total=parts.reserved,
-                 rows={name: float(n) for name, n in names.items() if n})  # fmt: skip
+    names = {
+        "asked for": parts.requested,
+        "rounding": parts.rounding,
+        "not worth splitting off": parts.slack,
+        "free in pieces": parts.split_free,
+        "free in whole segments": parts.whole_free,
+    }
+    rows = floats({name: size for name, size in names.items() if size})
+    return Table(title="reserved at the end", unit="bytes", total=parts.reserved, rows=rows)
 
 
 def _growth(memory: DeviceMemory) -> Table:
@@ -55,8 +59,8 @@ def _growth(memory: DeviceMemory) -> Table:
     for leak in leaks:
         rows[_named(leak.place, "", "no line")] += leak.left
     steps = growth.steps if growth is not None else 1
-    return Table(title="growth by line", unit="bytes per step", gates=True, total=sum(rows.values()) / steps,
-                 rows={name: left / steps for name, left in rows.items()})  # fmt: skip
+    by_line = {name: left / steps for name, left in rows.items()}
+    return Table(title="growth by line", unit="bytes per step", gates=True, total=rows.total() / steps, rows=by_line)
 
 
 def _named(place: Place | None, note: str, otherwise: str) -> str:

@@ -108,6 +108,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return [d for d in self.differences if d.gates and (d.growth or 0.0) > share]
 
 
+def floats(amounts: Mapping[str, int]) -> dict[str, float]:
+    """Whole amounts as the rows of a table."""
+    return {name: float(amount) for name, amount in amounts.items()}
+
+
 def compare(before: Side, after: Side) -> Comparison:
     """The differences, table by table, in the order of the first side."""
     ours, theirs = ({t.title: t for t in side.tables} for side in (before, after))
@@ -126,10 +131,8 @@ def _difference(before: Table | None, after: Table | None) -> Difference:
     assert one is not None
     ours = before.rows if before is not None else {}
     theirs = after.rows if after is not None else {}
-    return Difference(
-        title=one.title, unit=one.unit, gates=one.gates, rows=_changes(ours, theirs),
-        before=before.total if before is not None else None, after=after.total if after is not None else None,
-    )  # fmt: skip
+    rows, (first, second) = _changes(ours, theirs), (getattr(table, "total", None) for table in (before, after))
+    return Difference(title=one.title, unit=one.unit, gates=one.gates, rows=rows, before=first, after=second)
 
 
 def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> list[Change]:

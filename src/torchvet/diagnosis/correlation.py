@@ -1,7 +1,7 @@
 """Joins what source suggests with what a run measured: one finding for one fault, graded by the measurement.
 
 Suspicions count in files of which a line was seen running. One that the run saw at work is the run's finding, with the
-mend that source knows; one whose line ran and that the run could have shown, and did not, is lowered and says so. So is
+fix that source knows; one whose line ran and that the run could have shown, and did not, is lowered and says so. So is
 one whose line was not seen to run: it is no fault of this run, whatever its rule. `check` grades what is only text.
 """
 
@@ -40,12 +40,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     named = {f.location.path for f in observed if f.location is not None}
     for path in sorted((lines.keys() | named) & recording.sources.keys()):
         for suspicion in _suspicions(path, recording.sources[path], rules):
-            twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion)]
-            twins = [i for i in twins if not _taken(found[i], observed[i], by_code[suspicion.code])]
-            # Two names may be stored into on one line: each has the mend that its own suspicion knows.
-            twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
-            # Two faults of one code in one function each have their own line's.
-            twins = [i for i in twins if _on_its_line(observed[i], suspicion)] or twins
+            twins = _twins(suspicion, observed, found, by_code[suspicion.code])
             for index in twins:
                 nameless = found[index].code == GrowthUnattributed.code
                 found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
@@ -57,26 +52,43 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
                 found.append(seen)
             elif suspicion.severity != "info":
                 alone.append(suspicion)
-    met = needs_met(recording)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
-    trees: dict[str, ast.Module] = {}
-    running = Running(recording.sources, places_seen(recording, lines))
-    for suspicion in alone:
-        rule, at = by_code[suspicion.code], suspicion.location
-        assert at is not None
-        may_grow = isinstance(rule, GrowthRule) and (leaking or _in_evaluation(observed, at))
-        judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording) and not may_grow
-        if judged:
-            if at.path not in trees:
-                trees[at.path] = ast.parse(recording.sources[at.path])
-            judged = reached(trees[at.path], lines[at.path], at.line)
-        judged = judged or rule.cannot_apply(recording)
-        if judged:
-            found.append(_harmless(suspicion, recording))
-        else:
-            found.append(_not_seen(_came_true(suspicion, rule, alone, recording), running))
+    may_grow = [leaking or _in_evaluation(observed, f.location) for f in alone]
+    found += _unconfirmed(alone, may_grow, by_code, recording, lines)
     return [_with_fix(f, by_code.get(f.code), recording) for f in found]
+
+
+def _twins(suspicion: Finding, observed: Sequence[Finding], now: Sequence[Finding], rule: Rule) -> list[int]:
+    """The places of the observed findings that are about the suspicion's fault."""
+    twins = [i for i, f in enumerate(observed) if same_fault(f, suspicion) and not _taken(now[i], f, rule)]
+    # Two names may be stored into on one line: each has the fix that its own suspicion knows.
+    twins = [i for i in twins if _named_in(observed[i], suspicion)] or twins
+    # Two faults of one code in one function each have their own line's.
+    return [i for i in twins if _on_its_line(observed[i], suspicion)] or twins
+
+
+def _unconfirmed(
+    alone: Sequence[Finding],
+    may_grow: Sequence[bool],
+    rules: Mapping[str, Rule],
+    recording: Recording,
+    lines: Mapping[str, set[int]],
+) -> Iterator[Finding]:
+    """Suspicions that the run has not shown: harmless where it would have shown them, else lowered or as they are."""
+    met = needs_met(recording)
+    trees = {path: ast.parse(recording.sources[path]) for path in {f.location.path for f in alone if f.location}}
+    running = Running(recording.sources, places_seen(recording, lines))
+    for suspicion, grows in zip(alone, may_grow, strict=True):
+        rule, at = rules[suspicion.code], suspicion.location
+        assert at is not None
+        judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording)
+        judged = judged and not (isinstance(rule, GrowthRule) and grows)
+        judged = judged and reached(trees[at.path], lines[at.path], at.line)
+        if judged or rule.cannot_apply(recording):
+            yield _harmless(suspicion, recording)
+        else:
+            yield _not_seen(_came_true(suspicion, rule, alone, recording), running)
 
 
 def needs_met(recording: Recording) -> frozenset[Need]:
@@ -92,9 +104,7 @@ def needs_met(recording: Recording) -> frozenset[Need]:
     return frozenset(need for need, so in met.items() if so and not any(u.voids for u in gaps))
 
 
-def _came_true(
-    suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording
-) -> Finding:  # fmt: skip
+def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording) -> Finding:
     """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
     no other of its kind to be the cause."""
     if not rule.bad_raises or "in_recording" in rule.inputs():
@@ -154,11 +164,12 @@ def _grows(finding: Finding) -> bool:
     return (finding.measured.bytes_per_step or 0) > 0
 
 
-def _in_evaluation(observed: Sequence[Finding], at: Location) -> bool:
+def _in_evaluation(observed: Sequence[Finding], at: Location | None) -> bool:
     """Whether the function of a line was seen to build graphs that matter and that no backward uses: what it stores may
     keep them until the evaluation ends, between two censuses."""
     graphs = (f for f in observed if f.code == "MEM104" and f.severity != "info" and f.location is not None)
-    return any((f.location.path, f.location.function) == (at.path, at.function) for f in graphs if f.location)
+    there = {(f.location.path, f.location.function) for f in graphs if f.location is not None}
+    return at is not None and (at.path, at.function) in there
 
 
 def lines_seen(recording: Recording) -> dict[str, set[int]]:
@@ -217,9 +228,14 @@ def _taken(now: Finding, observed: Finding, rule: Rule) -> bool:
 def _named_by(observed: Finding, suspicion: Finding) -> Finding:
     """Growth without a name whose storages are made on the very line that source suspects of keeping them."""
     return msgspec.structs.replace(
-        suspicion, evidence="observed", severity=observed.severity, measured=observed.measured,
-        related=[*suspicion.related, *observed.related], rank=observed.rank, device=observed.device,
-    )  # fmt: skip
+        suspicion,
+        evidence="observed",
+        severity=observed.severity,
+        measured=observed.measured,
+        related=[*suspicion.related, *observed.related],
+        rank=observed.rank,
+        device=observed.device,
+    )
 
 
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:
@@ -237,9 +253,11 @@ def _harmless(suspicion: Finding, recording: Recording) -> Finding:
     """A suspicion that the run has not confirmed, for what it is: worth knowing."""
     steps = max((rank.ticks for rank in recording.ranks), default=0)
     return msgspec.structs.replace(
-        suspicion, severity="info", measured=Measured(steps=steps),
+        suspicion,
+        severity="info",
+        measured=Measured(steps=steps),
         message=f"measured harmless over {steps:,} steps: {suspicion.message}",
-    )  # fmt: skip
+    )
 
 
 def _not_seen(finding: Finding, running: Running) -> Finding:

@@ -53,10 +53,13 @@ def diagnose(
     if reported and recording.ranks:
         facts["growth"]["names"] = _names(recording.ranks[0], reported)
     return Report(
-        subject=_subject(recording), verdict=judged.verdict, findings=findings,
-        not_checked=list(dict.fromkeys([*_not_checked(recording), *judged.gaps, *unread])), facts=facts,
+        subject=_subject(recording),
+        verdict=judged.verdict,
+        findings=findings,
+        not_checked=list(dict.fromkeys([*_not_checked(recording), *judged.gaps, *unread])),
+        facts=facts,
         overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
-    )  # fmt: skip
+    )
 
 
 def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
@@ -68,9 +71,8 @@ def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
             step = (rule.specialises, finding.rank, finding.measured.steps)
             special[step] = max(special.get(step, 0), SEVERITIES.index(finding.severity))
     found = [
-        (r, f) for r, f in found
-        if special.get((r.code, f.rank, f.measured.steps), -1) < SEVERITIES.index(f.severity)
-    ]  # fmt: skip
+        (r, f) for r, f in found if special.get((r.code, f.rank, f.measured.steps), -1) < SEVERITIES.index(f.severity)
+    ]
     best: dict[Any, tuple[tuple[int, float], Finding]] = {}
     others: list[Finding] = []
     for rule, finding in found:
@@ -129,13 +131,14 @@ def _unattributed(recording: Recording, findings: list[Finding]) -> list[Finding
         if other and finding.code != GrowthUnattributed.code:
             told[finding.rank] = told.get(finding.rank, 0.0) + (finding.measured.bytes_per_step or 0.0)
     return [
-        f for f in findings
+        f
+        for f in findings
         if f.code != GrowthUnattributed.code or told.get(f.rank, 0.0) < _SAME_BYTES * (f.measured.bytes_per_step or 0.0)
-    ]  # fmt: skip
+    ]
 
 
 def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:
-    """Bytes per step that grow and that no finding speaks of, be it of a cycle that no name leads to."""
+    """Bytes per step that grow and that no finding covers, not even one about a cycle without a name."""
     told = any(f.holder is not None and f.holder.kind in ("cycle", "ctx", "native") for f in findings)
     return max(0.0, growth_of(rank).unexplained - (growth_of(rank).unreached if told else 0.0))
 
@@ -152,8 +155,10 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
     forecast = exhaustion_of(rank, recording)
     if forecast.rate > 0:
         facts["forecast"] = {
-            "bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step,
-        }  # fmt: skip
+            "bytes_per_step": forecast.rate,
+            "bytes_left": forecast.left,
+            "step": forecast.step,
+        }
     facts.update(sizes_of(rank))
     facts.update(observed.processes(recording))
     facts["recording"] = str(recording.path) if recording.path is not None else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchvet.errors import TorchvetError
+from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.dry import DryBatch, DryLine, DryModule, DryPart, DrySize
@@ -62,9 +63,7 @@ def _records(memory: DeviceMemory, size: DrySize) -> Iterator[Record]:
         if held <= 0:
             continue
         place = Place(row.place.path, row.place.line, row.place.function) if row.place is not None else None
-        yield DryLine(
-            place=place, category=row.category, bytes=held, blocks=row.blocks, backward=bool(row.note)
-        )  # fmt: skip
+        yield DryLine(place=place, category=row.category, bytes=held, blocks=row.blocks, backward=bool(row.note))
 
 
 def facts_of(rank: RankRecording) -> dict[str, Any]:
@@ -79,19 +78,15 @@ def facts_of(rank: RankRecording) -> dict[str, Any]:
             "card": {"total": size.total, "room": size.room, "ran_out": size.ran_out},
             "batch": size.batch or None,
             "lines": [_line(line) for line in rank.all(DryLine)],
-            "modules": [{"name": m.name, "bytes": m.bytes, "blocks": m.blocks} for m in rank.all(DryModule)],
+            "modules": [picked(m, "name", "bytes", "blocks") for m in rank.all(DryModule)],
             "batches": [
-                {"batch": b.batch, "allocated": b.allocated, "reserved": b.reserved, "fits": b.fits(size)}
-                for b in sorted(rank.all(DryBatch), key=lambda b: (b.batch, b.bounded)) if b.batch
+                picked(b, "batch", "allocated", "reserved") | {"fits": b.fits(size)}
+                for b in sorted(rank.all(DryBatch), key=lambda b: (b.batch, b.bounded))
+                if b.batch
             ],
         },
-    }  # fmt: skip
+    }
 
 
 def _line(line: DryLine) -> dict[str, Any]:
-    place = line.place
-    return {
-        "path": place.path if place else None, "line": place.line if place else None,
-        "function": place.function if place else None, "bytes": line.bytes, "blocks": line.blocks,
-        "category": line.category, "backward": line.backward,
-    }  # fmt: skip
+    return picked(line.place, "path", "line", "function") | picked(line, "bytes", "blocks", "category", "backward")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchvet.finding import SEVERITIES, Finding, NotChecked
-from torchvet.formatting import count
+from torchvet.formatting import count, picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records.training import Outcome, Unwatched
@@ -76,10 +76,7 @@ def _weight(finding: Finding) -> tuple[int, float]:
 def _process(rank: RankRecording) -> dict[str, Any]:
     program, outcome = rank.program, rank.last(Outcome)
     assert program is not None
-    return {
-        "pid": program.pid, "rank": program.rank, "argv": program.argv, "steps": rank.ticks,
-        "how": outcome.how if outcome is not None else None,
-    }  # fmt: skip
+    return picked(program, "pid", "rank", "argv") | {"steps": rank.ticks, "how": getattr(outcome, "how", None)}
 
 
 def _telling(recording: Recording) -> Iterator[Unwatched]:

@@ -12,6 +12,7 @@ import msgspec
 
 from torchvet.diagnosis import observed
 from torchvet.finding import Finding, NotChecked, Verdict
+from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records.base import Census, Window
@@ -156,10 +157,8 @@ def _names(rank: RankRecording, nothing_grows: bool) -> Evidence:
 def _of_witness(one: Witness) -> Evidence:
     """What falls again and again is measured by its ceiling."""
     measured, high = (one.measured, one.high) if one.ceiling is None else (one.ceiling, one.ceiling)
-    return Evidence(
-        witness=one.name, state=one.state, measured=measured, low=one.low, high=high, threshold=one.threshold,
-        unit=one.unit, reason=one.reason, fix=one.fix, check=f"growth of {_THE[one.name]}",
-    )  # fmt: skip
+    said = picked(one, "state", "low", "threshold", "unit", "reason", "fix")
+    return Evidence(witness=one.name, measured=measured, high=high, check=f"growth of {_THE[one.name]}", **said)
 
 
 _THE = {

@@ -57,9 +57,14 @@ def pages(rules: Sequence[Rule]) -> dict[str, str]:
 
 def index(rules: Sequence[Rule]) -> str:
     """All rules by family, then by what people see."""
-    parts = ["# The rules", GENERATED, "`torchvet explain CODE` prints a page. *Found by*: in source by "
-             "`torchvet check`, in a run by `torchvet run`, in a snapshot or a trace by `torchvet inspect`.",
-             "## By symptom", "\n".join(_symptoms(rules))]  # fmt: skip
+    parts = [
+        "# The rules",
+        GENERATED,
+        "`torchvet explain CODE` prints a page. *Found by*: in source by "
+        "`torchvet check`, in a run by `torchvet run`, in a snapshot or a trace by `torchvet inspect`.",
+        "## By symptom",
+        "\n".join(_symptoms(rules)),
+    ]
     for prefix, title in FAMILIES.items():
         mine = [r for r in rules if r.code.startswith(prefix)]
         if mine:
@@ -90,10 +95,7 @@ def found_by(rule: Rule) -> str:
     """`check`, `run`, `inspect`: the verbs that can find it."""
     run = " ".join(rule.found_with)
     ways = {"check": ("in_source",), run: ("in_recording",), "inspect": ("in_snapshot", "in_ranks", "in_trace")}
-    return ", ".join(
-        f"`{verb}`" for verb, matchers in ways.items()
-        if not set(matchers).isdisjoint(rule.inputs())
-    )  # fmt: skip
+    return ", ".join(f"`{verb}`" for verb, matchers in ways.items() if not set(matchers).isdisjoint(rule.inputs()))
 
 
 def page(rule: Rule) -> str:
@@ -104,7 +106,7 @@ def page(rule: Rule) -> str:
         f"*{rule.summary}* (usually {rule.severity}; found by {found_by(rule)})",
     ]
     parts += [f"**{title}.** {cleandoc(getattr(rule, name))}" for name, title in SECTIONS.items()]
-    for title, code in (("Faulty", rule.BAD), ("Mended", rule.GOOD)):
+    for title, code in (("Faulty", rule.BAD), ("Fixed", rule.GOOD)):
         parts.append(f"{title}:\n\n```python\n{cleandoc(code)}\n```")
     if "in_source" in rule.inputs():
         parts.append(

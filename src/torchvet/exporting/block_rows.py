@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchvet.exporting.plain import plain
 from torchvet.exporting.snapshot_stacks import python_frames
+from torchvet.formatting import picked
 from torchvet.snapshots.places import BACKWARD
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ def growth_rows(rank: int, memory: SnapshotMemory) -> Iterator[dict[str, Any]]:
     """One row a line whose blocks pile up from step to step."""
     for device in memory.devices:
         for leak in device.growth.leaks if device.growth is not None else ():
-            yield {
-                "rank": rank, "device": device.device, "bytes_per_step": leak.per_step, "requested_bytes": leak.total,
-                "blocks": leak.total_blocks, **_line(leak.place),
-            }  # fmt: skip
+            sizes = {"bytes_per_step": leak.per_step, "requested_bytes": leak.total, "blocks": leak.total_blocks}
+            yield {"rank": rank, "device": device.device, **sizes, **_line(leak.place)}
 
 
 class _Rows:
@@ -65,29 +64,25 @@ class _Rows:
         place = facts.place
         beneath = peak.forward_line(start) if place is None and facts.kind == BACKWARD else None
         still = lifetimes.ends[start] == len(trace)
-        return {
-            **self._common(trace.addresses[start], trace.sizes[start], still), "category": peak.category[start],
-            "phase": facts.kind, "step": step, "age_steps": None if step is None else phases.step(peak.at) - step,
-            "event": start, "operator": facts.operator or None, **_line(place or beneath),
-            "backward_of": beneath is not None, "stack": self._stack(number),
-        }  # fmt: skip
+        row = self._common(trace.addresses[start], trace.sizes[start], still, number)
+        row |= {"category": peak.category[start], "phase": facts.kind, "event": start, **_line(place or beneath)}
+        row |= {"step": step, "age_steps": None if step is None else phases.step(peak.at) - step}
+        return row | {"backward_of": beneath is not None}
 
     def _of_older(self, block: Older, category: str) -> dict[str, Any]:
         facts = self._device.stacks[block.stack]
         still = block.end == len(self._device.lifetimes.trace)
-        return {
-            **self._common(block.address, block.size, still), "category": category,
-            "phase": facts.kind if block.stack else None, "step": None, "age_steps": None, "event": None,
-            "operator": facts.operator or None, **_line(facts.place), "backward_of": False,
-            "stack": self._stack(block.stack),
-        }  # fmt: skip
+        row = self._common(block.address, block.size, still, block.stack)
+        row |= {"category": category, "phase": facts.kind if block.stack else None, **_line(facts.place)}
+        return row | {"backward_of": False}
 
-    def _common(self, address: int, requested: int, still: bool) -> dict[str, Any]:
+    def _common(self, address: int, requested: int, still: bool, stack: int) -> dict[str, Any]:
         block = self._held.get(address) if still else None
-        return {
-            "rank": self._rank, "device": self._device.device, "address": address, "requested_bytes": requested,
-            "bytes": block.size if block is not None else None,
-        }  # fmt: skip
+        # All columns, in their order, even those that the caller leaves empty.
+        row: dict[str, Any] = dict.fromkeys(BLOCKS)
+        row |= {"rank": self._rank, "device": self._device.device, "address": address, "requested_bytes": requested}
+        row |= {"operator": self._device.stacks[stack].operator or None, "stack": self._stack(stack)}
+        return row | {"bytes": block.size if block is not None else None}
 
     def _stack(self, number: int) -> str:
         """Kept, since thousands of blocks share a stack. A semicolon in a name would be taken for the next frame."""
@@ -99,7 +94,4 @@ class _Rows:
 
 
 def _line(place: Place | None) -> dict[str, Any]:
-    return {
-        "file": place.path if place else None, "line": place.line if place else None,
-        "function": place.function if place else None,
-    }  # fmt: skip
+    return {"file": getattr(place, "path", None), **picked(place, "line", "function")}

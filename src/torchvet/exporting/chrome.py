@@ -5,16 +5,10 @@ After "Trace Event Format": `X` a slice, `C` a counter, `i` an instant, `M` a na
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from torchvet._version import __version__
 from torchvet.exporting.plain import number, plain, to_json
-
-if TYPE_CHECKING:
-    from torchvet.exporting.trace_timeline import Shown
-    from torchvet.finding import Report
-    from torchvet.readers.trace_facts import RankTrace
-    from torchvet.snapshots.memory import SnapshotMemory
 
 OWN = 10_000_000
 """The first number of a process here: above those of Linux, so that a trace's own processes stay apart."""
@@ -28,35 +22,13 @@ class Chrome:
         self._events = 0
         self._process = OWN - 1
         self._notes: dict[str, Any] = {"exporter": f"torchvet {__version__}"}
-        self._shown: list[Shown] = []
-        self._bases: list[int | None] = []
         stream.write('{"displayTimeUnit":"ms","traceEvents":[')
 
-    def snapshot(self, rank: int, memory: SnapshotMemory) -> None:
-        """A process a device: counters of memory, steps, phases, the peak and what did not fit."""
-        from torchvet.exporting.snapshot_timeline import add_device
-
-        for device in memory.devices:
-            add_device(self, device)
-
-    def trace(self, rank: RankTrace) -> None:
-        """A process a rank, at the times of the original: steps, phases, why the device was idle."""
-        from torchvet.exporting.trace_timeline import add_rank
-
-        shown = add_rank(self, rank)
-        if shown is not None:
-            self._shown.append(shown)
-            self._bases.append(shown.base)
-
-    def finish(self, report: Report) -> None:
-        """The findings of traces, and what is to be known of the file."""
-        if self._shown:
-            from torchvet.exporting.trace_timeline import add_findings
-
-            add_findings(self, self._shown, report)
+    def finish(self, base: int | None) -> None:
+        """What holds for the whole file. `base` is the time of its zero, in nanoseconds since the epoch."""
         end: dict[str, Any] = {"otherData": self._notes}
-        if len(set(self._bases)) == 1 and self._bases[0] is not None:
-            end["baseTimeNanoseconds"] = self._bases[0]
+        if base is not None:
+            end["baseTimeNanoseconds"] = base
         self._stream.write("\n]," + to_json(end)[1:] + "\n")
 
     def note(self, name: str, text: str) -> None:

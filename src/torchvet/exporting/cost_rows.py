@@ -6,10 +6,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torchvet.exporting.plain import number
+from torchvet.formatting import picked
+from torchvet.readers.trace_facts import Cost
 
 if TYPE_CHECKING:
-    from torchvet.readers.trace_facts import Cost, RankTrace
+    from torchvet.readers.trace_facts import RankTrace
 
+_KINDS = {
+    "wait": "syncs",
+    "transfer": "transfers",
+    "round trip": "round_trips",
+    "layout": "layouts",
+    "misaligned": "misaligned",
+    "element loop": "element_loops",
+    "loader": "loader",
+    "collector": "collector",
+    "compile": "compiling",
+}
+"""Where a digest has the costs of each kind: one cost, or a list."""
+_AMOUNTS = ("seconds", "duration", "count", "bytes")
 COSTS = (
     "rank", "kind", "what", "phase", "seconds_per_step", "duration_per_step", "count_per_step", "bytes_per_step",
     "function", "path", "line", "exact",
@@ -20,29 +35,18 @@ not. `line` is the statement's where `exact` is true, else the `def`'s."""
 
 def kinds_of(rank: RankTrace) -> Iterator[tuple[str, Cost]]:
     """All costs of a digest with the kind that each is of."""
-    listed = {
-        "wait": rank.syncs, "transfer": rank.transfers, "round trip": rank.round_trips, "layout": rank.layouts,
-        "misaligned": rank.misaligned, "element loop": rank.element_loops,
-    }  # fmt: skip
-    for kind, costs in listed.items():
-        yield from ((kind, cost) for cost in costs)
-    for kind, found in (("loader", rank.loader), ("collector", rank.collector), ("compile", rank.compiling)):
-        if found is not None:
-            yield kind, found
+    for kind, name in _KINDS.items():
+        found = getattr(rank, name)
+        listed = [found] if isinstance(found, Cost) else found or []
+        yield from ((kind, cost) for cost in listed)
 
 
 def cost_rows(rank: RankTrace) -> Iterator[dict[str, Any]]:
     """One row a cost, with the columns of `COSTS`."""
     for kind, cost in kinds_of(rank):
-        where = cost.where
-        yield {
-            "rank": rank.rank, "kind": kind, "what": cost.what, "phase": cost.phase or None,
-            "seconds_per_step": number(cost.seconds), "duration_per_step": number(cost.duration),
-            "count_per_step": number(cost.count), "bytes_per_step": number(cost.bytes),
-            "function": where.function if where is not None else None,
-            "path": where.path if where is not None else None,
-            "line": where.line if where is not None else None, "exact": where.exact if where is not None else None,
-        }  # fmt: skip
+        amounts = {f"{name}_per_step": number(getattr(cost, name)) for name in _AMOUNTS}
+        where = picked(cost.where, "function", "path", "line", "exact")
+        yield {"rank": rank.rank, "kind": kind, "what": cost.what, "phase": cost.phase or None, **amounts, **where}
 
 
 def other_rows(rank: RankTrace) -> Iterator[tuple[str, dict[str, Any]]]:

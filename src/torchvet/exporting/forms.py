@@ -54,9 +54,9 @@ def form_of(ending: str, stream: TextIO) -> Form:
 
         return Speedscope(stream)
     if ending == ".perfetto.json":
-        from torchvet.exporting.chrome import Chrome
+        from torchvet.exporting.perfetto import Perfetto
 
-        return Chrome(stream)
+        return Perfetto(stream)
     from torchvet.exporting.tables import Csv, JsonLines
 
     return Csv(stream) if ending == ".csv" else JsonLines(stream)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchvet.exporting.speedscope import Profile, Stack, StackFrame
+from torchvet.exporting.stacks import Profile, Stack, StackFrame
 from torchvet.snapshots.places import BACKWARD
 
 if TYPE_CHECKING:

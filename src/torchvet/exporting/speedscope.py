@@ -6,11 +6,11 @@ importer refuses negative weights, passes over weights of 0, and takes the name 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchvet._version import __version__
 from torchvet.exporting.plain import number, plain, to_json
+from torchvet.exporting.stacks import Profile, StackFrame
 
 if TYPE_CHECKING:
     from torchvet.finding import Report
@@ -18,27 +18,6 @@ if TYPE_CHECKING:
     from torchvet.snapshots.memory import SnapshotMemory
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-Unit = Literal["bytes", "seconds"]
-
-
-class StackFrame(NamedTuple):
-    """What a box of the flame graph stands for; `path` and `line` are left out where there is none."""
-
-    name: str
-    path: str = ""
-    line: int = 0
-
-
-Stack = tuple[StackFrame, ...]
-"""Outermost first."""
-
-
-class Profile(NamedTuple):
-    """One graph: weights by stack, in one unit."""
-
-    name: str
-    unit: Unit
-    weights: Iterable[tuple[Stack, float]]
 
 
 class Speedscope:
@@ -80,10 +59,9 @@ class Speedscope:
                 samples.append([self._frames.setdefault(f, len(self._frames)) for f in stack])
                 weights.append(weight)
         self._stream.write(",\n" if self._profiles else "\n")
-        self._stream.write(to_json({
-            "type": "sampled", "name": plain(profile.name), "unit": profile.unit, "startValue": 0,
-            "endValue": number(sum(weights)), "samples": samples, "weights": weights,
-        }))  # fmt: skip
+        row = {"type": "sampled", "name": plain(profile.name), "unit": profile.unit, "startValue": 0}
+        row |= {"endValue": number(sum(weights)), "samples": samples, "weights": weights}
+        self._stream.write(to_json(row))
         self._profiles += 1
 
 

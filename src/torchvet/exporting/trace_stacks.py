@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.exporting.cost_rows import kinds_of
-from torchvet.exporting.speedscope import Profile, Stack, StackFrame
+from torchvet.exporting.stacks import Profile, Stack, StackFrame
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, Gpu, RankTrace

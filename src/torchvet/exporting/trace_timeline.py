@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchvet.formatting import picked
 from torchvet.traces.intervals_for_export import stretches_of
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ def add_rank(chrome: Chrome, rank: RankTrace) -> Shown | None:
         return None
     whose = f"rank {rank.rank}" if rank.rank is not None else Path(rank.path).name
     window, painted = found.window, found.painted
-    threads = {_STEPS: f"steps (told by: {window.found_by})", _PHASES: "phases of the host",
-               _IDLE: f"idle time of {found.device}", _FINDINGS: "findings"}  # fmt: skip
-    if not found.device:
-        del threads[_IDLE]
+    threads = {_STEPS: f"steps (from: {window.found_by})", _PHASES: "phases of the host"}
+    threads |= {_IDLE: f"idle time of {found.device}"} if found.device else {}
+    threads[_FINDINGS] = "findings"
     chrome.begin(f"torchvet: {whose}", threads)
     for number, (start, end) in zip(window.numbers, window.spans, strict=True):
         chrome.slice(_STEPS, f"step {number}", start, end)
@@ -59,9 +59,7 @@ def add_findings(chrome: Chrome, shown: Iterable[Shown], report: Report) -> None
 
 
 def _add_finding(chrome: Chrome, rank: Shown, finding: Finding) -> None:
-    where = finding.location
-    chrome.slice(
-        _FINDINGS, f"{finding.code} {finding.severity}: {finding.message}", rank.start, rank.end, rank.process,
-        cause=finding.cause, remedy=finding.remedy.summary, seconds_per_step=finding.measured.seconds_per_step,
-        path=where.path if where is not None else None, line=where.line if where is not None else None,
-    )  # fmt: skip
+    title = f"{finding.code} {finding.severity}: {finding.message}"
+    said = {"cause": finding.cause, "remedy": finding.remedy.summary, **picked(finding.location, "path", "line")}
+    said["seconds_per_step"] = finding.measured.seconds_per_step
+    chrome.slice(_FINDINGS, title, rank.start, rank.end, rank.process, **said)

@@ -50,9 +50,12 @@ ENDINGS = (".pickle", ".pkl", ".json", ".json.gz")
 
 
 def inspect_paths(
-    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None,
+    paths: Sequence[Path],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    memory_limit: int | None = None,
     observer: Observer | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """The report on files of one kind (a folder stands for those in it), or on one recording.
 
     `observer` is shown what was made of each file. Raises `BadInput` for what cannot be read or told.
@@ -130,8 +133,10 @@ def files_of(path: Path, skipped: list[NotChecked] | None = None) -> list[Path]:
             if skipped is not None and file.name.endswith(ENDINGS):
                 skipped.append(NotChecked(check="one of the files", reason=str(error)))
     if not found:
-        raise BadInput(f"{path}: has nothing to inspect, and is no recording (it has no manifest.json); expected "
-                       f"files of which each is {EXPECTED}")  # fmt: skip
+        raise BadInput(
+            f"{path}: has nothing to inspect, and is not a recording (it has no manifest.json); expected files of "
+            f"which each is {EXPECTED}"
+        )
     return found
 
 

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 
 def report_on(
-    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None,
+    paths: Sequence[Path],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    memory_limit: int | None = None,
     observer: Observer | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """One report on one snapshot or several (the ranks of a program, in the order given).
 
     One is read while the one before is judged: memory stays that of two at most. Raises `BadInput` for what is none.
@@ -47,9 +50,12 @@ def report_on(
     if verdict == "undetermined" and not gaps:
         gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
     return Report(
-        subject={"kind": "snapshot", "paths": [str(p) for p in paths]}, verdict=verdict,
-        findings=sorted(findings, key=gravest_first), not_checked=list(dict.fromkeys(gaps)), facts=_facts(seen),
-    )  # fmt: skip
+        subject={"kind": "snapshot", "paths": [str(p) for p in paths]},
+        verdict=verdict,
+        findings=sorted(findings, key=gravest_first),
+        not_checked=list(dict.fromkeys(gaps)),
+        facts=_facts(seen),
+    )
 
 
 def _rules(matcher: str, select: Sequence[str], ignore: Sequence[str]) -> list[Any]:

@@ -10,9 +10,12 @@ from torchvet.inspecting.observing import Observer
 
 
 def report_on(
-    paths: Sequence[Path], select: Sequence[str] = (), ignore: Sequence[str] = (), memory_limit: int | None = None,
+    paths: Sequence[Path],
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    memory_limit: int | None = None,
     observer: Observer | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """One report on one trace or several (the ranks of a program). A trace says nothing that a memory limit changes.
 
     Raises `BadInput` for what is none.

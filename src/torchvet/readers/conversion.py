@@ -24,7 +24,7 @@ from torchvet.readers.snapshot import (
     Segment,
     Snapshot,
     Trace,
-)  # fmt: skip
+)
 from torchvet.readers.stacks import Stacks, text_of
 
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
@@ -64,11 +64,14 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
     if sum(sum(map(abs, t.sizes)) for t in columns) + sum(abs(b.size) for s in segments for b in s.blocks) >= _BYTES:
         raise BadInput("its sizes add up to more bytes than any program can have allocated")
     return Snapshot(
-        path=path, segments=segments, traces=columns,
-        frames=tuple(stacks.frames), stacks=tuple(stacks.stacks),
+        path=path,
+        segments=segments,
+        traces=columns,
+        frames=tuple(stacks.frames),
+        stacks=tuple(stacks.stacks),
         annotations=tuple(_annotation(a, traces) for a in (given.get("external_annotations") or [])[:_ANNOTATIONS]),
         settings=_settings(given.get("allocator_settings")),
-    )  # fmt: skip
+    )
 
 
 def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:
@@ -78,16 +81,25 @@ def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:
         history = block.get("history") or [{}]
         size = _int(block, "size")
         requested = block.get("requested_size", history[0].get("real_size", size))
-        blocks.append(Block(
-            address=_int(block, "address", at), size=size,
-            requested=requested if type(requested) is int and 0 <= requested <= size else size,
-            state=STATES[block["state"]], stack=stacks.number(block.get("frames") or history[0].get("frames")),
-        ))  # fmt: skip
+        blocks.append(
+            Block(
+                address=_int(block, "address", at),
+                size=size,
+                requested=requested if type(requested) is int and 0 <= requested <= size else size,
+                state=STATES[block["state"]],
+                stack=stacks.number(block.get("frames") or history[0].get("frames")),
+            )
+        )
         at += size
     return Segment(
-        device=_int(raw, "device", 0), address=address, size=_int(raw, "total_size"), stream=_int(raw, "stream", 0),
-        small=raw.get("segment_type") == "small", expandable=raw.get("is_expandable") is True, blocks=tuple(blocks),
-    )  # fmt: skip
+        device=_int(raw, "device", 0),
+        address=address,
+        size=_int(raw, "total_size"),
+        stream=_int(raw, "stream", 0),
+        small=raw.get("segment_type") == "small",
+        expandable=raw.get("is_expandable") is True,
+        blocks=tuple(blocks),
+    )
 
 
 def _int(raw: dict[str, Any], key: str, default: int | None = None) -> int:
@@ -105,11 +117,16 @@ def _trace(device: int, events: Any, stacks: Stacks, times: bool) -> Trace:
     streams = _column(events, "stream")
     device_of = next((e["device"] for e in events[:1] if type(e.get("device")) is int), device)
     return Trace(
-        device=device_of, actions=actions, addresses=_addresses(events), sizes=_column(events, "size"),
-        stacks=_stacks(events, actions, stacks), streams=streams if any(streams) else array("q"),
+        device=device_of,
+        actions=actions,
+        addresses=_addresses(events),
+        sizes=_column(events, "size"),
+        stacks=_stacks(events, actions, stacks),
+        streams=streams if any(streams) else array("q"),
         microseconds=_time(events[-1]) - _time(events[0]) if events else 0,
-        began=_time(events[0]) if events else 0, times=array("q", map(_time, events) if times else ()),
-    )  # fmt: skip
+        began=_time(events[0]) if events else 0,
+        times=array("q", map(_time, events) if times else ()),
+    )
 
 
 def _stacks(events: list[dict[str, Any]], actions: bytes, stacks: Stacks) -> array[int]:

@@ -28,7 +28,6 @@ class Arguments(msgspec.Struct, gc=False):
     device_id: Scalar = msgspec.field(default=None, name="Device Id")
     allocated: Scalar = msgspec.field(default=None, name="Total Allocated")
     reserved: Scalar = msgspec.field(default=None, name="Total Reserved")
-    forward_thread: Scalar = msgspec.field(default=None, name="Fwd thread id")
     stack: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Call stack")
     shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
@@ -52,7 +51,6 @@ class Device(msgspec.Struct):
 
     id: Scalar = None
     name: str = ""
-    compute_major: Scalar = msgspec.field(default=None, name="computeMajor")
     total_memory: Scalar = msgspec.field(default=None, name="totalGlobalMem")
 
 

@@ -14,8 +14,6 @@ from typing import IO, Any
 from torchvet.errors import BadInput
 from torchvet.gc_pause import collector_off
 
-PICKLE = b"\x80"
-"""What a pickle of protocol 2 or later begins with; the allocator's snapshots always have."""
 _CUT = "this pickle ends in the middle: was it cut off while being copied or written?"
 
 

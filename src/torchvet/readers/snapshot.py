@@ -23,9 +23,11 @@ GROWS, SHRINKS = frozenset({SEGMENT_ALLOC, SEGMENT_MAP}), frozenset({SEGMENT_FRE
 
 ALLOCATED, PENDING, INACTIVE = range(3)
 STATES = {
-    "active_allocated": ALLOCATED, "active_pending_free": PENDING, "active_awaiting_free": PENDING,
+    "active_allocated": ALLOCATED,
+    "active_pending_free": PENDING,
+    "active_awaiting_free": PENDING,
     "inactive": INACTIVE,
-}  # fmt: skip
+}
 """What blocks are called: freed by the program and waiting for a stream has one name in C++ and one in a docstring."""
 
 

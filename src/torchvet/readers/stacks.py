@@ -61,9 +61,11 @@ def frame_of(raw: Any) -> Frame:
     line = raw.get("line")
     fx = raw.get("fx_original_trace")
     return Frame(
-        path=text_of(raw.get("filename")), line=line if type(line) is int and 0 <= line < 2**31 else 0,
-        name=text_of(raw.get("name")), fx=text_of(fx) if isinstance(fx, str) else "",
-    )  # fmt: skip
+        path=text_of(raw.get("filename")),
+        line=line if type(line) is int and 0 <= line < 2**31 else 0,
+        name=text_of(raw.get("name")),
+        fx=text_of(fx) if isinstance(fx, str) else "",
+    )
 
 
 def text_of(value: Any) -> str:

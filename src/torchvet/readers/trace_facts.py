@@ -5,7 +5,7 @@ Times are seconds; what is "per step" is the mean over the steps that were looke
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -17,8 +17,7 @@ launch: the host was dispatching operators, slower than the device works them of
 Python. collector, compile, allocator: Python's garbage collector, torch.compile, cudaMalloc and cudaFree. device: the
 work was queued already (streams waiting for each other, launch latency). profiler: the profiler's own overhead.
 """
-IDLE: tuple[Idle, ...] = ("input", "synchronisation", "launch", "host", "collector", "compile", "allocator", "device",
-                          "profiler")  # fmt: skip
+IDLE: tuple[Idle, ...] = get_args(Idle)
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 

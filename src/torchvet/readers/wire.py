@@ -29,14 +29,31 @@ def to_bytes(snapshot: Snapshot) -> bytes:
     for stack in snapshot.stacks:
         flat.extend(stack)
         ends.append(len(flat))
-    return msgspec.msgpack.encode(_Wire(
-        snapshot.path,
-        [(s.device, s.address, s.size, s.stream, s.small, s.expandable, _blocks(s)) for s in snapshot.segments],
-        [(t.device, t.actions, t.addresses.tobytes(), t.sizes.tobytes(), t.stacks.tobytes(), t.streams.tobytes(),
-          t.microseconds, t.began, t.times.tobytes()) for t in snapshot.traces],
-        [(f.path, f.line, f.name, f.fx) for f in snapshot.frames], flat.tobytes(), ends.tobytes(),
-        [(a.name, a.stage, a.device, a.before) for a in snapshot.annotations], snapshot.settings,
-    ))  # fmt: skip
+    return msgspec.msgpack.encode(
+        _Wire(
+            snapshot.path,
+            [(s.device, s.address, s.size, s.stream, s.small, s.expandable, _blocks(s)) for s in snapshot.segments],
+            [
+                (
+                    t.device,
+                    t.actions,
+                    t.addresses.tobytes(),
+                    t.sizes.tobytes(),
+                    t.stacks.tobytes(),
+                    t.streams.tobytes(),
+                    t.microseconds,
+                    t.began,
+                    t.times.tobytes(),
+                )
+                for t in snapshot.traces
+            ],
+            [(f.path, f.line, f.name, f.fx) for f in snapshot.frames],
+            flat.tobytes(),
+            ends.tobytes(),
+            [(a.name, a.stage, a.device, a.before) for a in snapshot.annotations],
+            snapshot.settings,
+        )
+    )
 
 
 def from_bytes(message: bytes) -> Snapshot:
@@ -45,10 +62,14 @@ def from_bytes(message: bytes) -> Snapshot:
     flat, ends = _array("i", wire.stacks), _array("i", wire.ends)
     stacks = tuple(tuple(flat[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True))
     return Snapshot(
-        path=wire.path, segments=tuple(_segment(*row) for row in wire.segments),
-        traces=tuple(_trace(*row) for row in wire.traces), frames=tuple(Frame(*row) for row in wire.frames),
-        stacks=stacks, annotations=tuple(Annotation(*row) for row in wire.annotations), settings=wire.settings,
-    )  # fmt: skip
+        path=wire.path,
+        segments=tuple(_segment(*row) for row in wire.segments),
+        traces=tuple(_trace(*row) for row in wire.traces),
+        frames=tuple(Frame(*row) for row in wire.frames),
+        stacks=stacks,
+        annotations=tuple(Annotation(*row) for row in wire.annotations),
+        settings=wire.settings,
+    )
 
 
 def _array(code: str, data: bytes) -> array[int]:
@@ -73,6 +94,13 @@ def _segment(device: int, address: int, size: int, stream: int, small: bool, exp
 def _trace(device: int, actions: bytes, *columns: Any) -> Trace:
     addresses, sizes, stacks, streams, microseconds, began, times = columns
     return Trace(
-        device, actions, _array("q", addresses), _array("q", sizes), _array("i", stacks), _array("q", streams),
-        microseconds, began, _array("q", times),
-    )  # fmt: skip
+        device,
+        actions,
+        _array("q", addresses),
+        _array("q", sizes),
+        _array("i", stacks),
+        _array("q", streams),
+        microseconds,
+        began,
+        _array("q", times),
+    )

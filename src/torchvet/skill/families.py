@@ -1,4 +1,4 @@
-"""A reference for each family of rules: all of them in one table, then each with its figures and its mend."""
+"""A reference for each family of rules: all of them in one table, then each with its figures and its fix."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _page(family: Family) -> str:
     parts = [
         f"# {family.title}",
         "Severity is the usual one: a run grades by what it measured. `torchvet explain` with a code prints whole "
-        "programs, faulty and mended.",
+        "programs, faulty and fixed.",
         "\n".join(_table(family.rules())),
     ]
     parts += [_section(rule) for rule in family.rules()]
@@ -62,13 +62,13 @@ def _table(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def _section(rule: Rule) -> str:
-    texts = (("Why", rule.why), ("Silent", rule.when_not), ("Proof", rule.proof), ("Mend", rule.remedy))
+    texts = (("Why", rule.why), ("Silent", rule.when_not), ("Proof", rule.proof), ("Fix", rule.remedy))
     said = "\n".join(f"- {title}: {' '.join(cleandoc(text).split())}" for title, text in texts)
     return f"## {rule.code} {rule.name}\n\n{' '.join(cleandoc(rule.what).split())}\n\n{said}\n\n```diff\n{fix(rule)}```"
 
 
 def fix(rule: Rule) -> str:
-    """What makes a rule's faulty example its mended one: the lines that change, with one around them."""
+    """The diff from a rule's faulty example to its fixed one, with one line of context."""
     bad, good = (cleandoc(code).splitlines(keepends=True) for code in (rule.BAD, rule.GOOD))
     lines = (line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(bad, good, n=1))
     return "".join(line for line in lines if not line.startswith(("---", "+++")))

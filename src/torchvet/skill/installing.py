@@ -60,8 +60,10 @@ def install(skills: Sequence[Path], force: bool = False) -> list[Installed]:
     changed = [str(plan.folder / name) for plan in plans for name in plan.changed]
     if changed and not force:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        raise BadInput(f"{changed[0]}{more}: was not written by torchvet, or was changed since; nothing was written. "
-                       "Move it away, or give --force to replace it")  # fmt: skip
+        raise BadInput(
+            f"{changed[0]}{more}: was not written by torchvet, or was changed since; nothing was written. "
+            "Move it away, or give --force to replace it"
+        )
     for plan in plans:
         _carry_out(plan)
     return plans

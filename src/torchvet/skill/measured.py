@@ -34,7 +34,7 @@ SHORTCUTS = (
     Shortcut("twice the memory", "", "128MiB", 164),
     Shortcut("empty_cache() at every step", "empty_cache", "64MiB", 79),
     Shortcut("bfloat16 autocast", "bfloat16", "64MiB", 59),
-    Shortcut("the mend: `norm.item()`", "mended", "64MiB", LAST_STEP),
+    Shortcut("the fix: `norm.item()`", "fixed", "64MiB", LAST_STEP),
 )
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torchvet.allocator.sizes import Settings, rounded, segment_for
 from torchvet.readers.snapshot import SEGMENT_ALLOC
 from torchvet.snapshots.categories import ACTIVATIONS, INPUTS, TEMPORARIES
 from torchvet.snapshots.growth import Growth
 from torchvet.snapshots.layout import Layout, layout_at
-from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.places import OPTIMIZER, StackFacts
 from torchvet.snapshots.state_at import Moment
+
+if TYPE_CHECKING:
+    from torchvet.snapshots.memory import DeviceMemory
 
 _GREW = 0.10
 """The share of what was in use that must have leaked for growth to be the reason."""
@@ -78,10 +81,8 @@ class Failure:
         """Bytes in use that a smaller batch needs less of: activations, inputs, temporaries but the optimizer's."""
         sizes, phases = self.memory.lifetimes.trace.sizes, self.memory.phases
         wanted = (ACTIVATIONS, INPUTS, TEMPORARIES)
-        return sum(
-            sizes[start] for start, category in self.moment.category.items()
-            if category in wanted and phases.kind(start) != OPTIMIZER
-        )  # fmt: skip
+        chosen = [start for start, category in self.moment.category.items() if category in wanted]
+        return sum(sizes[start] for start in chosen if phases.kind(start) != OPTIMIZER)
 
     @property
     def reason(self) -> str:
@@ -92,11 +93,6 @@ class Failure:
         if scattered and not (grew and self.leaked > free):
             return "fragmentation"
         return "growth" if grew else "peak"
-
-
-def failure_of(memory: DeviceMemory) -> Failure | None:
-    """The last out-of-memory error of a recording, None where there was none."""
-    return Failure(memory, memory.ooms[-1]) if memory.ooms else None
 
 
 def driver_calls(memory: DeviceMemory) -> dict[int, int]:

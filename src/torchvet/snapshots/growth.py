@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.places import FORWARD, Place
+
+if TYPE_CHECKING:
+    from torchvet.snapshots.memory import DeviceMemory
 
 FEWEST = 8
 """Steps below which growth cannot be told from warming up."""
@@ -96,10 +99,17 @@ def _leak(memory: DeviceMemory, group: list[int], first: int, last: int, steps: 
     stacks = tuple(sorted(by_stack))
     kinds = frozenset(memory.stacks[n].kind for n in stacks)
     return Leak(
-        place=memory.stacks[stacks[0]].place, kinds=kinds, stacks=stacks, left=sum(trace.sizes[s] for s in inside),
-        blocks=len(inside), steps=steps, with_blocks=len(made_in), total=sum(trace.sizes[s] for s in group),
-        total_blocks=len(group), by_stack=tuple(by_stack[n] for n in stacks),
-    )  # fmt: skip
+        place=memory.stacks[stacks[0]].place,
+        kinds=kinds,
+        stacks=stacks,
+        left=sum(trace.sizes[s] for s in inside),
+        blocks=len(inside),
+        steps=steps,
+        with_blocks=len(made_in),
+        total=sum(trace.sizes[s] for s in group),
+        total_blocks=len(group),
+        by_stack=tuple(by_stack[n] for n in stacks),
+    )
 
 
 def _all_along(made_in: set[int], first: int, steps: int) -> bool:

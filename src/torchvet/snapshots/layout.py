@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torchvet.allocator.sizes import SMALLEST
 from torchvet.readers.snapshot import SEGMENT_ALLOC, SEGMENT_FREE
-from torchvet.snapshots.memory import DeviceMemory
 from torchvet.snapshots.places import Place
+
+if TYPE_CHECKING:
+    from torchvet.snapshots.memory import DeviceMemory
 
 
 @dataclass
@@ -78,9 +81,14 @@ def layout_at(memory: DeviceMemory, at: int) -> Layout:
         largest = max(largest, *gaps)
         _pin(memory, pins, address, blocks, free)
     return Layout(
-        reserved=memory.reserved_at(at), held=sum(b.size for b in live), split_free=split, whole_free=whole,
-        split_segments=divided, largest_free=largest, pins=tuple(sorted(pins.values(), key=lambda p: -p.free)),
-    )  # fmt: skip
+        reserved=memory.reserved_at(at),
+        held=sum(b.size for b in live),
+        split_free=split,
+        whole_free=whole,
+        split_segments=divided,
+        largest_free=largest,
+        pins=tuple(sorted(pins.values(), key=lambda p: -p.free)),
+    )
 
 
 def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
@@ -100,8 +108,15 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
 def _live(memory: DeviceMemory, at: int) -> list[_Live]:
     moment, trace = memory.moment(at), memory.lifetimes.trace
     exact = {b.address: b.size for s in memory.segments for b in s.blocks if b.active} if at >= len(trace) - 1 else {}
-    found = [_Live(trace.addresses[s], exact.get(trace.addresses[s], _taken(trace.sizes[s])), trace.stacks[s],
-                   moment.category[s]) for s in moment.blocks]  # fmt: skip
+    found = [
+        _Live(
+            trace.addresses[s],
+            exact.get(trace.addresses[s], _taken(trace.sizes[s])),
+            trace.stacks[s],
+            moment.category[s],
+        )
+        for s in moment.blocks
+    ]
     older = memory.categories.older
     return found + [_Live(o.address, exact.get(o.address, _taken(o.size)), o.stack, older[o]) for o in moment.older]
 

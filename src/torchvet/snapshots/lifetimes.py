@@ -85,8 +85,9 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
         elif code == FREE_REQUESTED and address in live:
             let_go[live[address]] = at
     for segment in segments:
-        older += [Older(b.address, b.requested, number, b.stack) for b in segment.blocks
-                  if b.active and b.address not in live]  # fmt: skip
+        older += [
+            Older(b.address, b.requested, number, b.stack) for b in segment.blocks if b.active and b.address not in live
+        ]
     at_start = sum(o.size for o in older)
     active = _active(trace, at_start, [(ends[s], trace.sizes[s]) for s in lost])
     peak = max(active, default=0)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torchvet.readers.snapshot import OOM, Segment, Snapshot
 from torchvet.snapshots import places
 from torchvet.snapshots.categories import Categories
+from torchvet.snapshots.failure import Failure
+from torchvet.snapshots.growth import Growth, growth_of
+from torchvet.snapshots.layout import Layout, layout_at
 from torchvet.snapshots.lifetimes import Lifetimes, of_device, peak_reserved, reserved_at
 from torchvet.snapshots.phases import Phases
 from torchvet.snapshots.state_at import Moment
-
-if TYPE_CHECKING:
-    from torchvet.snapshots.failure import Failure
-    from torchvet.snapshots.growth import Growth
-    from torchvet.snapshots.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -73,29 +70,21 @@ class DeviceMemory:
     @cached_property
     def growth(self) -> Growth | None:
         """What grows from step to step; None where the steps are too few to say."""
-        from torchvet.snapshots.growth import growth_of  # it asks this class in turn
-
         return growth_of(self)
 
     @cached_property
     def failure(self) -> Failure | None:
         """The last out-of-memory error."""
-        from torchvet.snapshots.failure import failure_of  # likewise
-
-        return failure_of(self)
+        return Failure(self, self.ooms[-1]) if self.ooms else None
 
     @cached_property
     def layout(self) -> Layout:
         """How segments were divided at the last out-of-memory error, else at the peak."""
-        from torchvet.snapshots.layout import layout_at  # likewise
-
         return self.failure.layout if self.failure is not None else layout_at(self, self.lifetimes.peak_at)
 
     @cached_property
     def layout_at_end(self) -> Layout:
         """How segments were divided when the snapshot was taken."""
-        from torchvet.snapshots.layout import layout_at  # likewise
-
         return layout_at(self, len(self.lifetimes.trace) - 1)
 
     @cached_property

@@ -65,10 +65,12 @@ def facts_of(frames: Sequence[Frame], with_python: bool) -> StackFacts:
     best = user[0] if user else python[0] if python else None
     fx = next((_fx_place(f.fx) for f in frames if f.fx), None)
     return StackFacts(
-        kind=_kind(frames, python, user, with_python), place=fx or (_place(best) if best else None),
-        operator=_operator(frames), module=_module(python),
+        kind=_kind(frames, python, user, with_python),
+        place=fx or (_place(best) if best else None),
+        operator=_operator(frames),
+        module=_module(python),
         loading=any(f.name in _LOADING or (f.name == "__init__" and _NN.search(f.path)) for f in python),
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -45,6 +45,12 @@ def peak_of(rank: int, memory: SnapshotMemory) -> RankPeak | None:
     program = frozenset(facts.place for facts in device.stacks if facts.place is not None)
     trace = device.lifetimes.trace
     return RankPeak(
-        rank, device.device, device.peak.bytes, device.peak.by_category, lines, program,
-        trace.began, trace.began + trace.microseconds,
-    )  # fmt: skip
+        rank,
+        device.device,
+        device.peak.bytes,
+        device.peak.by_category,
+        lines,
+        program,
+        trace.began,
+        trace.began + trace.microseconds,
+    )

@@ -56,7 +56,10 @@ def churn_of(memory: DeviceMemory) -> Churn | None:
     judged = steps - late
     calls = driver_calls(memory)
     return Churn(
-        steps=judged, with_new=len(new) / judged, new_share=sum(new.values()) / whole if whole else 0.0,
-        driver_share=sum(1 for s in range(late, steps) if calls.get(s)) / judged, sizes=len(sizes),
+        steps=judged,
+        with_new=len(new) / judged,
+        new_share=sum(new.values()) / whole if whole else 0.0,
+        driver_share=sum(1 for s in range(late, steps) if calls.get(s)) / judged,
+        sizes=len(sizes),
         place=max(places, key=lambda p: places[p], default=None),
-    )  # fmt: skip
+    )

@@ -37,8 +37,6 @@ def _habit(memory: DeviceMemory, place: Place | None) -> bool:
     """Whether several steps each leave something of this line to the next."""
     phases, lifetimes = memory.phases, memory.lifetimes
     stacks = {n for n, facts in enumerate(memory.stacks) if facts.place == place}
-    crossing = {
-        phases.step(s) for s in lifetimes.starts
-        if lifetimes.trace.stacks[s] in stacks and phases.crossed(s, lifetimes.let_go[s]) == 1
-    }  # fmt: skip
+    of_line = (s for s in lifetimes.starts if lifetimes.trace.stacks[s] in stacks)
+    crossing = {phases.step(s) for s in of_line if phases.crossed(s, lifetimes.let_go[s]) == 1}
     return len(crossing) >= _OFTEN

@@ -130,11 +130,6 @@ class Moment:
         return known
 
     @cached_property
-    def unknown_share(self) -> float:
-        """The share of bytes without a category; older blocks have one."""
-        return self.by_category.get("unknown", 0) / self.bytes if self.bytes else 0.0
-
-    @cached_property
     def largest(self) -> list[int]:
         """The blocks of the recording, largest first."""
         sizes = self.categories.lifetimes.trace.sizes

@@ -133,25 +133,18 @@ def measured(node: ast.AST) -> Iterator[ast.expr]:
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
     """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
     keys: list[str | None] = []
-    while node is not None:
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            return node, tuple(reversed(keys))
-        if isinstance(node, ast.Subscript):
-            keys.append(literal(node.slice))
-            node = node.value
-        elif isinstance(node, (ast.Starred, ast.Await)):
-            node = node.value
-        elif isinstance(node, ast.Call):
+    while isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.Call)):
+        if isinstance(node, ast.Call):
             by_name = _spelled(node)
-            if by_name is not None:
-                return by_name, tuple(reversed(keys))
-            if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH):
-                return None, ()
-            keys.append(literal(node.args[0]) if node.args else None)
-            node = node.func.value
+            looked_up = isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH
+            if by_name is None and looked_up:
+                keys.append(literal(node.args[0]) if node.args else None)
+            node = by_name or (receiver(node) if looked_up else None)
         else:
-            return None, ()
-    return None, ()
+            if isinstance(node, ast.Subscript):
+                keys.append(literal(node.slice))
+            node = node.value
+    return (node, tuple(reversed(keys))) if isinstance(node, (ast.Name, ast.Attribute)) else (None, ())
 
 
 def _spelled(call: ast.Call) -> ast.Attribute | None:

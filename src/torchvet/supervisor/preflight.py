@@ -39,7 +39,7 @@ class Program:
 def check(program: Program) -> None:
     """Raises `BadInput` for what is not there or cannot be read or parsed, `MissingExtra` without torch."""
     if program.path is None:
-        _check_module(program.module or "")
+        _spec_of(program.module or "")
     else:
         _check_path(program.path)
     if not _is_importable("torch", [program.folder]):
@@ -136,11 +136,6 @@ def _nearest(path: str) -> str:
     if close:
         return f"; did you mean {os.path.join(folder, close[0])}?"
     return "; the program's path comes first, its own arguments after it"
-
-
-def _check_module(name: str) -> None:
-    """Whether a module is there, without running any of its packages. In doubt, runpy says it later."""
-    _spec_of(name)
 
 
 def source_of(module: str) -> str:

@@ -24,9 +24,10 @@ _ONCE = 0.1
 
 
 def run_relayed(
-    start: Callable[[Callable[[], None]], subprocess.Popen[bytes]], tick: Callable[[], None],
+    start: Callable[[Callable[[], None]], subprocess.Popen[bytes]],
+    tick: Callable[[], None],
     passed: list[int] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Start the child, wait, and give its status: what it exited with, or -N where signal N killed it.
 
     `start` is given a function to call in the new process before the program takes it over. `tick` is called twice

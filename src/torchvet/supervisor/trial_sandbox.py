@@ -1,4 +1,4 @@
-"""Runs a trial of a program so that the user's files are afterwards what they were before."""
+"""Runs a trial of a program and restores the user's files afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENDING = [s for n in ("SIGINT", "SIGTERM", "SIGHUP") if (s := getattr(signal, n
 
 @dataclass(frozen=True)
 class Shown:
-    """Whether the program's output is let through, and whether torchvet says what it does."""
+    """Whether the program's output is shown, and whether torchvet is quiet about what it does."""
 
     output: bool
     quiet: bool
@@ -45,11 +45,11 @@ class Shown:
 
 
 class Untouched:
-    """One trial. What the process that `run` starts notes in `folder` is undone at the end, however it ended; so is,
-    before, what an earlier trial left that was killed together with its supervisor.
+    """One trial. Its process logs its changes of the disk in `folder`; they are undone at the end, however it ends.
 
-    At the end raises KeyboardInterrupt where the user stopped the trial, and `BadInput` where something could not be
-    kept, so that the trial was stopped before it was changed.
+    At the start, changes are undone that an earlier trial left because it was killed with its supervisor. At the end,
+    raises KeyboardInterrupt if the user stopped the trial, and `BadInput` if the trial was stopped because no copy of
+    a file could be kept before a change.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -72,8 +72,8 @@ class Untouched:
             self._held = new_folder()
         except OSError as error:
             raise BadInput(
-                "what the program changes on the disk cannot be noted, so that it could not be put back: "
-                f"{error.filename or 'the folder for state'}: {error.strerror}; XDG_STATE_HOME names another folder"
+                "changes that the program makes on the disk could not be undone: the log for them cannot be written: "
+                f"{error.filename or 'the folder for state'}: {error.strerror}; set XDG_STATE_HOME to another folder"
             ) from error
         return self
 
@@ -83,9 +83,8 @@ class Untouched:
         running: list[subprocess.Popen[bytes]] = []
 
         def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
-            running.append(subprocess.Popen(
-                command, close_fds=False, preexec_fn=prepare, **{"stdin": subprocess.DEVNULL, **streams}
-            ))  # fmt: skip
+            streams.setdefault("stdin", subprocess.DEVNULL)
+            running.append(subprocess.Popen(command, close_fds=False, preexec_fn=prepare, **streams))
             return running[0]
 
         def tick() -> None:
@@ -102,8 +101,10 @@ class Untouched:
         self._held.beat()
 
     def ended(self, outcome: Outcome, stops: bool = True) -> None:
-        """How the trial ended. What it fetched stays where it came as far as to train with it, or to its end. An
-        interrupt of it `stops` torchvet."""
+        """How the trial ended. Files that it downloaded are kept if it trained with them, or ended well.
+
+        If `stops`, an interrupt of the trial ends torchvet too.
+        """
         self._useful = outcome.ticks > 0 or outcome.status == 0
         self._interrupted = stops and outcome.how == "interrupt"
 
@@ -115,9 +116,10 @@ class Untouched:
             ended = self._held.wait(_PATIENCE)
             undone = _finish(self._held, self._useful)
         if not ended:
-            click.echo("torchvet: processes that the program left go on: what they change now stays", err=True)
+            running = "processes started by the program are still running; their further changes will not be undone"
+            click.echo(f"torchvet: {running}", err=True)
         if undone.stay and not self.quiet:
-            click.echo(f"torchvet: what was downloaded stays: {_names(_tops(undone.stay))}", err=True)
+            click.echo(f"torchvet: downloaded files are kept: {_names(_tops(undone.stay))}", err=True)
         if kind is not None:
             return
         if self._interrupted:
@@ -127,9 +129,9 @@ class Untouched:
             raise click.exceptions.Exit(-ending[0])
         if undone.refused is not None:
             raise BadInput(
-                f"{undone.refused.path}: the program was to change it, and it could not be kept "
-                f"({undone.refused.why}); it was stopped before, and what it had changed was put back. Let it write "
-                "elsewhere, or name a folder with room: XDG_STATE_HOME"
+                f"{undone.refused.path}: no copy could be kept before the program changed it ({undone.refused.why}). "
+                "The program was stopped and its changes were undone. Let it write elsewhere, or set XDG_STATE_HOME to "
+                "a folder with room"
             )
 
 
@@ -138,20 +140,18 @@ def _finish(held: Held, keep_fetched: bool, until: float | None = None) -> Undon
     try:
         undone = roll_back(held.folder, keep_fetched, until)
     except OSError as error:
-        click.echo(f"torchvet: {held.settle()}: what a trial has changed cannot be read: {error}", err=True)
+        click.echo(f"torchvet: {held.settle()}: the log of a trial's changes cannot be read: {error}", err=True)
         return Undone()
     if undone.unheard:
-        click.echo(
-            f"torchvet: a trial made {_names(undone.unheard)}, and what it left there was written in a way that "
-            "cannot be heard: it stays (docs/fix.md)", err=True,
-        )  # fmt: skip
+        made = f"a trial created {_names(undone.unheard)}, and wrote there in a way that torchvet cannot observe"
+        click.echo(f"torchvet: {made}: its contents are kept (docs/fix.md)", err=True)
     if undone.trouble:
         folder = held.settle()
         for path, why in undone.trouble[:_TOLD]:
-            click.echo(f"torchvet: {path}: a trial changed it, and it was not put back: {why}", err=True)
+            click.echo(f"torchvet: {path}: changed by a trial and not restored: {why}", err=True)
         rest = len(undone.trouble) - _TOLD
-        more = f"{count(rest, 'more path')} were not put back; " if rest > 0 else ""
-        click.echo(f"torchvet: {more}{folder} holds the files as they were, log.jsonl says which is which", err=True)
+        more = f"{count(rest, 'more path')} not restored; " if rest > 0 else ""
+        click.echo(f"torchvet: {more}{folder} has the original files, listed in its log.jsonl", err=True)
     else:
         held.close()
     return undone
@@ -165,7 +165,7 @@ def _finish_other(held: Held, last: float) -> None:
     if undone.restored:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last))
         told = count(undone.restored, "change")
-        click.echo(f"torchvet: a trial was cut off at {when}; the {told} that it left are undone now", err=True)
+        click.echo(f"torchvet: a trial was killed at {when}; {told} undone now", err=True)
 
 
 @contextmanager

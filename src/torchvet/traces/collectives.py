@@ -24,18 +24,26 @@ def collectives_of(timeline: Timeline, window: Window, time: DeviceTime | None, 
                 call = time.launches.get(work.correlation)
                 found.append((work.start, work.end, work.name, call.start if call is not None else work.start))
     else:
-        found = [(i.start, i.end, i.name, i.start) for i in timeline.spans.get("collective", ())
-                 if i.name.startswith(("gloo:", "mpi:", "ucc:"))]  # fmt: skip
+        found = [
+            (i.start, i.end, i.name, i.start)
+            for i in timeline.spans.get("collective", ())
+            if i.name.startswith(("gloo:", "mpi:", "ucc:"))
+        ]
         found.sort()
     starts = [s for s, _ in window.spans]
     result = []
     for start, end, name, launched in found[:MOST]:
         step = bisect_right(starts, launched) - 1
         if step >= 0 and launched <= window.end:
-            result.append(Collective(
-                window.numbers[step], _short(name), round((start - starts[step]) / 1e6, 7),
-                round((end - start) / 1e6, 7), phase_at(painted, launched),
-            ))  # fmt: skip
+            result.append(
+                Collective(
+                    window.numbers[step],
+                    _short(name),
+                    round((start - starts[step]) / 1e6, 7),
+                    round((end - start) / 1e6, 7),
+                    phase_at(painted, launched),
+                )
+            )
     return result
 
 

@@ -56,17 +56,29 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     host = idle.host_times(timeline, waits)
     ending = dict(zip(reversed(starts), reversed(work), strict=True))
     explained = (
-        idle.explain(gaps, ending, launches, host, painted) if trusted
+        idle.explain(gaps, ending, launches, host, painted)
+        if trusted
         else [Gap(a, b, "device", None, "") for a, b in gaps]
-    )  # fmt: skip
+    )
     computing, talking, copying = _sorts(work)
     steps = len(window.spans)
     return DeviceTime(
-        device, work, launches, by_correlation, waits, explained, without(talking, computing),
-        without(without(copying, computing), talking), computing, busy, window.start, end, steps,
+        device,
+        work,
+        launches,
+        by_correlation,
+        waits,
+        explained,
+        without(talking, computing),
+        without(without(copying, computing), talking),
+        computing,
+        busy,
+        window.start,
+        end,
+        steps,
         (end - window.start) / steps / 1e6,
         [s for s, _ in window.spans],
-    )  # fmt: skip
+    )
 
 
 def _sorts(work: list[Work]) -> tuple[list[Span], list[Span], list[Span]]:
@@ -97,9 +109,10 @@ def _own_left_out(waits: list[Call], window: Window, timeline: Timeline) -> list
     asking = timeline.driver.get("launch", ()) or timeline.driver.get("copy", ())
     last = max(asking, key=stretch).start if asking else window.end
     return [
-        c for c in waits
+        c
+        for c in waits
         if window.start <= c.start < window.end and not ("DeviceSynchronize" in c.name and c.start > last)
-    ]  # fmt: skip
+    ]
 
 
 def summed_up(time: DeviceTime) -> Gpu:
@@ -110,9 +123,13 @@ def summed_up(time: DeviceTime) -> Gpu:
     exposed = (total(within(s, time.start, time.end)) for s in (time.communication, time.exposed_copies))
     communication, copies = (t / steps / 1e6 for t in exposed)
     return Gpu(
-        device=str(time.device), busy_share=total(time.busy) / span if span else 0.0,
-        compute=total(inside) / steps / 1e6 - communication - copies, communication=communication, copies=copies,
-        idle=idle.by_reason(time.gaps, steps), kernels=len(kernels) / steps,
+        device=str(time.device),
+        busy_share=total(time.busy) / span if span else 0.0,
+        compute=total(inside) / steps / 1e6 - communication - copies,
+        communication=communication,
+        copies=copies,
+        idle=idle.by_reason(time.gaps, steps),
+        kernels=len(kernels) / steps,
         mean_kernel=sum(kernels) / len(kernels) / 1e6 if kernels else 0.0,
         tiny_share=sum(k < TINY for k in kernels) / len(kernels) if kernels else 0.0,
-    )  # fmt: skip
+    )

@@ -40,10 +40,14 @@ def _summed_up(file: TraceFile, timeline: Timeline) -> RankTrace:
     named = _RANK.search(file.path.name)
     rank = distributed.rank if distributed and distributed.rank is not None else int(named[1][:9]) if named else None
     found = RankTrace(
-        path=str(file.path), rank=rank, world=distributed.world_size if distributed else None, events=file.events,
-        device_names=list(dict.fromkeys(d.name for d in file.header.devices if d.name)), notes=notes,
+        path=str(file.path),
+        rank=rank,
+        world=distributed.world_size if distributed else None,
+        events=file.events,
+        device_names=list(dict.fromkeys(d.name for d in file.header.devices if d.name)),
+        notes=notes,
         slowed=_slowing(file, timeline),
-    )  # fmt: skip
+    )
     if window is None:
         found.notes.append(Note("everything", "the trace holds no operator and no kernel"))
         return found
@@ -54,8 +58,11 @@ def _summed_up(file: TraceFile, timeline: Timeline) -> RankTrace:
 def _slowing(file: TraceFile, timeline: Timeline) -> list[str]:
     """The settings that were on, by the header or by what they leave behind."""
     found = [name for name in _SLOWING if getattr(file.header, name)]
-    seen = {"with_stack": timeline.frames or timeline.stacks, "profile_memory": timeline.memory,
-            "record_shapes": timeline.shapes or timeline.shaped}  # fmt: skip
+    seen = {
+        "with_stack": timeline.frames or timeline.stacks,
+        "profile_memory": timeline.memory,
+        "record_shapes": timeline.shapes or timeline.shaped,
+    }
     return found + [name for name, there in seen.items() if there and name not in found]
 
 
@@ -66,9 +73,12 @@ def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bo
     count = len(window.spans)
     end = time.end if time is not None else window.end
     found.steps = Steps(
-        count=count, seconds=(end - window.start) / count / 1e6, found_by=window.found_by,
-        durations=[(b - a) / 1e6 for a, b in window.spans], numbers=window.numbers,
-    )  # fmt: skip
+        count=count,
+        seconds=(end - window.start) / count / 1e6,
+        found_by=window.found_by,
+        durations=[(b - a) / 1e6 for a, b in window.spans],
+        numbers=window.numbers,
+    )
     found.phases = phases.seconds(painted, window)
     found.loader = host.cost_of(timeline, "data", window, time, "input", places)
     if found.loader is not None:
@@ -105,8 +115,11 @@ def _add_device(
     number = timeline.operator_count / time.steps
     found.recording_seconds = number * RECORDING * sum(found.launches.values()) / time.step_seconds
     idle = found.gpu.idle
-    found.skewed = {"compute": found.gpu.compute, "input": idle.get("input", 0.0),
-                    "idle": sum(v for k, v in idle.items() if k not in ("input", "device"))}  # fmt: skip
+    found.skewed = {
+        "compute": found.gpu.compute,
+        "input": idle.get("input", 0.0),
+        "idle": sum(v for k, v in idle.items() if k not in ("input", "device")),
+    }
     others = {w.device for w in timeline.work if w.device != time.device}
     if others:
         listed = ", ".join(sorted(map(str, others)))
@@ -141,5 +154,12 @@ def _host_layouts(timeline: Timeline, window: Window, places: Places) -> list[Co
     if not duration:
         return []
     longest = max(items, key=lambda i: i.end - i.start)
-    return [Cost("aten::contiguous", seconds=duration, duration=duration, count=len(items) / len(window.spans),
-                 where=places.at(longest.start, longest.thread))]  # fmt: skip
+    return [
+        Cost(
+            "aten::contiguous",
+            seconds=duration,
+            duration=duration,
+            count=len(items) / len(window.spans),
+            where=places.at(longest.start, longest.thread),
+        )
+    ]

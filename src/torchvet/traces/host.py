@@ -34,8 +34,13 @@ def cost_of(
     longest: Item = max(items, key=lambda i: i.end - i.start)
     number = sum(1 for i in items if window.start <= i.start < window.end)
     where = places.at(longest.start, longest.thread)
-    return Cost(longest.name, seconds=min(idle, duration) if time is None else idle, count=number / steps,
-                duration=duration, where=where)  # fmt: skip
+    return Cost(
+        longest.name,
+        seconds=min(idle, duration) if time is None else idle,
+        count=number / steps,
+        duration=duration,
+        where=where,
+    )
 
 
 def idle_by_step(timeline: Timeline, kind: str, window: Window, time: DeviceTime | None, reason: str) -> list[float]:
@@ -66,10 +71,14 @@ def memory_of(timeline: Timeline, window: Window) -> list[MemoryUse]:
         known = [e for e in events if e[1] > 0 or e[2] > 0]
         if known:
             events = sorted(known)
-            found.append(MemoryUse(
-                device=name if name == "cpu" else f"{name}:{index}", peak=max(held for _, held, _ in events),
-                reserved=max(reserved for _, _, reserved in events), growth_per_step=_growth(events, window),
-            ))  # fmt: skip
+            found.append(
+                MemoryUse(
+                    device=name if name == "cpu" else f"{name}:{index}",
+                    peak=max(held for _, held, _ in events),
+                    reserved=max(reserved for _, _, reserved in events),
+                    growth_per_step=_growth(events, window),
+                )
+            )
     return sorted(found, key=lambda m: (m.device == "cpu", -m.peak))
 
 

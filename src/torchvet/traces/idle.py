@@ -128,8 +128,10 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
             continue
         busy = within(host.busy, first, last)
         found += [Gap(a, b, "launch", None, phase) for a, b in busy]
-        found += [Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
-                  for a, b in without([(first, last)], busy)]  # fmt: skip
+        found += [
+            Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
+            for a, b in without([(first, last)], busy)
+        ]
     return found
 
 

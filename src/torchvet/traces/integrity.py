@@ -33,12 +33,14 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
         notes.append(Note("why the device was idle", "the file ends in the middle: work of the device may be missing"))
     if early:
         doubt = "so why the device was idle is not judged" if not trusted else "these are few and were kept"
-        notes.append(Note("the clocks of host and device",
-                          f"{early:,} of {known:,} kernels begin before their launch: {doubt}"))  # fmt: skip
+        notes.append(
+            Note("the clocks of host and device", f"{early:,} of {known:,} kernels begin before their launch: {doubt}")
+        )
     if timeline.work and not known:
         trusted = False
-        notes.append(Note("why the device was idle",
-                          "no kernel has a launch with its correlation (was the host not recorded?)"))  # fmt: skip
+        notes.append(
+            Note("why the device was idle", "no kernel has a launch with its correlation (was the host not recorded?)")
+        )
     if timeline.odd:
         notes.append(Note("some durations", f"{timeline.odd:,} events have impossible times; they count as nothing"))
     if window is not None and timeline.work:

@@ -44,6 +44,10 @@ def stretches_of(path: Path) -> Stretches | None:
         time = device_time(timeline, window, painted, trusted)
         base = file.header.base
         return Stretches(
-            window, painted, time.gaps if time is not None else [], f"device {time.device}" if time is not None else "",
-            trusted, base if type(base) is int and 0 <= base < 2**63 else None,
-        )  # fmt: skip
+            window,
+            painted,
+            time.gaps if time is not None else [],
+            f"device {time.device}" if time is not None else "",
+            trusted,
+            base if type(base) is int and 0 <= base < 2**63 else None,
+        )

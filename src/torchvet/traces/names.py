@@ -71,9 +71,15 @@ def is_collective_kernel(name: str) -> bool:
 @_cached
 def direction(name: str) -> str:
     """`host-to-device`, `device-to-host`, `device-to-device`, `peer` or empty, from the name of a copy."""
-    for mark, meant in (("HtoD", "host-to-device"), ("DtoH", "device-to-host"), ("DtoD", "device-to-device"),
-                        ("PtoP", "peer"), ("HostToDevice", "host-to-device"), ("DeviceToHost", "device-to-host"),
-                        ("DeviceToDevice", "device-to-device")):  # fmt: skip
+    for mark, meant in (
+        ("HtoD", "host-to-device"),
+        ("DtoH", "device-to-host"),
+        ("DtoD", "device-to-device"),
+        ("PtoP", "peer"),
+        ("HostToDevice", "host-to-device"),
+        ("DeviceToHost", "device-to-host"),
+        ("DeviceToDevice", "device-to-device"),
+    ):
         if mark in name:
             return meant
     return ""

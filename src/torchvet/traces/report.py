@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from torchvet.finding import SEVERITIES, Finding, NotChecked, Report, Verdict
+from torchvet.formatting import picked
 from torchvet.readers.trace_facts import PHASES, Cost, RankTrace, Trace
 from torchvet.traces.ranks import digests
 
@@ -14,9 +17,13 @@ _TOP = 5
 
 
 def report_on(
-    paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), jobs: int | None = None,
+    paths: Sequence[Path],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    jobs: int | None = None,
     observer: Callable[[RankTrace], None] | None = None,
-) -> Report:  # fmt: skip
+) -> Report:
     """Read profiler traces and say what they show. Several files are the ranks of one run; no torch is imported.
 
     `select` and `ignore` are prefixes of codes, `jobs` the processes (by default one a core), `observer` is
@@ -30,9 +37,12 @@ def report_on(
     judged = any(r.steps is not None for r in trace.ranks)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
     return Report(
-        subject=_subject(trace), verdict=verdict, findings=findings, not_checked=_not_checked(trace),
+        subject=_subject(trace),
+        verdict=verdict,
+        findings=findings,
+        not_checked=_not_checked(trace),
         facts=_facts(trace, findings),
-    )  # fmt: skip
+    )
 
 
 def _found(trace: Trace, select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
@@ -89,19 +99,12 @@ def _of_rank(rank: RankTrace) -> dict[str, Any]:
         whole = sum(rank.phases.values()) or 1.0
         facts["phases"] = {p: rank.phases.get(p, 0.0) / whole for p in PHASES if rank.phases.get(p)}
     if rank.gpu is not None:
-        gpu = rank.gpu
-        facts["gpu"] = {
-            "device": gpu.device, "busy_share": gpu.busy_share, "compute": gpu.compute,
-            "communication": gpu.communication, "copies": gpu.copies, "idle": gpu.idle,
-            "kernels_per_step": gpu.kernels, "mean_kernel": gpu.mean_kernel, "tiny_share": gpu.tiny_share,
-        }  # fmt: skip
+        gpu = asdict(rank.gpu)
+        facts["gpu"] = {**gpu, "kernels_per_step": gpu.pop("kernels")}
     facts["costs"] = _costs(rank)
     facts["precision"] = rank.precision
     facts["misaligned"] = [{"sizes": c.what, "seconds": c.duration, "count": c.count} for c in rank.misaligned[:_TOP]]
-    facts["memory"] = [
-        {"device": m.device, "peak": m.peak, "reserved": m.reserved, "growth_per_step": m.growth_per_step}
-        for m in rank.memory
-    ]
+    facts["memory"] = [asdict(use) for use in rank.memory]
     return facts
 
 
@@ -112,24 +115,18 @@ def _costs(rank: RankTrace) -> list[dict[str, Any]]:
 
 
 def _cost(cost: Cost) -> dict[str, Any]:
-    where = cost.where
-    return {
-        "what": cost.what, "seconds": cost.seconds, "count": cost.count, "duration": cost.duration,
-        "bytes": cost.bytes, "phase": cost.phase, "function": where.function if where is not None else None,
-        "path": where.path if where is not None else None, "line": where.line if where is not None else None,
-    }  # fmt: skip
+    facts = asdict(cost)
+    return facts | picked(facts.pop("where"), "function", "path", "line")
 
 
 def _line(rank: RankTrace) -> dict[str, Any]:
     gpu = rank.gpu
-    return {
-        "rank": rank.rank, "path": rank.path, "step": rank.steps.seconds if rank.steps is not None else None,
-        "busy_share": gpu.busy_share if gpu is not None else None,
-        "compute": gpu.compute if gpu is not None else None,
-        "collectives": _collectives(rank),
-        "idle": sum(gpu.idle.values()) if gpu is not None else None,
-        "peak": rank.memory[0].peak if rank.memory else None,
-    }  # fmt: skip
+    facts = picked(rank, "rank", "path") | picked(gpu, "busy_share", "compute")
+    facts["step"] = rank.steps.seconds if rank.steps is not None else None
+    facts["collectives"] = _collectives(rank)
+    facts["idle"] = sum(gpu.idle.values()) if gpu is not None else None
+    facts["peak"] = rank.memory[0].peak if rank.memory else None
+    return facts
 
 
 def _collectives(rank: RankTrace) -> float | None:

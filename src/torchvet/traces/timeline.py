@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torchvet.readers.kineto_events import EMPTY, Arguments, Event
 from torchvet.traces import names
+from torchvet.traces.intervals import stretch
 
 MOST_NAMES = 1 << 16
 """Names remembered: frames of built-in methods have addresses in theirs."""
@@ -106,57 +107,64 @@ class Timeline:
 
     def add(self, events: Iterable[Event]) -> None:
         """Sort a batch of events into the columns."""
-        columns, threads, operators, outer = self._columns, self._threads, self.operators, self._outer
+        columns = self._columns
         for event in events:
-            if event.ph != "X":
-                if event.name == "[memory]":
-                    self._add_memory(event)
-                continue
-            start, length, name = event.ts, event.dur, event.name
-            column = columns.get(event.cat or event.pid)
-            if column is None:
-                continue
-            if type(start) is not float or type(length) is not float or type(name) is not str:
-                self.odd += 1
-                continue
-            if not (0.0 <= length < LONGEST and -FARTHEST < start < FARTHEST):
-                self.odd += 1
-                if not (-LONGEST < length < 0.0 and -FARTHEST < start < FARTHEST):
-                    continue
-                length = 0.0
-            sort, known = column
-            if sort == "frame" and length < SHORTEST_FRAME:
-                continue
-            name, kind, kept = known.get(name) or self._about(sort, known, name)
-            thread = threads.get(event.tid)
-            if thread is None:
-                thread = self._thread(event.tid)
-            if sort == "host":
-                end = start + length
-                counted = kind in _OUTERMOST and event.cat != "user_annotation"
-                if counted:
-                    self.operator_count += 1
-                    above = outer.get(thread, _NOTHING)
-                    if not kept and above[0] <= start and end <= above[1]:
-                        continue
-                item = Item(start, end, thread, name)
-                if counted or kind in ("data", "optimizer"):
-                    outer[thread] = item
-                if kind != "operator":
-                    self.spans.setdefault(kind, []).append(item)
-                elif counted:
-                    operators.append(item)
-                if kept and event.args is not None:
-                    self._keep(event.args, item)
-            elif sort == "call":
-                self._add_call(event, start, start + length, thread, name, kind)
-            elif sort == "frame":
-                item = Item(start, start + length, thread, name)
-                (self.frames if kind == "frame" else self.spans.setdefault(kind, [])).append(item)
-            elif sort == "overhead":
-                self.overhead.append((start, start + length))
-            else:
-                self._add_work(event, start, start + length, thread, name, sort)
+            if event.ph == "X":
+                column = columns.get(event.cat or event.pid)
+                if column is not None:
+                    self._add_lasting(event, *column)
+            elif event.name == "[memory]":
+                self._add_memory(event)
+
+    def _add_lasting(self, event: Event, sort: str, known: dict[str, _About]) -> None:
+        usable = self._usable(event)
+        if usable is None:
+            return
+        start, length, name = usable
+        if sort == "frame" and length < SHORTEST_FRAME:
+            return
+        name, kind, kept = known.get(name) or self._about(sort, known, name)
+        thread = self._threads.get(event.tid)
+        item = Item(start, start + length, self._thread(event.tid) if thread is None else thread, name)
+        if sort == "host":
+            self._add_host(event, item, kind, kept)
+        elif sort == "call":
+            self._add_call(event, item, kind)
+        elif sort == "frame":
+            (self.frames if kind == "frame" else self.spans.setdefault(kind, [])).append(item)
+        elif sort == "overhead":
+            self.overhead.append(stretch(item))
+        else:
+            self._add_work(event, item, sort)
+
+    def _usable(self, event: Event) -> tuple[float, float, str] | None:
+        """When an event began, how long it lasted, its name; None if it says none of it. Files hold any value there."""
+        start, length, name = event.ts, event.dur, event.name
+        if type(start) is not float or type(length) is not float or type(name) is not str:
+            self.odd += 1
+            return None
+        possible = -FARTHEST < start < FARTHEST
+        if possible and 0.0 <= length < LONGEST:
+            return start, length, name
+        self.odd += 1
+        return (start, 0.0, name) if possible and -LONGEST < length < 0.0 else None
+
+    def _add_host(self, event: Event, item: Item, kind: str, kept: bool) -> None:
+        # The optimizer's annotation is one of the user's too, and its operators are counted by themselves.
+        counted = kind in _OUTERMOST and event.cat != "user_annotation"
+        if counted:
+            self.operator_count += 1
+            above = self._outer.get(item.thread, _NOTHING)
+            if not kept and above.start <= item.start and item.end <= above.end:
+                return
+        if counted or kind in ("data", "optimizer"):
+            self._outer[item.thread] = item
+        if kind != "operator":
+            self.spans.setdefault(kind, []).append(item)
+        elif counted:
+            self.operators.append(item)
+        if kept and event.args is not None:
+            self._keep(event.args, item)
 
     @staticmethod
     def _about(sort: str, known: dict[str, _About], name: str) -> _About:
@@ -189,24 +197,24 @@ class Timeline:
             if _SHAPED.search(item.name):
                 self.shapes[args.external] = (bytes(args.shapes), bytes(args.types))
 
-    def _add_call(self, event: Event, start: float, end: float, thread: Thread, name: str, kind: str) -> None:
-        if kind == "other" and end - start < SHORTEST_CALL:
+    def _add_call(self, event: Event, item: Item, kind: str) -> None:
+        if kind == "other" and item.end - item.start < SHORTEST_CALL:
             return
         args = event.args or EMPTY
         external = args.external if args.external is not None else args.external_2021
-        call = Call(start, end, thread, args.correlation, name, external)
+        call = Call(item.start, item.end, item.thread, args.correlation, item.name, external)
         self.calls.append(call)
         if kind != "other":
             self.driver.setdefault(kind, []).append(call)
         if args.correlation is not None:
             self.launches[args.correlation] = call
 
-    def _add_work(self, event: Event, start: float, end: float, thread: Thread, name: str, kind: str) -> None:
+    def _add_work(self, event: Event, item: Item, kind: str) -> None:
         args = event.args or EMPTY
         device = self._thread(args.device if args.device is not None else event.pid)
-        stream = self._thread(args.stream) if args.stream is not None else thread
+        stream = self._thread(args.stream) if args.stream is not None else item.thread
         size = args.bytes if type(args.bytes) is int else 0
-        self.work.append(Work(start, end, device, stream, args.correlation, kind, name, size))
+        self.work.append(Work(item.start, item.end, device, stream, args.correlation, kind, item.name, size))
 
     def _add_memory(self, event: Event) -> None:
         args = event.args or EMPTY

@@ -95,9 +95,7 @@ class Waiting:
             cost.seconds += waited.get(work, 0.0) if direction == "host-to-device" else 0.0
             cost.duration += work.end - work.start
             cost.count, cost.bytes = cost.count + 1, cost.bytes + work.bytes
-            if work.end - work.start > (longest[what, phase].end - longest[what, phase].start
-                                        if (what, phase) in longest else -1.0):  # fmt: skip
-                longest[what, phase] = work
+            longest[what, phase] = max(longest.get((what, phase), work), work, key=lambda w: w.end - w.start)
         for key, work in longest.items():
             call = self._time.launches.get(work.correlation)
             found[key].where = self._places.at(call.start, call.thread) if call is not None else None

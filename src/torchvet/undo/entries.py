@@ -56,10 +56,19 @@ def described(path: str, seen: os.stat_result, copy: str = "", linked: bool = Fa
     """The entry for a file, folder or link of which the system has said this."""
     kind: Kind = "folder" if stat.S_ISDIR(seen.st_mode) else "link" if stat.S_ISLNK(seen.st_mode) else "file"
     return Entry(
-        path, kind, stat.S_IMODE(seen.st_mode), seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size,
-        (seen.st_dev, seen.st_ino), (seen.st_uid, seen.st_gid), copy, linked, grows,
+        path,
+        kind,
+        stat.S_IMODE(seen.st_mode),
+        seen.st_mtime_ns,
+        seen.st_ctime_ns,
+        seen.st_size,
+        (seen.st_dev, seen.st_ino),
+        (seen.st_uid, seen.st_gid),
+        copy,
+        linked,
+        grows,
         os.readlink(path) if kind == "link" else "",
-    )  # fmt: skip
+    )
 
 
 def parse(data: bytes) -> Iterator[Entry]:

@@ -34,9 +34,12 @@ _TOUCHED, _GROWS, _LINKED, _WHOLE, _NEW, _LEFT = range(6)
 """What is known of a path: its attributes are noted; its length too; the file has another name; all of it is noted; it
 is new; it is not to be noted."""
 _ENOUGH: dict[How, tuple[int, ...]] = {
-    "attributes": (_TOUCHED, _GROWS, _LINKED, _WHOLE), "growth": (_GROWS, _WHOLE), "content": (_WHOLE,),
-    "move": (_WHOLE,), "removal": (_LINKED, _WHOLE),
-}  # fmt: skip
+    "attributes": (_TOUCHED, _GROWS, _LINKED, _WHOLE),
+    "growth": (_GROWS, _WHOLE),
+    "content": (_WHOLE,),
+    "move": (_WHOLE,),
+    "removal": (_LINKED, _WHOLE),
+}
 """What must be known before something happens."""
 
 
@@ -148,8 +151,12 @@ class Notes:
             return
         if how in ("growth", "content") and kind == stat.S_IFREG and not os.access(key, os.W_OK):
             return  # it will fail
+        self._save(key, how, seen, first)
+
+    def _save(self, key: str, how: How, seen: os.stat_result, first: bool) -> None:
+        """As much of what lies at a path as is needed to undo what is about to happen."""
         state, copy, linked = _WHOLE, "", False
-        if kind == stat.S_IFREG:
+        if stat.S_ISREG(seen.st_mode):
             if how == "attributes":
                 state = _TOUCHED
             elif how == "growth" and seen.st_size > SMALL:

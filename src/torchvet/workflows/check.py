@@ -1,10 +1,11 @@
-"""What `torchvet check` does with its options, step by step: configure, find files, check, mend, compare, report."""
+"""What `torchvet check` does with its options, step by step: configure, find files, check, fix, compare, report."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,7 @@ def run(asked: Asked) -> int:
     """Do it. Gives the exit status; raises `BadInput` and click's usage errors."""
     asked.refuse()
     configuration = configured(asked)
-    delivery = Delivery(
-        outputs=asked.outputs, format=asked.format, select=(), ignore=(), memory_limit=None,
-        fail_on=configuration.fail_on, exit_zero=asked.exit_zero, quiet=asked.quiet,
-    )  # fmt: skip
+    delivery = replace(asked.delivery, select=(), ignore=(), fail_on=configuration.fail_on)
     delivery.check()
     checker = Checker(configuration)
     return _Stdin(asked, checker, delivery).run() if asked.stdin else _Files(asked, checker, delivery).run()
@@ -60,12 +58,12 @@ class _Check:
 
     def show(self, report: Report) -> None:
         """Write the files, then print."""
-        if self.asked.statistics and self.asked.format in (None, "text"):
+        if self.asked.statistics and self.delivery.format in (None, "text"):
             from torchvet.renderers.listing import statistics
             from torchvet.workflows.report_output import color, print_text
 
             self.delivery.write(report)
-            if not self.asked.quiet:
+            if not self.delivery.quiet:
                 print_text(statistics(report, color()))
         else:
             self.delivery.deliver(report)
@@ -83,13 +81,13 @@ class _Check:
         from torchvet.checking.baseline import write_baseline
 
         number = write_baseline(file, results)
-        if not self.asked.quiet:
-            click.echo(f"torchvet: {number} findings written down as known in {file}", err=True)
+        if not self.delivery.quiet:
+            click.echo(f"torchvet: saved {count(number, 'finding')} to the baseline {file}", err=True)
         return 0
 
     def _describe_rules(self, report: Report) -> None:
         """Say in the facts what the codes mean, where a format tells it; elsewhere rules need not be loaded for it."""
-        if self.asked.format == "sarif" or any(name.lower().endswith(".sarif") for name in self.asked.outputs):
+        if self.delivery.format == "sarif" or any(name.lower().endswith(".sarif") for name in self.delivery.outputs):
             from torchvet.checking.codes import described
             from torchvet.rules import all_rules
 
@@ -117,7 +115,7 @@ class _Files(_Check):
     def _fix(self, targets: list[Target], results: list[FileResult]) -> tuple[list[FileResult], list[str]]:
         from torchvet.fixing.files import fix_file, is_fixable
 
-        # A file whose mendable findings are all known from the baseline is left as it is.
+        # A file is not changed if its fixable findings are all in the baseline.
         unknown = self._without_known(results)[0]
         out, differences = [], []
         for target, result, new in zip(targets, results, unknown, strict=True):
@@ -136,19 +134,19 @@ class _Files(_Check):
         report = report_on(self._without_known(results)[0], self.asked.paths)
         self.delivery.write(report)
         changed = [d for d in differences if d]
-        if changed and not self.asked.quiet:
+        if changed and not self.delivery.quiet:
             print_text("".join(changed))
         for text in self.refused:
             click.echo(text, err=True)
-        if not self.asked.quiet:
-            would = f"{count(self.fixed.total(), 'finding')} would be mended in {count(len(changed), 'file')}"
-            click.echo(would if changed else "Nothing would be mended", err=True)
+        if not self.delivery.quiet:
+            would = f"{count(self.fixed.total(), 'finding')} would be fixed in {count(len(changed), 'file')}"
+            click.echo(would if changed else "Nothing would be fixed", err=True)
         status = self.delivery.status(report)
-        return FINDINGS if changed and not self.asked.exit_zero and status == 0 else status
+        return FINDINGS if changed and not self.delivery.exit_zero and status == 0 else status
 
 
 class _Stdin(_Check):
-    """One text from stdin. With --fix the mended text goes to stdout, and the report to stderr."""
+    """One text from stdin. With --fix the fixed text goes to stdout, and the report to stderr."""
 
     def run(self) -> int:
         from torchvet.fixing.files import fix_bytes, is_fixable
@@ -172,7 +170,7 @@ class _Stdin(_Check):
         _write(difference.encode("utf-8", "backslashreplace") if self.asked.diff else content)
         report = report_on([result if self.asked.diff else after], self.asked.paths)
         self.delivery.write(report)
-        if not self.asked.quiet:
+        if not self.delivery.quiet:
             self._tell(report)
         return self.delivery.status(report)
 

@@ -1,4 +1,4 @@
-"""What `torchvet fix` does without running anything: the source is read as `check` reads it, and mended."""
+"""`torchvet fix` without --verify: checks the source as `check` does and fixes it. Runs nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchvet.errors import BadInput
 from torchvet.workflows.fix_options import Asked, deliver, read, write
-from torchvet.workflows.report_output import FINDINGS, Delivery
+from torchvet.workflows.report_output import FINDINGS
 
 if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 def run(asked: Asked) -> int:
     """Do it. Gives the exit status; raises `BadInput` and click's usage errors."""
     asked.refuse()
-    delivery = asked.delivery()
+    delivery = asked.delivery
     delivery.check()
     delivery.spare([Path(asked.script)])
     if not os.path.exists(asked.script):
         raise BadInput(f"{asked.script}: no such file")
     if os.path.isdir(asked.script):
-        raise BadInput(f"{asked.script}: is a folder; give a script, or mend a folder: torchvet check --fix")
+        raise BadInput(f"{asked.script}: is a folder; give a script, or fix the folder with torchvet check --fix")
     if asked.verify:
         from torchvet.workflows.verify_fix import verify
 
-        return verify(asked, delivery)
-    return _fix(asked, delivery)
+        return verify(asked)
+    return _fix(asked)
 
 
-def _fix(asked: Asked, delivery: Delivery) -> int:
+def _fix(asked: Asked) -> int:
     from torchvet.checking.checker import Checker
     from torchvet.fixing.files import difference, fix_bytes
 
-    checker = Checker(asked.chosen(delivery.configuration))
+    checker = Checker(asked.chosen(asked.delivery.configuration))
     data = read(asked.script)
     result = checker.check_bytes(asked.script, data)
     broken = next((f.message for f in result.findings if f.code == "SYN001"), None)
@@ -47,9 +47,9 @@ def _fix(asked: Asked, delivery: Delivery) -> int:
         write({asked.script: (data, content)}, asked.keep_original)
     left = fixed.result.findings if asked.apply else result.findings
     report = _report(asked, result.findings, left, fixed, difference(before, fixed.document))
-    deliver(report, asked, delivery)
-    pending = not asked.apply and bool(report.facts["fix"]["diff"]) and not asked.exit_zero
-    return FINDINGS if pending else delivery.status(report)
+    deliver(report, asked)
+    pending = not asked.apply and bool(report.facts["fix"]["diff"]) and not asked.delivery.exit_zero
+    return FINDINGS if pending else asked.delivery.status(report)
 
 
 def _report(asked: Asked, found: list[Finding], left: list[Finding], fixed: FixResult, diff: str) -> Report:
@@ -60,11 +60,13 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], fixed: FixR
         return finding.remedy.safe or asked.unsafe_fixes
 
     facts: dict[str, Any] = {
-        "verified": False, "diff": diff, "written": [asked.script] if asked.apply and diff else [],
+        "verified": False,
+        "diff": diff,
+        "written": [asked.script] if asked.apply and diff else [],
         "mended": [row(f) for f in found if f.remedy.edits and usable(f) and (f not in left or not asked.apply)],
         "counts": dict(fixed.counts),
         "unsafe": [row(f) for f in left if f.remedy.edits and not usable(f)],
         "advice": [row(f) for f in left if not f.remedy.edits],
         "refused": [{"reason": text} for text in fixed.refused],
-    }  # fmt: skip
+    }
     return Report(subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts})

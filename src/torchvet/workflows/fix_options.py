@@ -1,4 +1,4 @@
-"""What `torchvet fix` was asked for, and what both of its ways do at the end: report, and write files."""
+"""The options of `torchvet fix`, and what it does at the end with and without --verify: report, write files."""
 
 from __future__ import annotations
 
@@ -36,67 +36,52 @@ class Asked(Struct, frozen=True, kw_only=True):
     show_output: bool
     simulate_gpu: str | None
     gpus: int
-    outputs: tuple[str, ...]
-    format: str | None
-    quiet: bool
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    exit_zero: bool
-    memory_limit: int | None
-    fail_on: str | None
+    delivery: Delivery
 
     def refuse(self) -> None:
-        """Raise a usage error for what contradicts itself, or is no code."""
+        """Raises a usage error for options that contradict each other, and for words that are not codes."""
         if self.apply and self.diff:
-            raise click.UsageError("--apply writes and --diff does not: give one of them")
+            raise click.UsageError("--apply and --diff cannot be combined")
         if self.keep_original and not self.apply:
-            raise click.UsageError("--keep-original goes with --apply")
+            raise click.UsageError("--keep-original needs --apply")
         if not self.verify and (self.arguments or self.show_output or self.simulate_gpu):
-            raise click.UsageError("the program is run only with --verify: its arguments mean nothing without it")
+            raise click.UsageError("the program runs only with --verify: its arguments need --verify")
         for word in self.codes:
             if not _CODE.fullmatch(word):
-                raise click.UsageError(f"{word!r} is no code of a rule (MEM101, AMP); the program's own arguments "
-                                       "stand after `--`")  # fmt: skip
+                raise click.UsageError(
+                    f"{word!r} is not the code of a rule (MEM101, AMP); the program's own arguments go after `--`"
+                )
 
     def subject(self) -> dict[str, Any]:
         """What a report says it is about."""
         program = [self.script] if self.module is None else ["-m", self.module]
         return {"kind": "fix", "path": self.script, "module": self.module, "argv": [*program, *self.arguments]}
 
-    def delivery(self) -> Delivery:
-        """Where the report goes."""
-        return Delivery(
-            outputs=self.outputs, format=self.format, quiet=self.quiet, select=self.select, ignore=self.ignore,
-            memory_limit=self.memory_limit, fail_on=self.fail_on, exit_zero=self.exit_zero, project=Path(self.script),
-        )  # fmt: skip
-
     def chosen(self, configuration: Configuration) -> Configuration:
-        """A configuration with the codes that are to be mended on top."""
+        """The configuration with the codes that are to be fixed."""
         named = codes_in(self.codes)
         return configuration.with_layer(Layer("the command line", select=named)) if named else configuration
 
 
-def deliver(report: Report, asked: Asked, delivery: Delivery) -> None:
-    """Write the report's files; print it, or with --diff the diff alone."""
-    if not asked.diff or asked.format is not None:
-        delivery.deliver(report)
+def deliver(report: Report, asked: Asked) -> None:
+    """Write the report's files; print it, or with --diff only the diff."""
+    if not asked.diff or asked.delivery.format is not None:
+        asked.delivery.deliver(report)
         return
-    delivery.write(report)
-    if asked.quiet:
+    asked.delivery.write(report)
+    if asked.delivery.quiet:
         return
     if report.facts["fix"]["diff"]:
         print_text(report.facts["fix"]["diff"])
     elif not asked.verify:
-        click.echo(
-            "torchvet: nothing to mend by what the source alone shows; --verify runs the program first", err=True
-        )
+        click.echo("torchvet: the source alone shows nothing to fix; --verify runs the program first", err=True)
 
 
 def write(contents: dict[str, tuple[bytes, bytes]], keep: bool) -> None:
-    """Put new contents in files' places, each at once. `contents` has what a file was read as and what it is to be.
+    """Replace files, each atomically. `contents` has by path what was read and what is to be written.
 
-    Raises `BadInput` and writes nothing where a file has changed since, or its original is to be kept and cannot be;
-    where a file cannot be written, those before it are, and that is said.
+    Raises `BadInput` and writes nothing if a file has changed since, or if its original cannot be kept as asked. If a
+    file cannot be written, the error names those that were.
     """
     from torchvet.fixing.files import keep_originals, replace_file
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEED = 0
 _PATIENCE = 10
 _LEAST_PATIENCE = 60.0
-"""A mended program may take this many times as long as the one before, and at least so many seconds."""
+"""A fixed program may take this many times as long as the one before, and at least so many seconds."""
 _PRINTED = 1_000_000
 """Characters of output that are kept for the comparison."""
 
@@ -67,10 +67,9 @@ class Bench:
         """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
         limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
         with output.open("wb") as stream:
-            status, seconds = files.run(
-                command, limit, stdout=stream, stderr=None if self.show_output else subprocess.DEVNULL,
-                env={"PYTHONHASHSEED": str(SEED), **os.environ},
-            )  # fmt: skip
+            errors = None if self.show_output else subprocess.DEVNULL
+            environment = {"PYTHONHASHSEED": str(SEED), **os.environ}
+            status, seconds = files.run(command, limit, stdout=stream, stderr=errors, env=environment)
         if self._seconds is None:
             self._seconds = seconds
         return status, seconds

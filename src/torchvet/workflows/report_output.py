@@ -1,11 +1,11 @@
-"""Takes a report to those who asked for it: stdout, files, the exit status."""
+"""Where a report goes: stdout, files, the exit status."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +24,7 @@ CLEAN, FINDINGS, UNDETERMINED = 0, 1, 3
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the user asked for, in the terms of the options of the same names, on top of [tool.torchvet].
-
-    `project` is the path whose nearest pyproject.toml counts.
-    """
+    """The options of the same names, on top of [tool.torchvet] in the pyproject.toml that is nearest to `project`."""
 
     outputs: tuple[str, ...]
     format: str | None
@@ -39,8 +36,12 @@ class Delivery:
     exit_zero: bool = False
     project: Path = Path()
 
+    def of(self, path: str | None) -> Delivery:
+        """The same for the project in which a program's file lies."""
+        return replace(self, project=Path(path or "."))
+
     def check(self) -> None:
-        """Refuse what could not be delivered before anything is run. Raises `BadInput`."""
+        """Before anything is run: raises `BadInput` if the report could not be written later."""
         from torchvet.renderers import renderer_for, renderer_for_path
 
         renderer_for(self.format or "text")
@@ -51,7 +52,7 @@ class Delivery:
             _ = self._checker.scope  # knows all codes, and refuses others
 
     def spare(self, read: Iterable[Path]) -> None:
-        """Refuse to write where something stands that is to be read. Raises `BadInput`."""
+        """Raises `BadInput` if the report would replace a file that is to be read."""
         for name in self.outputs:
             place = os.path.realpath(name)
             if any(os.path.realpath(path) == place for path in read):
@@ -74,7 +75,7 @@ class Delivery:
 
     @cached_property
     def unwanted(self) -> tuple[str, ...]:
-        """The codes that were not asked for, or were asked to be left out."""
+        """The codes that were not selected, or that are to be ignored."""
         scope = self._checker.scope
         return tuple(sorted(scope.known - scope.wanted)) if self.configuration.layers else ()
 
@@ -85,29 +86,30 @@ class Delivery:
         return self.kept(diagnose(recording, ignore=self.unwanted, memory_limit=self.memory_limit))
 
     def kept(self, report: Report) -> Report:
-        """A report without what the configuration ignores in the files that findings stand in."""
+        """The report without the findings that the configuration ignores in their files."""
         import msgspec
 
         if not self.configuration.per_file_ignores:
             return report
-        kept = [f for f in report.findings if not self._left_out(f)]
+        kept = [f for f in report.findings if not self._ignored(f)]
         verdict = report.verdict
         if report.findings and not kept:
             verdict = "clean" if report.earned else "undetermined"
         return msgspec.structs.replace(report, findings=kept, verdict=verdict)
 
-    def _left_out(self, finding: Finding) -> bool:
+    def _ignored(self, finding: Finding) -> bool:
         """Whether the configuration ignores a finding's code in the file that it stands in."""
         prefixes = self._checker.ignored_in(finding.location.path) if finding.location is not None else ()
         return bool(prefixes) and finding.code.startswith(prefixes)
 
-    def deliver(self, report: Report) -> None:
-        """Write the files, then stdout. Raises `BadInput` where a file cannot be written."""
+    def deliver(self, report: Report) -> int:
+        """Write the files, then stdout. Gives the exit status; raises `BadInput` if a file cannot be written."""
         self.write(report)
         if self.format is not None or not self.quiet:
             from torchvet.renderers import renderer_for
 
             print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
+        return self.status(report)
 
     def write(self, report: Report) -> None:
         """Write the files. Raises `BadInput` where one cannot be written."""
@@ -120,8 +122,10 @@ class Delivery:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
     def status(self, report: Report) -> int:
-        """0 clean, 1 findings at or above `fail_on`, 3 could not judge: notes beside a run that is evidence of nothing
-        are no clean verdict."""
+        """0 clean, 1 findings at or above `fail_on`, 3 could not judge.
+
+        A run that is evidence of nothing is not clean, even if it has notes.
+        """
         from torchvet.finding import SEVERITIES
 
         if self.exit_zero:

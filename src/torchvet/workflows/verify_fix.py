@@ -1,4 +1,4 @@
-"""What `torchvet fix --verify` does: a run as it is, runs with mends, and what was proven by them."""
+"""`torchvet fix --verify`: a run as it is, runs with fixes, and what they prove."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchvet.supervisor import preflight
 from torchvet.supervisor.preflight import Program
 from torchvet.workflows.fix_options import Asked, deliver, write
 from torchvet.workflows.repeat import SEED, Bench
-from torchvet.workflows.report_output import CLEAN, FINDINGS, Delivery
+from torchvet.workflows.report_output import CLEAN, FINDINGS
 
 if TYPE_CHECKING:
     from torchvet.checking.checker import Checker
@@ -27,43 +27,42 @@ if TYPE_CHECKING:
     from torchvet.verifying.trial import Trial
 
 
-def verify(asked: Asked, delivery: Delivery) -> int:
-    """Do it. Gives the exit status; raises `BadInput` for what cannot be run twice and compared."""
+def verify(asked: Asked) -> int:
+    """Run and compare. Gives the exit status; raises `BadInput` for what cannot be run twice and compared."""
     target = Program(None if asked.module else asked.script, asked.module, asked.arguments)
     _refuse(asked)
     preflight.check(target)
-    if not asked.quiet:
+    if not asked.delivery.quiet:
         _warn(asked)
-    bench = Bench(target, delivery, asked.steps, asked.show_output, _probes(asked))
+    bench = Bench(target, asked.delivery, asked.steps, asked.show_output, _probes(asked))
     before = bench.run({})
-    plan = Plan(asked, delivery, before)
+    plan = Plan(asked, before)
     verified = plan.verified(bench.run)
     report = plan.report(verified)
     if asked.apply:
         report.facts["fix"]["written"] = plan.write(verified)
-    deliver(report, asked, delivery)
+    deliver(report, asked)
     return plan.status(verified, report)
 
 
 def _refuse(asked: Asked) -> None:
     if asked.script.lower().endswith(".ipynb"):
         raise BadInput(
-            f"{asked.script}: --verify does not run notebooks; mend it without --verify, or export it as a script: "
+            f"{asked.script}: --verify does not run notebooks; fix it without --verify, or export it as a script: "
             "jupyter nbconvert --to script"
         )
     world = os.environ.get("WORLD_SIZE", "1")
     if world.isdecimal() and int(world) > 1:
         raise BadInput(
-            f"WORLD_SIZE is {world}: --verify runs one process and compares it with another; verify on one rank, "
-            "without torchrun"
+            f"WORLD_SIZE is {world}: --verify compares single processes; run it on one rank, without torchrun"
         )
 
 
 def _warn(asked: Asked) -> None:
-    """Said before anything runs: the program is run more than once."""
+    """Announce, before anything runs, that the program runs more than once."""
     click.echo(
-        f"torchvet: {asked.script} is run twice or more, up to {count(asked.steps, 'step')} each, without a terminal: "
-        "the files that it writes are put back after each run (docs/fix.md says which cannot be)",
+        f"torchvet: {asked.script} runs at least twice, up to {count(asked.steps, 'step')} each, without a terminal. "
+        "The files that it writes are restored after each run (exceptions: docs/fix.md)",
         err=True,
     )
 
@@ -76,13 +75,13 @@ def _probes(asked: Asked) -> dict[str, Any]:
 
 
 class Plan:
-    """What is to be mended in one program, by the run as it is."""
+    """What to fix in one program, by what its run without fixes shows."""
 
-    def __init__(self, asked: Asked, delivery: Delivery, before: Trial) -> None:
+    def __init__(self, asked: Asked, before: Trial) -> None:
         from torchvet.checking.checker import Checker
 
-        self.asked, self.delivery, self.before = asked, delivery, before
-        self.checker = Checker(asked.chosen(delivery.configuration))
+        self.asked, self.before = asked, before
+        self.checker = Checker(asked.chosen(asked.delivery.configuration))
         self.codes = self.checker.scope.wanted
         self.wanted = [f for f in before.findings if f.code in self.codes]
         self.candidates = _distinct([f for f in self.wanted if self._may_be_tried(f)])
@@ -92,17 +91,19 @@ class Plan:
 
     def _is_own(self, path: str) -> bool:
         """Whether a file lies in the user's tree: below the working directory, the script's folder or the project's."""
-        roots = (os.getcwd(), os.path.dirname(os.path.realpath(self.asked.script)), self.delivery.configuration.root)
+        roots = (
+            os.getcwd(),
+            os.path.dirname(os.path.realpath(self.asked.script)),
+            self.asked.delivery.configuration.root,
+        )
         return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) for root in roots)
 
     def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
-        """Try the mends. `run` runs the program with other contents in the place of files."""
+        """Try the fixes. `run` runs the program with other contents in the place of files."""
         from torchvet.rules import rule
         from torchvet.verifying.search import Fix, Search
 
-        search = Search(
-            self.before, lambda fixes: run(self.contents(fixes)), self.asked.tolerance, self._uncovered
-        )  # fmt: skip
+        search = Search(self.before, lambda fixes: run(self.contents(fixes)), self.asked.tolerance, self._uncovered)
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Fix(self.candidates[number]), why))
@@ -125,10 +126,8 @@ class Plan:
             edits = rebased(finding.remedy.edits, texts, made)
             at = finding.location
             line = line_before(at.path, at.line, texts, made) if at is not None else None
-            own = replace(
-                finding, remedy=Remedy(summary=finding.remedy.summary, edits=edits or []),
-                location=replace(at, line=line or at.line) if at is not None else None,
-            )  # fmt: skip
+            remedy = Remedy(summary=finding.remedy.summary, edits=edits or [])
+            own = replace(finding, remedy=remedy, location=replace(at, line=line or at.line) if at else None)
             before = [*made, *(m.finding for m in found)]
             if edits and own in chosen(self.documents, [*before, own]).made:
                 known = rule(finding.code)
@@ -146,7 +145,7 @@ class Plan:
         self.data.update(data)
 
     def contents(self, fixes: Sequence[Finding]) -> dict[str, bytes]:
-        """The files that mends change, by path, with their new contents."""
+        """The files that fixes change, by path, with their new contents."""
         after = chosen(self.documents, fixes).changed(self.documents)
         return {path: document.encode() for path, document in after.items()}
 
@@ -188,14 +187,14 @@ class Plan:
 
         left = [f for f in report.findings if f.evidence != "proven"]
         verdict = report.verdict if report.verdict == "undetermined" else "findings" if left else "clean"
-        status = self.delivery.status(replace(report, findings=left, verdict=verdict))
+        status = self.asked.delivery.status(replace(report, findings=left, verdict=verdict))
         held = self.asked.apply and report.facts["fix"]["needs_unsafe_fixes"]
         refused = verified.refused or held
-        return FINDINGS if refused and status == CLEAN and not self.asked.exit_zero else status
+        return FINDINGS if refused and status == CLEAN and not self.asked.delivery.exit_zero else status
 
 
 def _changes(rule: Rule) -> bool:
-    """Whether a rule's mend changes losses on purpose."""
+    """Whether a rule's fix may change losses."""
     return rule.fix_changes_results or rule.fix_may_change_losses
 
 
@@ -228,5 +227,5 @@ def _documents(
         except (OSError, SyntaxError, ValueError, LookupError) as error:
             raise BadInput(f"{path}: cannot be read again: {error}") from error
         if not same:
-            raise BadInput(f"{path}: has changed while the program ran; start again")
+            raise BadInput(f"{path}: changed while the program ran; start again")
     return documents, data

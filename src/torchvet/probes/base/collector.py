@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from torchvet.probes.base import host
-from torchvet.probes.base.ledger import Ledger, sum_by_site
+from torchvet.probes.base.ledger import sum_by_site
+from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.recording.records.training import CollectorUse
 
 _FIRST = 2
@@ -17,28 +19,29 @@ _TIMES_SLOW = 8
 """Collections whose reading of the heap took so many seconds before it is not read any more."""
 
 
-class CollectorProbe:
-    """Counts through `gc.callbacks`; storages that die within a collection were held by a cycle."""
+class CollectorProbe(Watcher):
+    """Python's cyclic collector, by `gc.callbacks`. Storages that die within a collection were held by a cycle."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._ledger = host.ledger
         self._started = 0.0
-        self.collections = 0
-        self.seconds = 0.0
-        self.freed = 0
-        self.storages = 0
-        self.longest = 0
-        self.heap_freed = 0
+        self.total = CollectorUse(collections=0, seconds=0.0)
         self._heap = 0
         self._slow = 0
         self._since: int | None = None
-        self._until = 0
         self._ticks: set[int] = set()
         self._sample: list[Any] = []
 
     def install(self) -> None:
         """Listen to the collector."""
         gc.callbacks.append(self._call)
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """What torchvet collects from now on is not the program's."""
+        self.remove()
 
     def remove(self) -> None:
         """Stop listening."""
@@ -52,16 +55,16 @@ class CollectorProbe:
             ledger.collecting = True
             self._heap = self._heap_in_use()
             return
-        ledger.collecting = False
-        self.collections += 1
-        self.seconds += time.perf_counter() - self._started
+        ledger.collecting, total = False, self.total
+        total.collections += 1
+        total.seconds += time.perf_counter() - self._started
         self._heap_freed(self._heap - self._heap_in_use())
         for birth in ledger.collected:
             if birth.op != "adopted":
-                self.freed += birth.nbytes
-                self.storages += 1
+                total.freed += birth.nbytes
+                total.storages += 1
                 self._ticks.add(birth.tick)
-                self.longest = max(self.longest, ledger.tick - birth.tick)
+                total.longest = max(total.longest, ledger.tick - birth.tick)
                 if len(self._sample) < 64:
                     self._sample.append(birth)
         ledger.collected.clear()
@@ -80,18 +83,18 @@ class CollectorProbe:
         if not self._heap:
             return
         if self._since is None:
-            self._since = self._ledger.tick
+            self._since = self.total.since = self._ledger.tick
             return  # it freed what is older as well
         if size > 0:
-            self.heap_freed += size
-            self._until = self._ledger.tick
+            self.total.heap_freed += size
+            self.total.until = self._ledger.tick
 
-    def record(self, sampled: int) -> CollectorUse:
-        """The running totals; `sampled` is the number of steps whose storages were noted."""
+    def totals(self, tick: int) -> Iterator[CollectorUse]:
+        """See `Watcher`."""
         sites = sum_by_site(self._sample, 4)
-        return CollectorUse(
-            collections=self.collections, seconds=self.seconds, freed=self.freed, storages=self.storages,
-            sampled=sampled, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
-            place=sites[0].site.place if sites else None, sites=sites,
-            heap_freed=self.heap_freed if self._slow < _TIMES_SLOW else 0, since=self._since or 0, until=self._until,
-        )  # fmt: skip
+        total = self.total
+        total.sampled, total.enabled, total.steps = self.host.sampled_steps, gc.isenabled(), len(self._ticks)
+        total.place, total.sites = sites[0].site.place if sites else None, sites
+        if self._slow >= _TIMES_SLOW:
+            total.heap_freed = 0
+        yield total

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import After, Before, Host, Record, Watcher, around, frames
+from torchvet.probes.base.kit import EVERY_STEP, After, Before, Host, Optimizer, Record, Watcher, around, frames
+from torchvet.probes.internals.patching import replace
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.gradient_calls import GradientCalls
 from torchvet.probes.precision.scaled_gradients import Part
@@ -35,7 +35,7 @@ class ScalerWatcher(Watcher):
         self._gradient_calls = GradientCalls(self._scene, self._faults)
         self._wrapped: set[type] = set()
         self._parts: list[Part] | None = None
-        self.asleep = True
+        self.ignored = EVERY_STEP
         """Until there is a scaler."""
 
     # Wrapping ---------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class ScalerWatcher(Watcher):
         self._wrap_class(GradScaler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self._tap(clip_grad, name, functools.partial(self._clip, name))
-            self.replace(utils, name, functools.partial(_instead, vars(clip_grad)[name]))
+            replace(self._undo, utils, name, vars(clip_grad)[name])  # the same function in another module
         for owner in (Optimizer, torch.nn.Module):
             self._tap(owner, "zero_grad", self._clear)
         for kind in vars(lr_scheduler).values():
@@ -81,7 +81,7 @@ class ScalerWatcher(Watcher):
                     for kind in type(args[0]).__mro__:
                         self._wrap_class(kind)
                     self._scene.scalers.made(args[0], _asked(args, kwargs), frames.user_place())
-                    self.wake()
+                    self.heed()
 
         return (args, after) if self.host.active else None
 
@@ -92,7 +92,7 @@ class ScalerWatcher(Watcher):
             return None
         if frames.owner(sys._getframe(2).f_code.co_filename) == frames.OWN:
             return None  # another watcher asks for the scale
-        self.wake()
+        self.heed()
         inside.append(name)
         self._scene.backwards = 0
         done: list[Callable[[Any], None]] = []
@@ -232,13 +232,8 @@ class ScalerWatcher(Watcher):
         yield from self._faults.records()
 
 
-def _instead(ours: Any, original: Any) -> Any:
-    """For a function that stands in two modules."""
-    return ours
-
-
 def _read_pending(state: ScalerState) -> None:
-    """What fused optimizers on a device have left out until now."""
+    """What fused optimizers on a device have skipped until now."""
     total, run, longest = (int(float(value)) for value in state.pending)
     use = state.use
     use.skipped, use.unknown, use.trailing, use.longest = total, 0, run, max(use.longest, longest)

@@ -1,4 +1,4 @@
-"""Counts how often gradients are averaged over all ranks: by it a mend that holds them back is proven."""
+"""Counts how often gradients are averaged over all ranks: this proves a fix that holds them back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, tap
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, SiteWatcher, frames, tap
 from torchvet.recording.records.verify import Reduced
 
 _WHAT = "how often gradients are averaged over all ranks"
@@ -19,7 +18,7 @@ class Reductions(SiteWatcher[Place, Reduced]):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.asleep = True
+        self.ignored = EVERY_STEP
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
@@ -38,7 +37,7 @@ class Reductions(SiteWatcher[Place, Reduced]):
     def _passes(self, model: Any, *_: Any, **__: Any) -> None:
         place = frames.user_place() if torch.is_grad_enabled() and model.training else None
         if place is not None:
-            self.wake()
+            self.heed()
             record = self.sites.setdefault(place, Reduced(place=place))
             record.passes += 1
             record.reduced += bool(model.require_backward_grad_sync)

@@ -199,12 +199,12 @@ class Rule:
     def observed(
         self,
         rank: RankRecording,
-        *,
-        severity: Severity,
-        message: str,
         place: Place | Store | Location | None,
+        message: str,
+        *,
         cause: str,
         advice: str,
+        severity: Severity | None = None,
         measured: Measured | None = None,
         holder: Holder | None = None,
         related: Sequence[Related] = (),
@@ -219,7 +219,7 @@ class Rule:
         return DetailedFinding(
             code=self.code,
             name=self.name,
-            severity=severity,
+            severity=severity or self.severity,
             evidence="observed",
             message=message,
             location=place,
@@ -239,6 +239,6 @@ class Rule:
         return Related(role=role, message=message, path=at.path if at else None, line=at.line if at else None)
 
     @staticmethod
-    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
-        """Another line that belongs to a finding."""
-        return Related(role=role, message=message, path=file.path, line=at.line)
+    def also(file: SourceFile, role: str, at: Event, message: str = "") -> Related:
+        """Another line that belongs to a finding; without a message with its code."""
+        return Related(role=role, message=message or file.segment(at.node), path=file.path, line=at.line)

@@ -7,12 +7,22 @@ import msgspec
 from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Rule
 
 
-def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Findings:
-    """The rule's suspicions about a line, or about what a related line of this role does there."""
-    for one in suspected_in(rule, recording, place.path) if place is not None else ():
-        lines = {r.line for r in one.related if r.role == role} if role else {one.location.line if one.location else 0}
+def confirmed(
+    rule: Rule,
+    recording: Recording,
+    rank: RankRecording,
+    place: Place | None,
+    *,
+    seen: str,
+    measured: Measured,
+    role: str = "",
+) -> Findings:
+    """The rule's suspicions about a line, or about what a related line of this role does there, as a run has seen them
+    come true: what it has seen ends the message."""
+    for found in suspected_in(rule, recording, place.path) if place is not None else ():
+        lines = {r.line for r in found.related if r.role == role} if role else {found.location and found.location.line}
         if place is not None and place.line in lines:
-            yield one
+            yield as_observed(found, rank, f"{found.message}{seen}", measured)
 
 
 def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
@@ -26,6 +36,6 @@ def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
 
 def as_observed(finding: Finding, rank: RankRecording, message: str, measured: Measured) -> Finding:
     """A suspicion that a run has seen come true."""
-    number, device = (rank.program.rank, rank.program.device) if rank.program else (None, None)
-    seen = {"evidence": "observed", "message": message, "measured": measured, "rank": number, "device": device}
-    return msgspec.structs.replace(finding, **seen)
+    program = rank.program
+    place = {"rank": program.rank, "device": program.device} if program is not None else {}
+    return msgspec.structs.replace(finding, evidence="observed", message=message, measured=measured, **place)

@@ -9,14 +9,14 @@ from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.step_code import names_in
-from torchvet.rules.training import _mode_switchers as switchers
-from torchvet.source.model import ClassModel, Event, Loop, Unit, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _JUDGES = re.compile(r"eval|valid|(^|_)test", re.IGNORECASE)
 """Names of functions that evaluate what they are given; one that samples or predicts may mean to be in train mode."""
+_SWITCHES = re.compile(r"(^|_)(eval|evaluat\w*|mode|freeze)($|_)|Eval|Mode|Freeze")
+"""Names of functions from elsewhere that switch modes, and of decorators."""
 _DEEPEST = 3
 
 
@@ -43,29 +43,43 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
     for event in unit.events:
         if event.node.__class__ is not ast.Call:
             continue
-        while leaving and not switchers.within(event, leaving[-1][0]):
+        while leaving and not _within(event, leaving[-1][0]):
             yield from leaving.pop()[1]
-        on, name = receiver(event.call), terminal(event.node)
         callee = file.callee(event)
-        for model in switchers.switched_unseen(file, event, callee):
+        for model in _switched_unseen(file, event, callee):
             yield Moment("either", identity(model, unit), event, event)
-        if callee is not None and callee.name != "forward":
-            inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
-            handed = switchers.first_yield(callee) if switchers.entered(event) else None
-            if handed is not None:
-                leaving.append((event, [_called(m, event) for m in inner if m.at.index > handed.index]))
-                inner = [m for m in inner if m.at.index < handed.index]
-            yield from (_called(one, event) for one in inner)
-            if _is_pass(file, event):
-                for run in _runs_given(file, callee):
-                    yield Moment("evaluates", identity(run.call.func, callee), run, event, event)
-        elif name in ("train", "eval") and on is not None:
-            if file.roles.of(on, unit) & {"trainer", "engine"} == frozenset():
-                yield Moment(_kind(event), identity(on, unit), event, event)
-        elif _evaluates(file, event):
-            yield Moment("evaluates", identity(event.call.func, unit), event, event)
+        if callee is None or callee.name == "forward":
+            yield from _own(file, event)
+            continue
+        now, later = _in_callee(file, event, callee, depth)
+        yield from now
+        if later:
+            leaving.append((event, later))
     for _, rest in reversed(leaving):
         yield from rest
+
+
+def _own(file: SourceFile, event: Event) -> Iterator[Moment]:
+    """What a call does that runs no function of the file, or a `forward`."""
+    on, unit = receiver(event.call), event.unit
+    if terminal(event.node) in ("train", "eval") and on is not None:
+        if not file.roles.of(on, unit) & {"trainer", "engine"}:
+            yield Moment(_kind(event), identity(on, unit), event, event)
+    elif file.roles.is_a("module", event.call.func, unit) and _is_pass(file, event):
+        yield Moment("evaluates", identity(event.call.func, unit), event, event)
+
+
+def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tuple[list[Moment], list[Moment]]:
+    """What a function of the file does that a call runs; and where the call makes the context manager of a `with`
+    statement, what it does when the block is left."""
+    inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
+    handed = _first_yield(callee) if _entered(event) else None
+    later = [m for m in inner if handed is not None and m.at.index > handed.index]
+    now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
+    if _is_pass(file, event):
+        runs = _runs_given(file, callee)
+        now += [Moment("evaluates", identity(run.call.func, callee), run, event, event) for run in runs]
+    return now, [_called(m, event) for m in later]
 
 
 def _called(one: Moment, event: Event) -> Moment:
@@ -77,16 +91,10 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
     call = event.call
     if terminal(call) == "eval":
         return "eval"
-    given = [*call.args, *(k.value for k in call.keywords)]
-    if not given:
+    if not given(call):
         return "train"
-    if isinstance(given[0], ast.Constant):
-        return "train" if given[0].value else "eval"
-    return "either"
-
-
-def _evaluates(file: SourceFile, event: Event) -> bool:
-    return file.roles.is_a("module", event.call.func, event.unit) and _is_pass(file, event)
+    mode = given(call)[0]
+    return ("train" if mode.value else "eval") if isinstance(mode, ast.Constant) else "either"
 
 
 def _is_pass(file: SourceFile, event: Event) -> bool:
@@ -98,24 +106,20 @@ def _is_pass(file: SourceFile, event: Event) -> bool:
         return False
     if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop):
         return False
-    return loops.is_loader(file, over, event.unit) or _is_evaluation_of(event.unit, over)
-
-
-def _is_evaluation_of(unit: Unit, over: ast.expr) -> bool:
-    """Whether a function evaluates, by its name, what it is given to go over."""
-    return bool(_JUDGES.search(unit.name)) and isinstance(over, ast.Name) and over.id in unit.parameters
+    judges = bool(_JUDGES.search(event.unit.name)) and isinstance(over, ast.Name) and over.id in event.unit.parameters
+    return judges or loops.is_loader(file, over, event.unit)
 
 
 def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
     """The calls of models in a function that are given what the function is given."""
-    given = set(unit.parameters) - {unit.self_name()}
+    known = set(unit.parameters) - {unit.self_name()}
     for event in unit.events:
         value = getattr(event.node, "value", None)
-        if isinstance(event.node, ast.Assign) and names_in(value) & given:
-            given |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
+        if isinstance(event.node, ast.Assign) and names_in(value) & known:
+            known |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
             continue
         called = event.node.__class__ is ast.Call and file.roles.is_a("module", event.call.func, unit)
-        if called and names_in(event.node) & given:
+        if called and names_in(event.node) & known:
             yield event
 
 
@@ -128,7 +132,7 @@ def _given_a_batch(event: Event, loop: Loop) -> bool:
         assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
         if binding.index < event.index and names_in(assigned) & batch:
             batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
-    return any(names_in(a) & batch for a in (*event.call.args, *(k.value for k in event.call.keywords)))
+    return any(names_in(a) & batch for a in given(event.call))
 
 
 def _gone_over(node: ast.AST) -> ast.expr | None:
@@ -136,6 +140,40 @@ def _gone_over(node: ast.AST) -> ast.expr | None:
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
         return node.generators[0].iter
     return node.iter if isinstance(node, ast.For) else None
+
+
+def _entered(event: Event) -> bool:
+    """Whether a call makes the context manager of a `with` statement."""
+    items = event.statement.items if isinstance(event.statement, (ast.With, ast.AsyncWith)) else []
+    return any(item.context_expr is event.node for item in items)
+
+
+def _within(event: Event, manager: Event) -> bool:
+    """Whether an event happens before the block of a context manager is left."""
+    return event.statement is manager.statement or manager.node in event.context.withs
+
+
+def _first_yield(unit: Unit) -> Event | None:
+    """Where a generator hands over for the first time: a context manager's body runs there."""
+    return next((e for e in unit.events if e.node.__class__ is ast.Yield), None)
+
+
+def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Iterator[ast.expr]:
+    """The models whose mode a call may switch out of sight: a context manager that the file does not write as a
+    generator, a function from elsewhere whose name says so, or a decorator."""
+    dotted = file.dotted(event.call.func)
+    if dotted.startswith("torch.") or (receiver(event.call) is not None and terminal(event.node) in ("eval", "train")):
+        return
+    if callee is None or callee.name == "__init__":
+        unseen = _entered(event) or bool(_SWITCHES.search(terminal(event.node)))
+    else:
+        unseen = any(_SWITCHES.search(d.rpartition(".")[2]) for d in callee.decorators if not d.startswith("torch."))
+    if not unseen:
+        return
+    given = [receiver(event.call), *event.call.args, *(k.value for k in event.call.keywords)]
+    for node in given:
+        if node is not None and file.roles.is_a("module", node, event.unit):
+            yield node
 
 
 def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
@@ -148,27 +186,23 @@ def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, whe
         return False
     waiting, run = list(loops.events_in(unit, loop)), set[int]()
     for _ in range(_DEEPEST):
-        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call for u in _run_by(file, e)}
+        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
         waiting = [e for key, u in callees.items() if key not in run for e in u.events]
         run |= callees.keys()
     return all(id(home) in run for _, home in makers)
 
 
-def _run_by(file: SourceFile, event: Event) -> Iterator[Unit]:
+def _run_by(file: SourceFile, event: Event) -> Unit | None:
     """The function of the file that a call runs, or the constructor."""
     made = file.roles.class_named(event.call.func, event.unit)
-    callee = made.method("__init__") if made is not None else file.callee(event)
-    if callee is not None:
-        yield callee
+    return made.method("__init__") if made is not None else file.callee(event)
 
 
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:
     """Whether a model has layers that behave differently in train mode: dropout, batch norm and their like."""
-    made = [(v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call)]
-    if not made:
-        return "unknown"
+    made = ((v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call))
     answers = {_of_constructor(file, call, where) for call, where in made}
-    return "yes" if "yes" in answers else "unknown" if "unknown" in answers else "no"
+    return "yes" if "yes" in answers else "unknown" if "unknown" in answers or not answers else "no"
 
 
 def _of_constructor(file: SourceFile, call: ast.Call, unit: Unit) -> Literal["yes", "no", "unknown"]:
@@ -180,13 +214,9 @@ def _of_constructor(file: SourceFile, call: ast.Call, unit: Unit) -> Literal["ye
         if _MODES.search(ast.unparse(call)):
             return "yes"
         starred = any(isinstance(one, (ast.Starred, ast.Name)) for one in call.args)
-        return "unknown" if starred or ("Sequential" in dotted and not _plain(file, call)) else "no"
+        plain = all(isinstance(a, ast.Call) and file.dotted(a.func).startswith("torch.nn.") for a in call.args)
+        return "unknown" if starred or ("Sequential" in dotted and not plain) else "no"
     return "yes" if dotted.startswith("torchvision.models.") else "unknown"
-
-
-def _plain(file: SourceFile, call: ast.Call) -> bool:
-    """A Sequential of torch's own layers only."""
-    return all(isinstance(a, ast.Call) and file.dotted(a.func).startswith("torch.nn.") for a in call.args)
 
 
 def _of_class(file: SourceFile, model: ClassModel) -> Literal["yes", "no", "unknown"]:
@@ -198,7 +228,7 @@ def _of_class(file: SourceFile, model: ClassModel) -> Literal["yes", "no", "unkn
         if one.qualname in seen:
             continue
         seen.add(one.qualname)
-        text = "\n".join(file.lines[one.node.lineno - 1 : one.node.end_lineno])
+        text = file.text_of(one)
         if _MODES.search(text):
             return "yes"
         words = set(re.findall(r"\w+", text))

@@ -96,17 +96,16 @@ class Gradients:
         return self._units[key]
 
     def _find(self, unit: Unit) -> Answer:
-        for decorator in unit.decorators:
-            if decorator in _OFF:
-                return "no"
-            if any(word in decorator.lower() for word in _SUSPECT_WORDS) or decorator in _SET:
-                return "unknown"
+        told = (d for d in unit.decorators if d in _OFF or d in _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
+        decorator = next(told, None)
+        if decorator is not None:
+            return "no" if decorator in _OFF else "unknown"
         if unit.owner is not None and unit.name in _OFF_BY_FRAMEWORK:
             return "no"
-        if unit.parent is not None and not unit.parent.is_module and unit.owner is None:
-            outer = self._in_unit(unit.parent)
-            if outer != "yes":
-                return outer
+        nested = unit.parent is not None and not unit.parent.is_module and unit.owner is None
+        outer = self._in_unit(unit.parent) if nested and unit.parent is not None else "yes"
+        if outer != "yes":
+            return outer
         callers = self._file.callers(unit)
         if not callers:
             return "yes"
@@ -186,7 +185,8 @@ class Gradients:
             return "unknown"
         before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
         if not before:
-            return self._of_parameter(name, unit, depth)
+            passed = [(v, e) for e in self._file.callers(unit) for v in self._file.passed(e, unit, name)]
+            return _same(self.carries(v, e, depth + 1) for v, e in passed if name in unit.parameters)
         last = before[-1]
         # A binding within a branch that this event is not in may or may not have run. The three before it are asked, no
         # more: each may lead to further questions.
@@ -204,13 +204,6 @@ class Gradients:
         later = (e for e in unit.bindings.get(name, ()) if e.index > event.index and e.loop is not None)
         again = (e for e in later if event.loop is not None and e.loop is not None and event.loop.within(e.loop))
         return any(self._of_binding(e, name, depth + 1) != "no" for e in again)
-
-    def _of_parameter(self, name: str, unit: Unit, depth: int) -> Answer:
-        """What all callers of this file pass."""
-        if name not in unit.parameters:
-            return "unknown"
-        calls = [(value, event) for event in self._file.callers(unit) for value in self._file.passed(event, unit, name)]
-        return _same(self.carries(value, event, depth + 1) for value, event in calls)
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Answer:
         node = binding.node

@@ -116,18 +116,24 @@ class RoleFinder:
         before = self._of(on, unit, depth + 1)
         if name in WRAPPERS and node.args and not before:
             return self._of(node.args[0], unit, depth + 1)
-        if on is not None and name in KEEPS_ROLE:
-            return before
-        if on is not None and name in names.NUMBER_METHODS:
-            return frozenset({"number"})
-        if name in names.TENSOR_METHODS and before & _TENSORS:
-            return before & _TENSORS
-        if on is not None and name == "scale" and self.is_a("scaler", on, unit):
-            return frozenset({"loss", "scaled"})
+        by_name = self._of_method(name, before, on, unit) if on is not None else None
+        if by_name is not None:
+            return by_name
         called = self._of(node.func, unit, depth + 1)
         if "criterion" in called or (not called and self.hinted("criterion", node.func)):
             return frozenset({"loss", "tensor"})
         return frozenset({"output", "tensor"}) if "module" in called else NOTHING
+
+    def _of_method(self, name: str, before: Roles, on: ast.expr, unit: Unit) -> Roles | None:
+        """What a method gives, by its name and what it is called on; None where these do not say."""
+        if name in KEEPS_ROLE:
+            return before
+        if name in names.NUMBER_METHODS:
+            return frozenset({"number"})
+        if name in names.TENSOR_METHODS and before & _TENSORS:
+            return before & _TENSORS
+        scales = name == "scale" and self.is_a("scaler", on, unit)
+        return frozenset({"loss", "scaled"}) if scales else None
 
     def of_class(self, model: ClassModel) -> Roles:
         """What instances of a class of this file are."""
@@ -205,6 +211,7 @@ class RoleFinder:
         if home is None:
             return names.role_of_call(self._file.dotted(ast.Name(id=name)), calling=False)
         found = [self._of_binding(event, name, home, depth) for event in home.bindings.get(name, ())]
+        # A parameter that is bound anew is both: what callers give, and what the function makes of it.
         if name in home.parameters:
             found.append(self._of_parameter(home, name, depth))
         return NOTHING.union(*found)

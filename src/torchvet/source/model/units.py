@@ -48,15 +48,14 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     else:
         return []
     if len(found) == 1 and found[0].__class__ in _WHOLE:
-        return found
-    flat: list[ast.expr] = []
-    while found:
-        one = found.pop(0)
-        if isinstance(one, (ast.Tuple, ast.List)):
-            found[:0] = one.elts
-        else:
-            flat.append(one.value if isinstance(one, ast.Starred) else one)
-    return flat
+        return found  # most targets are
+    return [one for target in found for one in _flat(target)]
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [one for element in target.elts for one in _flat(element)]
+    return [target.value if isinstance(target, ast.Starred) else target]
 
 
 @dataclass(eq=False)
@@ -171,11 +170,15 @@ class Unit:
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
+        return self._self_name
+
+    @lazy
+    def _self_name(self) -> str:
         method = self._method
         return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
 
-    def call_of(self, node: ast.Call) -> Event | None:
-        """The event of a call of this unit; None for a call that stands elsewhere."""
+    def call_of(self, node: ast.AST | None) -> Event | None:
+        """The event of a call of this unit; None for a call that stands elsewhere, and for what is no call."""
         return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
@@ -239,6 +242,8 @@ class ClassModel:
 
 def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     """The expression that a binding gives a target; None where that is only a part of an expression."""
+    if isinstance(node, ast.Assign) and node.targets[0] is target:
+        return node.value  # most bindings are such
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return next((item.context_expr for item in node.items if item.optional_vars is target), None)
     return next((value for one, value, own in bindings(node) if one is target and own), None)

@@ -97,12 +97,7 @@ class SourceIndex:
         return list(dict.fromkeys(found))
 
     def limits(
-        self,
-        name: str,
-        scope: str,
-        path: str,
-        files: Sequence[str] = (),
-        steps: Sequence[tuple[str, int]] = (),
+        self, name: str, scope: str, path: str, files: Sequence[str] = (), steps: Sequence[tuple[str, int]] = ()
     ) -> list[Limit]:
         """What bounds a holder, as far as the text says how often or at what length; in the order of the files.
 

@@ -32,11 +32,7 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
         return _computed(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
-    values: Values = iter(())
-    if isinstance(node, ast.Name):
-        values = _of_name(node.id, scope)
-    elif isinstance(node, ast.Attribute):
-        values = _of_attribute(node, scope)
+    values = _of_name(node.id, scope) if isinstance(node, ast.Name) else _of_attribute(node, scope)
     found = [number(value, where, depth + 1) if value is not None else None for value, where in values]
     # One unknown value among several may be the largest.
     known = [n for n in found if n is not None]
@@ -79,9 +75,11 @@ def _given(function: Scope, name: str) -> Values:
     yield from ((value, site.scope) for site, value in function.file.project.arguments(function, name))
 
 
-def _of_attribute(node: ast.Attribute, scope: Scope) -> Values:
+def _of_attribute(node: ast.expr, scope: Scope) -> Values:
     """What attributes of that name are bound to: the class's own where it is `self`'s, else any, also as an option of
     the command line."""
+    if not isinstance(node, ast.Attribute):
+        return
     project, home, on = scope.file.project, scope.owner_class(), syntax.ident(node.value)
     bound = list(_bound(project, node.attr))
     if home is not None and on in ("self", "cls"):

@@ -23,6 +23,7 @@ _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call
 def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[str]) -> list[Use]:
     """The stores among the uses of a part of a name, best first; each statement once."""
     weights = _CONTAINER if _is_container(search, part) else _SINGLE
+    # Another class's attribute of the same name counts only where nothing else stores.
     found = [u for u in search.likely if _counts(u)] or [u for u in search.uses if _counts(u)]
     found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
     each_once: dict[tuple[str, int, int], Use] = {}
@@ -40,6 +41,7 @@ def _counts(use: Use) -> bool:
 def _is_container(search: AliasSearch, part: Part) -> bool:
     if part.keys:
         return True
+    # What it is made as says so; without that, a holder that grew is more often a container than a number.
     fresh = [u.mutation.value for u in search.uses if u.mutation.removal == "fresh" and u.mutation.rebinds]
     made = any(isinstance(v, _CONTAINERS) for v in fresh)
     return made or not any(isinstance(v, (ast.Constant, ast.UnaryOp)) for v in fresh)
@@ -77,7 +79,10 @@ def _carries(project: Project, mutation: Mutation) -> int:
     value = mutation.value
     if value is None:
         return 1
-    if syntax.is_number(_plain(value)) or _is_given_number(project, mutation, value):
+    made = isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor")
+    # `torch.as_tensor(float(x))` holds a number.
+    plain = value.args[0] if made and isinstance(value, ast.Call) and value.args else value
+    if syntax.is_number(plain) or _is_given_number(project, mutation, value):
         return 0
     nodes = list(ast.walk(value))
     lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in nodes)
@@ -85,13 +90,6 @@ def _carries(project: Project, mutation: Mutation) -> int:
         return 1
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     return 0 if called <= {"tuple", "list", "map"} else 1
-
-
-def _plain(value: ast.expr) -> ast.expr:
-    """What a tensor is made of that is written down: `torch.as_tensor(float(x))` holds a number."""
-    if isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor") and value.args:
-        return value.args[0]
-    return value
 
 
 def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> bool:

@@ -124,17 +124,13 @@ def _is_on(project: Project, site: CallSite, owner: Scope) -> int:
 def _outward(scope: Scope, line: int, way: Way) -> None:
     """Add to a way what is passed from a line to the outside of its function, innermost first."""
     for place in reversed(path_to_line(scope.node or scope.file.tree, line)):
-        for before in reversed(place.before):
-            # `if test: return` before a statement: the statement runs where the test fails.
-            ends = isinstance(before, ast.If) and isinstance(before.body[-1], (ast.Return, ast.Continue))
-            if isinstance(before, ast.If) and ends and not before.orelse:
+        # `if test: return` before a statement: the statement runs where the test fails.
+        for before in (s for s in reversed(place.before) if isinstance(s, ast.If) and not s.orelse):
+            if isinstance(before.body[-1], (ast.Return, ast.Continue)):
                 way.tests.append(Test(before.test, False, scope))
         owner = place.owner
-        if place.field == "handlers":
-            way.rare = True
-        elif isinstance(owner, ast.If):
+        way.rare |= place.field == "handlers"
+        if isinstance(owner, ast.If) or (isinstance(owner, ast.While) and place.field == "body"):
             way.tests.append(Test(owner.test, place.field == "body", scope))
-        elif isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
-            if isinstance(owner, ast.While):
-                way.tests.append(Test(owner.test, True, scope))
+        if isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
             way.loops.append(((scope.file.path, owner.lineno), len(way.tests)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
 
 _LATER = (
     "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
@@ -16,15 +16,10 @@ _SIMULATED = f"{_LATER}; the simulated GPU raises it at the line itself"
 class IndexOutOfRange(Rule):
     """An index or a class is outside what it selects from."""
 
-    code = "DEV104"
-    name = "index-out-of-range"
-    summary = "An index or a class is outside what it selects from"
     severity = "error"
-    words = ()
-
     bad_raises = "index out of range in self"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """An error that ended the program for such a value, or a device-side assert."""
         for record in rank.all(BadValue):
             if record.kind == "index":
@@ -33,38 +28,28 @@ class IndexOutOfRange(Rule):
                 yield self._assert(rank, record)
 
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
-        bound = _bound(record)
         name = record.name or f"what {record.operation or 'the operation'} was given"
         value = f"{record.values[0]:.0f}" if record.values else "a value"
-        low, high = _range(record)
-        later = _SIMULATED if record.simulated else _LATER
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}",
-            cause="; ".join(filter(None, [bound, later if record.asserted else ""])),
-            advice=_advice(record), measured=Measured(),
-        )  # fmt: skip
+        low = f"{record.low:.0f}" if record.low is not None else "0"
+        high, bound = "less than there are", record.bounded_by
+        if record.high is not None:
+            high = f"{record.high - 1:,.0f}"
+            bound = bound or f"there are {record.high:,.0f} to choose from"
+        later = (_SIMULATED if record.simulated else _LATER) if record.asserted else ""
+        message = f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}"
+        cause = "; ".join(filter(None, [bound, later]))
+        return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
     def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
         return self.observed(
-            rank, severity="error", place=record.place,
-            message="a kernel asserted: an index, a class or a probability that it was given is out of range",
+            rank,
+            record.place,
+            "a kernel asserted: an index, a class or a probability that it was given is out of range",
             cause="the GPU reports it late: the fault is in this line or in one that ran before it, and the GPU cannot "
             "be read any more to see the value",
             advice="run it on the CPU, or under `torchvet run --simulate-gpu`: there the value, its row and the line "
-            "are told; `CUDA_LAUNCH_BLOCKING=1` tells at least the line",
-        )  # fmt: skip
-
-
-def _range(record: BadValue) -> tuple[str, str]:
-    low = f"{record.low:.0f}" if record.low is not None else "0"
-    return low, f"{record.high - 1:,.0f}" if record.high is not None else "less than there are"
-
-
-def _bound(record: BadValue) -> str:
-    if record.bounded_by:
-        return record.bounded_by
-    return f"there are {record.high:,.0f} to choose from" if record.high is not None else ""
+            "are reported; `CUDA_LAUNCH_BLOCKING=1` reports at least the line",
+        )
 
 
 def _advice(record: BadValue) -> str:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Rule, SourceFile
 from torchvet.source.model import Event, terminal
 
 
 class DataParallel(Rule):
-    """nn.DataParallel, which is slower than one process per device and loses autocast's dtype."""
+    """nn.DataParallel copies the model at every step and loses autocast's dtype."""
 
-    code = "DEV106"
-    name = "data-parallel"
-    summary = "nn.DataParallel copies the model at every step and loses autocast's dtype"
     severity = "info"
     words = ("DataParallel(",)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Wrapping in `nn.DataParallel`; a warning where a forward runs under autocast in bfloat16."""
         for event in file.calls("DataParallel"):
             dotted = file.dotted(event.call.func)
@@ -39,9 +36,11 @@ class DataParallel(Rule):
     def _finding(self, file: SourceFile, event: Event, autocast: Event | None) -> Finding:
         model = file.segment(event.call.args[0])
         lost = f"; its replicas run in float16, not in the bfloat16 of line {autocast.line}" if autocast else ""
+        cause = "DataParallel works in threads of one process and gathers everything on the first device"
+        if autocast is not None:
+            cause = "DataParallel's threads are given autocast's flag without its dtype"
+        message = f"nn.DataParallel copies {model} to every device at each step{lost}"
+        advice = "use DistributedDataParallel, one process per device"
         return self.suspect(
-            file, event, f"nn.DataParallel copies {model} to every device at each step{lost}",
-            cause="DataParallel's threads are given autocast's flag without its dtype" if autocast
-            else "DataParallel works in threads of one process and gathers everything on the first device",
-            advice="use DistributedDataParallel, one process per device", severity="warning" if autocast else "info",
-        )  # fmt: skip
+            file, event, message, cause=cause, advice=advice, severity="warning" if autocast else "info"
+        )

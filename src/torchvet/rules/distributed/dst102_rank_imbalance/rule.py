@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Severity, Trace
+import msgspec
+
+from torchvet.rules.kit import Finding, Findings, Measured, Remedy, Rule, Sequence, Trace
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
 if TYPE_CHECKING:
-    from torchvet.snapshots.places import Place
     from torchvet.snapshots.ranks import RankPeak
 
 _TOLD, _WARNING = 0.10, 0.25
@@ -28,14 +29,11 @@ _APART = 60_000_000
 
 
 class RankImbalance(Rule):
-    """One rank needs more memory than the others."""
+    """One rank needs more memory at its peak than the others."""
 
-    code = "DST102"
-    name = "rank-imbalance"
-    summary = "One rank needs more memory at its peak than the others"
     severity = "warning"
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
         found = _largest([r.bytes for r in ranks])
         if found is None:
@@ -46,36 +44,39 @@ class RankImbalance(Rule):
         category, more = _difference(worst.by_category, [r.by_category for r in others])
         place, _ = _difference(worst.by_line, [r.by_line for r in others])
         same = max(r.parameters for r in ranks) <= (1 + _SAME_MODEL) * min(r.parameters for r in ranks)
+        # Ranks that hold different parts of a model (pipeline stages) differ by design.
         certain = same and worst.parameters > 0
-        yield self._finding(
-            found, worst.rank, f"cuda:{worst.device}", place=place,
-            severity="warning" if certain and found.share >= _WARNING else "info",
-            cause=f"{size(more)} of the difference are {category}, most of it from {named(place)}"
-            + ("" if certain else "; the ranks' parameters differ too, as those of pipeline stages do"),
-        )  # fmt: skip
+        cause = f"{size(more)} of the difference are {category}, most of it from {named(place)}"
+        if not certain:
+            cause += "; the ranks' parameters differ too, as those of pipeline stages do"
+        finding = self._finding(found, worst.rank, f"cuda:{worst.device}", cause)
+        severity = "warning" if certain and found.share >= _WARNING else "info"
+        yield msgspec.structs.replace(finding, location=location_of(place), severity=severity)
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """From traces of several ranks with memory events: by the allocator's own counts."""
         known = [(r, m) for r in trace.ranks for m in r.memory[:1] if m.device != "cpu"]
         found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None
         if found is not None:
             rank, memory = known[found.number]
-            yield self._finding(
-                found, rank.rank, memory.device, place=None, severity="info",
-                cause="the traces do not say what it is: compare memory snapshots of the ranks",
-            )  # fmt: skip
+            cause = "the traces do not say what it is: compare memory snapshots of the ranks"
+            yield self._finding(found, rank.rank, memory.device, cause)
 
-    def _finding(
-        self, found: _Largest, rank: int | None, device: str, *, place: Place | None, severity: Severity, cause: str
-    ) -> Finding:
+    def _finding(self, found: _Largest, rank: int | None, device: str, cause: str) -> Finding:
+        more = f"{size(found.more)} ({found.share:.0%}) more than the others do"
         return Finding(
-            code=self.code, name=self.name, severity=severity, evidence="observed", location=location_of(place),
-            message=f"rank {rank} needs {size(found.bytes)} at its peak, {size(found.more)} "
-            f"({found.share:.0%}) more than the others do",
-            cause=cause, rank=rank, device=device,
+            code=self.code,
+            name=self.name,
+            severity="info",
+            evidence="observed",
+            location=None,
+            message=f"rank {rank} needs {size(found.bytes)} at its peak, {more}",
+            cause=cause,
             remedy=Remedy(summary="give it what the others get, or keep on the host what it alone keeps"),
             measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
-        )  # fmt: skip
+            rank=rank,
+            device=device,
+        )
 
 
 class _Largest(NamedTuple):

@@ -11,14 +11,13 @@ from torchvet.recording.records.numeric import VanishedConstant
 from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
+from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, edits, keyword, terminal, walk
+from torchvet.source.model import Event, edits, is_call, keyword, walk
 
 if TYPE_CHECKING:
     pass
 
-_LARGEST_ZERO = 2.0**-25
-"""The largest number that float16 rounds to 0."""
 _LITERAL = r"\b\d+(?:\.\d*)?[eE]-0*(?:[89]|[1-9]\d)\b"
 """A number that vanishes."""
 _WRITTEN = re.compile(_LITERAL)
@@ -40,7 +39,6 @@ class EpsVanishes(NumberRule):
     severity = "warning"
     specialises = "NUM101"
     words = (".half", "float16")
-
     fix_changes_results = True
     # The line may have run before the first sampled step: that a run is silent proves nothing.
     silence_clears = False
@@ -50,7 +48,7 @@ class EpsVanishes(NumberRule):
         events = events_at(file, finding)
         nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()
         line = finding.location.line if finding.location is not None else 0
-        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _LARGEST_ZERO]
+        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= LARGEST_ZERO]
         return [edits.replace(file, one, "1e-4") for one in written]
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
@@ -94,57 +92,28 @@ class EpsVanishes(NumberRule):
 
     def _unprotected(self, node: ast.AST, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
         """The tensor, what is computed of it and the eps that vanishes, where a node is such a computation."""
+        file = event.unit.file
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return self._with_eps(node.right, node, event)
-        if not isinstance(node, ast.Call):
+            guarded: ast.expr | None = node.right
+        elif is_call(node, "normalize"):
+            return self._normalized(node, event)
+        else:
+            guarded = _terms.operand_of(file, node, *_SENSITIVE)
+        for tensor, eps in _with_eps(file, guarded):
+            value = _terms.number(eps, event.unit)
+            vanishes = value is not None and 0 < value <= LARGEST_ZERO
+            if vanishes and isinstance(node, ast.expr) and _is_half(tensor, event):
+                return tensor, node, file.segment(eps)
+        return None
+
+    @staticmethod
+    def _normalized(node: ast.Call, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        if event.unit.file.dotted(node.func) != "torch.nn.functional.normalize" or not node.args:
             return None
-        file, unit = event.unit.file, event.unit
-        name = terminal(node)
-        if name in _SENSITIVE:
-            of = _terms.operand_of(file, node, *_SENSITIVE)
-            return self._with_eps(of, node, event) if of is not None else None
-        if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
-            eps = keyword(node, "eps")
-            value = 1e-12 if eps is None else _terms.number(eps, unit)
-            if value is not None and value <= _LARGEST_ZERO and self._is_half(node.args[0], event):
-                return node.args[0], node, f"{value:g}"
-        return None
-
-    def _with_eps(self, of: ast.expr, whole: ast.expr, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
-        """`x + eps`, `x.clamp(min=eps)` of a float16 tensor."""
-        unit = event.unit
-        if isinstance(of, ast.BinOp) and isinstance(of.op, ast.Add):
-            for tensor, eps in ((of.left, of.right), (of.right, of.left)):
-                if self._vanishes(eps, event) and self._is_half(tensor, event):
-                    return tensor, whole, unit.file.segment(eps)
-        tensor_or_none = _terms.operand_of(unit.file, of, "clamp", "clamp_min")
-        if tensor_or_none is not None and isinstance(of, ast.Call):
-            least = self._least(of)
-            if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
-                return tensor_or_none, whole, unit.file.segment(least)
-        return None
-
-    @staticmethod
-    def _least(call: ast.Call) -> ast.expr | None:
-        given = keyword(call, "min")
-        return given if given is not None else call.args[-1] if call.args else None
-
-    @staticmethod
-    def _vanishes(node: ast.expr, event: Event) -> bool:
-        value = _terms.number(node, event.unit)
-        return value is not None and 0 < value <= _LARGEST_ZERO
-
-    @staticmethod
-    def _is_half(node: ast.expr, event: Event) -> bool:
-        """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
-        if half_precision.kind(node, event) == "fp16":
-            return True
-        unit = event.unit
-        if unit.name != "forward" or unit.owner is None:
-            return False
-        if half_precision.half_classes(unit.file).get(unit.owner.name) != "fp16":
-            return False
-        return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])
+        eps = keyword(node, "eps")
+        value = 1e-12 if eps is None else _terms.number(eps, event.unit)
+        vanishes = value is not None and value <= LARGEST_ZERO
+        return (node.args[0], node, f"{value:g}") if vanishes and _is_half(node.args[0], event) else None
 
     def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:
         what = file.segment(tensor)
@@ -152,3 +121,26 @@ class EpsVanishes(NumberRule):
         cause = f"{what} is float16, whose smallest number is 5.96e-8"
         advice = f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so"
         return self.suspect(file, event, message, node=whole, cause=cause, advice=advice)
+
+
+def _with_eps(file: SourceFile, node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
+    """What may be a tensor and the eps beside it: `x + eps`, `x.clamp(min=eps)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [(node.left, node.right), (node.right, node.left)]
+    tensor = _terms.operand_of(file, node, "clamp", "clamp_min") if is_call(node, "clamp", "clamp_min") else None
+    if tensor is None or not isinstance(node, ast.Call):
+        return []
+    least = keyword(node, "min") or (node.args[-1] if node.args else None)
+    return [(tensor, least)] if least is not None else []
+
+
+def _is_half(node: ast.expr, event: Event) -> bool:
+    """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
+    if half_precision.kind(node, event) == "fp16":
+        return True
+    unit = event.unit
+    if unit.name != "forward" or unit.owner is None:
+        return False
+    if half_precision.half_classes(unit.file).get(unit.owner.name) != "fp16":
+        return False
+    return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])

@@ -53,9 +53,11 @@ def pieces_at_the_beginning(snapshot: Snapshot, trace: Trace, settings: Settings
 
 
 def _lengthen(
-    live: dict[int, tuple[int, int]], segments: dict[int, _Bounds], events: list[tuple[int, int, int, int]],
+    live: dict[int, tuple[int, int]],
+    segments: dict[int, _Bounds],
+    events: list[tuple[int, int, int, int]],
     settings: Settings,
-) -> None:  # fmt: skip
+) -> None:
     """Give the blocks of the beginning the rests that were not split off them, as later allocations show them."""
     starts = sorted({*live, *segments})
     ends = {address: address + size for address, (size, _) in live.items()}
