@@ -1,5 +1,4 @@
-"""What an expression is: an optimizer, a scaler, a module, a loader, a loss: by what made it, else by its annotation,
-by what callers pass, and last by its name."""
+"""What an expression is (an optimizer, a loss...): by what made it, its annotation, what callers pass, its name."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ class Step:
 
     @lazy
     def opaque(self) -> list[Event]:
-        """Calls that may do more than is seen here: methods from elsewhere, functions from elsewhere that are given the
-        optimizer, the scaler or the loss."""
+        """Calls of other code that may act: methods of `self`, functions given the optimizer, scaler or loss."""
         loop = self.loop
         inside = (e for e in self.unit.events if e.inside(loop))
         return [e for e in inside if e.node.__class__ is ast.Call and _is_opaque(e)]

@@ -35,8 +35,7 @@ def read(path: str, text: str, project: Project) -> Module | None:
 
 
 class _Reader(Walker):
-    """Goes from a file's top into its functions, classes and lambdas. Each is a scope; a loop around one is not a loop
-    around what its body does."""
+    """Goes into functions, classes and lambdas: each is a scope, and a loop around one is none around its body."""
 
     def __init__(self, module: Module) -> None:
         super().__init__()

@@ -65,8 +65,7 @@ def is_module(path: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Asked:
-    """A holder that a question is about: its name, the scope and the file of its root, and the files of the classes
-    along it."""
+    """A holder that is asked about: its name, the scope and file of its root, and the files of the classes along it."""
 
     name: HolderName
     scope: str

@@ -47,8 +47,7 @@ class Beat:
 
 
 def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -> Beat:
-    """The loops around some stores. `steps` are lines of the loop whose turns are steps: an optimizer's step, the head
-    of a loop over a loader."""
+    """The loops around some stores. `steps` are lines of the loop whose turns are steps: an optimizer's step, say."""
     of_steps = [way.loops for place in steps for way in ways(project, place) if way.loops]
     counted = {loops[0][0] for loops in of_steps} | set(steps)
     own: dict[LoopAt, None] = {}

@@ -104,8 +104,7 @@ def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> b
 
 
 def heat(project: Project, use: Use) -> int:
-    """3 in a loop or in a function that runs again and again, 2 in another that is called, 0 in a constructor: a loop
-    there sets up."""
+    """3 in a loop or a function that repeats, 2 in another that is called, 0 in a constructor: a loop there sets up."""
     scope, function = use.mutation.scope, use.mutation.scope.function()
     if function is not None and (function.name in _SETS_UP or project.constructs(function)):
         return 3 if use.again else 0

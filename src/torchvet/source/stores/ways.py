@@ -89,8 +89,7 @@ def _may_be_called(project: Project, scope: Scope) -> bool:
 
 
 def callers(project: Project, function: Scope) -> list[CallSite]:
-    """The calls that may run a function: of a method those on objects of its class, where the text says whose they
-    are."""
+    """The calls that may run a function: of a method those on objects of its class, where the text says whose."""
     owner = function.method_class()
     if owner is None:
         return list(project.calls(function.name))
