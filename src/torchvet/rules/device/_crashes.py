@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from torchvet.recording.records.device import BadValue, DeviceMismatch, Placed
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Related, Rule
 
 _MOST = 4
 _ANY = re.compile(r"\bcpu\b|\bcuda:\d+")
@@ -23,7 +23,7 @@ class CrashRule(Rule):
         every = [(rank, record, _astray(record)) for rank in recording.ranks for record in rank.all(DeviceMismatch)]
         return [(rank, record, stray) for rank, record, stray in every if self.code in _explained_by(record, stray)]
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_recording(self, recording: Recording) -> Findings:
         """The error that ended the program, and what else `in_rank` finds."""
         for rank, record, stray in self.crashes(recording):
             yield self.crash(rank, record, stray)
@@ -57,6 +57,7 @@ def _astray(record: DeviceMismatch) -> Placed:
     elif devices != {"cpu"}:
         # All that has a name is on the device: what has none is not.
         known = [t for t in record.tensors if not t.device]
+    # From what explains most (`.to()` passes over it) to what explains least (a result without a name).
     order = ("attribute", "unregistered", "optimizer state", "buffer", "variable", "parameter", "expression")
     return min(known, key=lambda t: order.index(t.role), default=_UNKNOWN)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, Unit, is_call, name_set, parents_in, receiver, terminal, walk
+from torchvet.source.model import ClassModel, is_call, name_set, parents_in, receiver, terminal, walk
 
 _CARRYING = name_set(
     "unsqueeze squeeze view reshape expand repeat transpose permute t float clone detach flatten contiguous half "
@@ -17,7 +17,8 @@ _CARRYING = name_set(
 def combined_in_forward(file: SourceFile, owner: ClassModel, name: str) -> bool:
     """Whether `forward`, or what it calls, uses `self.NAME` with other tensors and nothing ever moves it."""
     combined = False
-    for unit in _methods_with(file, owner, name):
+    own = {id(m) for one in owner.lineage for m in one.methods.values()}
+    for unit in (u for u in file.units_with(name) if id(u) in own):
         parents = parents_in(unit.node)
         for node in walk(unit.node):
             if not (isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)):
@@ -27,17 +28,9 @@ def combined_in_forward(file: SourceFile, owner: ClassModel, name: str) -> bool:
             use = _use(file, node, parents)
             if use == "unknown":
                 return False
-            combined |= use == "combined" and _runs_in_forward(file, unit)
+            run = unit.name == "forward" or any(e.unit.name == "forward" for e in file.callers(unit))
+            combined |= use == "combined" and run
     return combined
-
-
-def _methods_with(file: SourceFile, owner: ClassModel, name: str) -> list[Unit]:
-    own = {id(m) for one in owner.lineage for m in one.methods.values()}
-    return [u for u in file.units_with(name) if id(u) in own]
-
-
-def _runs_in_forward(file: SourceFile, unit: Unit) -> bool:
-    return unit.name == "forward" or any(e.unit.name == "forward" for e in file.callers(unit))
 
 
 def _use(file: SourceFile, node: ast.AST, parents: dict[int, ast.AST]) -> str:

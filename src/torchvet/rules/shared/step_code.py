@@ -6,21 +6,10 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Loop, Unit, walk
+from torchvet.source.model import Event, Loop, Unit
 
 _HOOKS = frozenset(("forward", "training_step"))
-_MOVES = (
-    ".cuda(",
-    "device=",
-    ".to(device",
-    ".to(dev",
-    ".to(self.dev",
-    ".to(args.",
-    ".to(rank",
-    "Accelerator(",
-    "Fabric(",
-    "device(",
-)
+_MOVES = (".cuda(", "device=", ".to(dev", ".to(self.dev", ".to(args.", ".to(rank", "Accelerator(", "Fabric(", "device(")
 _DEEPEST = 2
 _FEW = 8
 
@@ -45,20 +34,10 @@ def per_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
     return any(per_step(file, caller, depth + 1) for caller in file.callers(unit) if not caller.context.arms)
 
 
-def step_loop(file: SourceFile, unit: Unit) -> Loop | None:
-    """The loop of the first training step in a unit."""
-    return next((s.loop for s in file.steps if s.unit is unit), None)
-
-
 def guarded(event: Event, loop: Loop | None) -> bool:
     """Whether a condition within a loop (an interval, a flag, the first batch) decides if an event happens."""
     first = getattr(loop.node, "lineno", 0) if loop is not None else 0
     return any(isinstance(branch, (ast.If, ast.IfExp)) and branch.lineno >= first for branch, _ in event.context.arms)
-
-
-def names_in(node: ast.AST | None) -> set[str]:
-    """All names read in an expression."""
-    return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
 
 
 def bound_in(loop: Loop, unit: Unit) -> set[str]:

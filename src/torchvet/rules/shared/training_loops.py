@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Rule, SourceFile, Step
-from torchvet.source.model import (
-    Event,
-    Loop,
-    Unit,
-    blocks,
-    edits,
-    given,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
+from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
+from torchvet.source.model import Event, Loop, Unit, blocks, edits, receiver, terminal, value_bound, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
+from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
@@ -41,7 +30,7 @@ _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^
 class LoopRule(Rule):
     """A rule about training loops. In a test suite its findings are `info`: faults often stand there on purpose."""
 
-    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+    def in_source(self, file: SourceFile) -> Findings:
         """See `Rule`."""
         for finding in super().in_source(file):
             yield msgspec.structs.replace(finding, severity="info") if is_test(file) else finding
@@ -107,12 +96,9 @@ def constructors(node: ast.AST | None, unit: Unit) -> list[tuple[ast.Call, Unit]
     values = made_by(node, unit)
     found = [(value, where) for value, where in values if isinstance(value, ast.Call)]
     # A parameter stands for itself too: what this file's callers give it is taken for all.
-    rest = [v for v, w in values if not isinstance(v, ast.Call) and not _is_parameter(v, w)]
-    return None if rest or not found else found
-
-
-def _is_parameter(node: ast.expr, unit: Unit) -> bool:
-    return isinstance(node, ast.Name) and node.id in unit.parameters
+    rest = [(v, w) for v, w in values if not isinstance(v, ast.Call)]
+    parameters = all(isinstance(v, ast.Name) and v.id in w.parameters for v, w in rest)
+    return found if parameters and found else None
 
 
 def name_of(effect: Effect) -> str:
@@ -179,6 +165,7 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
         return False
     if _ONLY_READS.search(name) or file.callee(event) is not None or file.dotted(event.call.func).startswith("torch."):
         return False
+    # A method of the program's own class that stands in another file, in a base class say.
     if isinstance(on, ast.Name) and on.id == event.unit.self_name() and _MAY_CLEAR.search(name.lower()):
         return not name.startswith(("clip_grad", "clip_"))
     if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
@@ -217,8 +204,7 @@ def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[
     """What a binding gives a name: the expression; else, where it unpacks what a module or function of this file
     returns, the name's element of each of the tuples returned, with its event."""
     node = binding.node
-    named = (t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name)
-    value = next((value_for(node, t) for t in named), None)
+    value = value_bound(node, name)
     return value, _returned_part(node, name, binding) if value is None and isinstance(node, ast.Assign) else []
 
 
@@ -237,12 +223,12 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
     return [(elts[place], e) for elts, e in zip(tuples, returned, strict=True)] if len(tuples) == len(values) else []
 
 
-def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
+def without_statement(file: SourceFile, statement: ast.stmt) -> Edits:
     """Take out a statement with its lines; nothing where it shares them."""
     return blocks.without(file, [statement])
 
 
-def moved_behind(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> list[Edit]:
+def moved_behind(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> Edits:
     """Move a statement to right after another; nothing where one of them shares its lines."""
     removed, put = blocks.without(file, [statement]), edits.after(file, other, file.segment(statement))
     return [*removed, *put] if removed and put else []
@@ -281,6 +267,7 @@ def windows(file: SourceFile) -> Iterator[Window]:
 
 def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
     clears = [e for e in step.of("zero_grad") if not e.excludes(stepped)]
+    # Only where gradients are cleared as rarely as they are applied do they add up over the passes.
     for arm in stepped.arms if clears else ():
         own = arm not in backward.arms and all(arm in e.arms for e in clears)
         found = _modulus(arm, stepped.event.unit) if own else None
@@ -342,7 +329,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     loop, owner = backward.event.loop, backward.event.unit
     if loop is None or step.loop is None or loop is step.loop or not isinstance(loop.node, ast.For):
         return None
-    if stepped.event.unit is not owner or any(_lies_in(e, loop) for e in (stepped, *clears)):
+    if stepped.event.unit is not owner or any(e.event.inside(loop) or e.at.inside(loop) for e in (stepped, *clears)):
         return None
     over = behind_progress(loop.node.iter)
     pieces = _pieces(over)
@@ -364,7 +351,3 @@ def _pieces(over: ast.expr) -> ast.expr | None:
     if len(numbers) != 1 or (isinstance(numbers[0], ast.Constant) and not isinstance(numbers[0].value, int)):
         return None
     return over if terminal(over) == "split" else numbers[0]
-
-
-def _lies_in(effect: Effect, loop: Loop) -> bool:
-    return any(e.inside(loop) for e in (effect.event, effect.at))

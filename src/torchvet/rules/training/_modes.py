@@ -9,13 +9,14 @@ from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.training import _mode_switchers as switchers
 from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
 _JUDGES = re.compile(r"eval|valid|(^|_)test", re.IGNORECASE)
 """Names of functions that evaluate what they are given; one that samples or predicts may mean to be in train mode."""
+_SWITCHES = re.compile(r"(^|_)(eval|evaluat\w*|mode|freeze)($|_)|Eval|Mode|Freeze")
+"""Names of functions from elsewhere that switch modes, and of decorators."""
 _DEEPEST = 3
 
 
@@ -42,10 +43,10 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
     for event in unit.events:
         if event.node.__class__ is not ast.Call:
             continue
-        while leaving and not switchers.within(event, leaving[-1][0]):
+        while leaving and not _within(event, leaving[-1][0]):
             yield from leaving.pop()[1]
         callee = file.callee(event)
-        for model in switchers.switched_unseen(file, event, callee):
+        for model in _switched_unseen(file, event, callee):
             yield Moment("either", identity(model, unit), event, event)
         if callee is None or callee.name == "forward":
             yield from _own(file, event)
@@ -72,7 +73,7 @@ def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tupl
     """What a function of the file does that a call runs; and where the call makes the context manager of a `with`
     statement, what it does when the block is left."""
     inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
-    handed = switchers.first_yield(callee) if switchers.entered(event) else None
+    handed = _first_yield(callee) if _entered(event) else None
     later = [m for m in inner if handed is not None and m.at.index > handed.index]
     now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
     if _is_pass(file, event):
@@ -105,12 +106,8 @@ def _is_pass(file: SourceFile, event: Event) -> bool:
         return False
     if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop):
         return False
-    return loops.is_loader(file, over, event.unit) or _is_evaluation_of(event.unit, over)
-
-
-def _is_evaluation_of(unit: Unit, over: ast.expr) -> bool:
-    """Whether a function evaluates, by its name, what it is given to go over."""
-    return bool(_JUDGES.search(unit.name)) and isinstance(over, ast.Name) and over.id in unit.parameters
+    judges = bool(_JUDGES.search(event.unit.name)) and isinstance(over, ast.Name) and over.id in event.unit.parameters
+    return judges or loops.is_loader(file, over, event.unit)
 
 
 def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
@@ -143,6 +140,40 @@ def _gone_over(node: ast.AST) -> ast.expr | None:
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
         return node.generators[0].iter
     return node.iter if isinstance(node, ast.For) else None
+
+
+def _entered(event: Event) -> bool:
+    """Whether a call makes the context manager of a `with` statement."""
+    items = event.statement.items if isinstance(event.statement, (ast.With, ast.AsyncWith)) else []
+    return any(item.context_expr is event.node for item in items)
+
+
+def _within(event: Event, manager: Event) -> bool:
+    """Whether an event happens before the block of a context manager is left."""
+    return event.statement is manager.statement or manager.node in event.context.withs
+
+
+def _first_yield(unit: Unit) -> Event | None:
+    """Where a generator hands over for the first time: a context manager's body runs there."""
+    return next((e for e in unit.events if e.node.__class__ is ast.Yield), None)
+
+
+def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Iterator[ast.expr]:
+    """The models whose mode a call may switch out of sight: a context manager that the file does not write as a
+    generator, a function from elsewhere whose name says so, or a decorator."""
+    dotted = file.dotted(event.call.func)
+    if dotted.startswith("torch.") or (receiver(event.call) is not None and terminal(event.node) in ("eval", "train")):
+        return
+    if callee is None or callee.name == "__init__":
+        unseen = _entered(event) or bool(_SWITCHES.search(terminal(event.node)))
+    else:
+        unseen = any(_SWITCHES.search(d.rpartition(".")[2]) for d in callee.decorators if not d.startswith("torch."))
+    if not unseen:
+        return
+    given = [receiver(event.call), *event.call.args, *(k.value for k in event.call.keywords)]
+    for node in given:
+        if node is not None and file.roles.is_a("module", node, event.unit):
+            yield node
 
 
 def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
@@ -183,13 +214,9 @@ def _of_constructor(file: SourceFile, call: ast.Call, unit: Unit) -> Literal["ye
         if _MODES.search(ast.unparse(call)):
             return "yes"
         starred = any(isinstance(one, (ast.Starred, ast.Name)) for one in call.args)
-        return "unknown" if starred or ("Sequential" in dotted and not _plain(file, call)) else "no"
+        plain = all(isinstance(a, ast.Call) and file.dotted(a.func).startswith("torch.nn.") for a in call.args)
+        return "unknown" if starred or ("Sequential" in dotted and not plain) else "no"
     return "yes" if dotted.startswith("torchvision.models.") else "unknown"
-
-
-def _plain(file: SourceFile, call: ast.Call) -> bool:
-    """A Sequential of torch's own layers only."""
-    return all(isinstance(a, ast.Call) and file.dotted(a.func).startswith("torch.nn.") for a in call.args)
 
 
 def _of_class(file: SourceFile, model: ClassModel) -> Literal["yes", "no", "unknown"]:

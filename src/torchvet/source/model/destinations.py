@@ -172,7 +172,7 @@ class Destinations:
             for unit in list(self._units.values()):
                 for event in unit.events:
                     self._follow_event(event)
-                if self.backward or self.escaped:
+                if self.backward or self.escaped:  # nothing that follows makes them harmless again
                     return self
             if self._state() == before:
                 return self

@@ -97,6 +97,7 @@ class Asked:
 
 def start(project: Project, asked: Asked, index: int) -> list[Subject]:
     """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
+    # From what is sure to what is loose: closures and defaults go by their function, the rest by the root's file.
     name, part, path = asked.name, asked.name.parts[index], asked.path
     if not part.free:
         return [_member(project, asked, index)]

@@ -76,6 +76,7 @@ def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
     read = [_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)]
     known = [occasion for occasion in read if occasion is not None]
+    # One condition that cannot be read, and the removal may never happen.
     if way.rare or len(known) < len(read):
         return None
     items = next((o.items for o in known if o.items is not None), None)

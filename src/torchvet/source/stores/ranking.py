@@ -23,6 +23,7 @@ _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call
 def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[str]) -> list[Use]:
     """The stores among the uses of a part of a name, best first; each statement once."""
     weights = _CONTAINER if _is_container(search, part) else _SINGLE
+    # Another class's attribute of the same name counts only where nothing else stores.
     found = [u for u in search.likely if _counts(u)] or [u for u in search.uses if _counts(u)]
     found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
     each_once: dict[tuple[str, int, int], Use] = {}
@@ -40,6 +41,7 @@ def _counts(use: Use) -> bool:
 def _is_container(search: AliasSearch, part: Part) -> bool:
     if part.keys:
         return True
+    # What it is made as says so; without that, a holder that grew is more often a container than a number.
     fresh = [u.mutation.value for u in search.uses if u.mutation.removal == "fresh" and u.mutation.rebinds]
     made = any(isinstance(v, _CONTAINERS) for v in fresh)
     return made or not any(isinstance(v, (ast.Constant, ast.UnaryOp)) for v in fresh)

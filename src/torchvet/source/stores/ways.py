@@ -129,11 +129,8 @@ def _outward(scope: Scope, line: int, way: Way) -> None:
             if isinstance(before.body[-1], (ast.Return, ast.Continue)):
                 way.tests.append(Test(before.test, False, scope))
         owner = place.owner
-        if place.field == "handlers":
-            way.rare = True
-        elif isinstance(owner, ast.If):
+        way.rare |= place.field == "handlers"
+        if isinstance(owner, ast.If) or (isinstance(owner, ast.While) and place.field == "body"):
             way.tests.append(Test(owner.test, place.field == "body", scope))
-        elif isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
-            if isinstance(owner, ast.While):
-                way.tests.append(Test(owner.test, True, scope))
+        if isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
             way.loops.append(((scope.file.path, owner.lineno), len(way.tests)))

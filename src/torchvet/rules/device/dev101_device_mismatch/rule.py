@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from torchvet.recording.records.device import DeviceMismatch as Mismatch
+from torchvet.recording.records.device import Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
-from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Sequence, SourceFile
+from torchvet.rules.kit import About, Edits, Finding, Findings, RankRecording, SourceFile
 from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch as Mismatch
-    from torchvet.recording.records.device import Placed
 
 _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
@@ -28,19 +25,14 @@ _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 class DeviceMismatch(_crashes.CrashRule):
     """An operation is given tensors that live on different devices."""
 
-    code = "DEV101"
-    name = "device-mismatch"
-    summary = "An operation is given tensors that live on different devices"
     severity = "error"
     words = (".to(", ".cuda(")
-
     runs_on = "cuda"
     bad_raises = "Expected all tensors to be on the same device"
-
     found_with = ("run", "--simulate-gpu", "24GiB")
     needs_at_work = "a device"  # elsewhere no two tensors lie on two devices
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The tensor that is out of place brought to the others' device."""
         return brought_along(file, finding)
 
@@ -65,7 +57,7 @@ class DeviceMismatch(_crashes.CrashRule):
             about=About(ON_CPU if on_cpu else "", (stray.name, other)),
         )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
         for unit in file.functions("forward"):
             owner = unit.owner
@@ -78,7 +70,7 @@ class DeviceMismatch(_crashes.CrashRule):
                 if not event.context.deferred:
                     yield from self._at(file, event, hosted)
 
-    def _at(self, file: SourceFile, event: Event, hosted: set[str]) -> Iterator[Finding]:
+    def _at(self, file: SourceFile, event: Event, hosted: set[str]) -> Findings:
         """What an event of a unit does with what can be on the CPU, by the names that stand for such."""
         node = event.node
         if isinstance(node, (ast.Assign, ast.Return)) and _reads(node.value, hosted):
@@ -92,6 +84,7 @@ class DeviceMismatch(_crashes.CrashRule):
         """Names in a unit, and factories called there, that can stand for something on the CPU."""
         called = names.FACTORIES & unit.calls.keys()
         found = {n for n in called if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[n])}
+        # What a loader yields is on the host, also with `pin_memory`.
         loaders = file.mentions("DataLoader(")
         for event in unit.events:
             node = event.node
@@ -129,7 +122,7 @@ class DeviceMismatch(_crashes.CrashRule):
             return wrong if wrong is not None and devices.module_moved(call.func, event) else None
         return None
 
-    def _modules_left(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+    def _modules_left(self, file: SourceFile, unit: Unit) -> Findings:
         """A module that is made here, never moved and never handed on, given what is on a device."""
         for name, bound in list(unit.bindings.items()):
             if len(bound) != 1 or not unit.calls.get(name) or not _stays(file, name, bound[0]):
@@ -142,7 +135,7 @@ class DeviceMismatch(_crashes.CrashRule):
                     yield self.suspect(file, event, message, cause=cause, advice=f"move it too: `{name}.to(device)`")
                     break
 
-    def _made_in_forward(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+    def _made_in_forward(self, file: SourceFile, unit: Unit) -> Findings:
         """In the `forward` of a module that the file moves: a new CPU tensor added to a batch, or given to a layer."""
         hosted = self._hosted(file, unit)
         for event in unit.events if hosted else ():
@@ -162,7 +155,7 @@ class DeviceMismatch(_crashes.CrashRule):
                 if odd is not None:
                     yield self._finding(file, event, odd, "the batch is")
 
-    def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
+    def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Findings:
         """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
         for node in walk(value) if value is not None else ():
             if not isinstance(node, ast.BinOp):
@@ -237,6 +230,7 @@ def _stays(file: SourceFile, name: str, bound: Event) -> bool:
             return False
     elif not dotted.startswith("torch.nn.") or _STATEFUL.search(dotted + "(") is None:
         return False
+    # `torch.set_default_device` makes every module where the program wants it.
     if file.devices.default_changed or any(k.arg == "device" for k in value.keywords):
         return False
     users = [u for u in file.units_with(name) if u.home(name) is bound.unit]

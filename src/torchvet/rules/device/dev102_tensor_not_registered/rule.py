@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from torchvet.recording.records.device import DeviceMismatch, Placed
 from torchvet.rules.device import _crashes, _uses
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.expressions import is_call, name_set, under_methods
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory"}
 """Methods of a tensor whose result is a tensor on the same device."""
@@ -29,16 +26,12 @@ _MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "F
 class TensorNotRegistered(_crashes.CrashRule):
     """A module keeps a tensor as a plain attribute, which `.to()` never moves."""
 
-    code = "DEV102"
-    name = "tensor-not-registered"
-    summary = "A module keeps a tensor as a plain attribute, which `.to()` never moves"
     severity = "warning"
     words = ("Module",)
-
     bad_raises = "to have the same dtype"
     silence_clears = False  # a program that never moves the module shows nothing
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
         for event in events_at(file, finding):
             node, own = event.node, event.unit.self_name()
@@ -67,7 +60,7 @@ class TensorNotRegistered(_crashes.CrashRule):
             rank, stray.made or record.place, message, cause=cause, advice=advice, severity="error", related=related
         )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
         if not file.mentions("self."):
             return
@@ -132,6 +125,7 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
         elif isinstance(event.node, ast.Call) and event.line in lines:
             made = event if _is_value(file, event, statement.value) else None
         target = targets_of(statement)[0]
+        # The name stands for something else from here on.
         if isinstance(target, ast.Name) and (made is not None or event.node is statement):
             holding.pop(target.id, None)
         if made is None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from torchvet.recording.records.device import ReplacedParameters
+from torchvet.recording.records.device import DeviceMismatch, Placed, ReplacedParameters
 from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
 _CALLS = _REPLACING | {"load_state_dict", "to", "cuda"}
@@ -27,17 +24,13 @@ _OPTIM = ("optim", "Adam", "SGD")
 class OptimizerBeforeMove(_crashes.CrashRule):
     """Parameters are replaced after the optimizer was built on them."""
 
-    code = "DEV103"
-    name = "optimizer-before-move"
-    summary = "Parameters are replaced after the optimizer was built on them"
     severity = "error"
     words = (".parameters()", "requires_grad")
-
     fix_changes_results = True
     # What is replaced in part is TRN105's, and what has no gradient yet shows nothing.
     silence_clears = False
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers all of whose parameters have been replaced, or some where source shows by what."""
         by_source: set[str] = set()
         for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
@@ -72,7 +65,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         advice = "move the model first, then build the optimizer, or load its state"
         return self.observed(rank, record.place, message, cause=cause, advice=advice, related=_crashes.where(record))
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
@@ -90,7 +83,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
                     yield self._finding(file, event, made, model, change)
                     break
 
-    def _moved_leaves(self, file: SourceFile, made: Event) -> Iterator[Finding]:
+    def _moved_leaves(self, file: SourceFile, made: Event) -> Findings:
         """`Adam([x])`, then `x = x.to(device)`: the copy is what the program uses, the leaf what the optimizer has."""
         first = made.call.args[0] if made.call.args else None
         listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []
@@ -118,6 +111,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         assigns = keyword(node, "assign") if name == "load_state_dict" else None
         if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
             return _Change(f"{model}.{name}(…) puts new parameters in place")
+        # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):
             return _Change(f"{model} moves after Adagrad has made its state on the old device", "state")
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
 
 _LATER = (
     "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
@@ -16,15 +16,10 @@ _SIMULATED = f"{_LATER}; the simulated GPU raises it at the line itself"
 class IndexOutOfRange(Rule):
     """An index or a class is outside what it selects from."""
 
-    code = "DEV104"
-    name = "index-out-of-range"
-    summary = "An index or a class is outside what it selects from"
     severity = "error"
-    words = ()
-
     bad_raises = "index out of range in self"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """An error that ended the program for such a value, or a device-side assert."""
         for record in rank.all(BadValue):
             if record.kind == "index":

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, RankRecording, Recording, Rule
 
 
 class ProbabilityOutOfRange(Rule):
     """A value that must be a probability is none."""
 
-    code = "DEV105"
-    name = "probability-out-of-range"
-    summary = "A value that must be a probability is none"
     severity = "error"
-    words = ()
-
     bad_raises = "all elements of input should be between 0 and 1"
     fix_changes_results = True
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """An error that ended the program for such a value."""
         for record in rank.all(BadValue):
             if record.kind == "probability":

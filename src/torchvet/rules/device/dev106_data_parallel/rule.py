@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Rule, SourceFile
 from torchvet.source.model import Event, terminal
 
 
 class DataParallel(Rule):
-    """nn.DataParallel, which is slower than one process per device and loses autocast's dtype."""
+    """nn.DataParallel copies the model at every step and loses autocast's dtype."""
 
-    code = "DEV106"
-    name = "data-parallel"
-    summary = "nn.DataParallel copies the model at every step and loses autocast's dtype"
     severity = "info"
     words = ("DataParallel(",)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Wrapping in `nn.DataParallel`; a warning where a forward runs under autocast in bfloat16."""
         for event in file.calls("DataParallel"):
             dotted = file.dotted(event.call.func)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import AbsentDevice
+from torchvet.recording.records.device import AbsentDevice, DeviceMismatch, Placed
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile
 from torchvet.source.model import Event, Unit, edits, keyword, receiver, terminal
 from torchvet.source.model import torch_names as names
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
@@ -24,16 +20,12 @@ _WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in _NAMES)
 class HardCodedDevice(_crashes.CrashRule):
     """A device is written out in code that chooses its device elsewhere."""
 
-    code = "DEV107"
-    name = "hard-coded-device"
-    summary = "A device is written out in code that chooses its device elsewhere"
     severity = "warning"
     words = (".cuda(", '"cuda', '"mps', '"xpu', "'cuda", "'mps", "'xpu")
-
     bad_raises = "torch/cuda/"
     silence_clears = False  # what goes well on this machine goes wrong on another
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Devices that the text names and that are not there."""
         for absent in rank.all(AbsentDevice):
             if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
@@ -62,7 +54,7 @@ class HardCodedDevice(_crashes.CrashRule):
         advice = f"use {record.variable}" if record.variable else self.remedy
         return self.observed(rank, record.place, message, cause=record.message, advice=advice, severity="error")
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
         if not file.mentions("device"):
             return
@@ -177,7 +169,7 @@ class HardCodedDevice(_crashes.CrashRule):
         return self.suspect(file, event, message, cause=cause, advice=advice, edits=change)
 
     @staticmethod
-    def _edits(file: SourceFile, event: Event, written: ast.expr, variable: str) -> list[Edit]:
+    def _edits(file: SourceFile, event: Event, written: ast.expr, variable: str) -> Edits:
         call, on = event.call, receiver(event.call)
         if written is not call:
             return [edits.replace(file, written, variable)]

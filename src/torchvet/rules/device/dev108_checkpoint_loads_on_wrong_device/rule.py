@@ -20,12 +20,8 @@ _KEPT = 3
 class CheckpointLoadsOnWrongDevice(Rule):
     """A checkpoint is loaded onto the device that it was saved from."""
 
-    code = "DEV108"
-    name = "checkpoint-loads-on-wrong-device"
-    summary = "A checkpoint is loaded onto the device that it was saved from"
     severity = "warning"
     words = ("load",)
-
     found_with = ("run", "--simulate-gpu", "24GiB")
     silence_clears = False  # what goes well on this machine goes wrong on another
 
@@ -105,6 +101,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         usual: tuple[Severity, str] = "info", "its tensors go to the device that they were saved from"
         if _made_here(event) or _saved_just_before(file, event) or _first_rank_only(file, event):
             return usual
+        # Saved on `cuda:0`, it comes back to `cuda:0` in every rank: all of them fill the first GPU.
         if file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
             return "warning", "every rank loads it onto the GPU that it was saved from"
         chosen = file.mentions("is_available()") and any(

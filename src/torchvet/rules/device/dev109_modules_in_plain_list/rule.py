@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import HiddenModules
+from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Placed
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, SourceFile, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, given, targets_of, terminal, value_for, walk
 from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, names_in
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _STATELESS = name_set(
     "ReLU Tanh Sigmoid GELU SiLU ELU Softmax Pool Pad Flatten Identity Upsample Loss Softplus Mish Hardswish Unfold "
@@ -32,16 +27,12 @@ _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "registe
 class ModulesInPlainList(_crashes.CrashRule):
     """Submodules stand in a Python list or dict, where their module does not see them."""
 
-    code = "DEV109"
-    name = "modules-in-plain-list"
-    summary = "Submodules stand in a Python list or dict, where their module does not see them"
     severity = "error"
     words = ("Module",)
-
     fix_changes_results = True
     silence_clears = False  # layers that nothing trains are left out of checkpoints all the same
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """What a function of the file returns in a plain list or dict, registered where an attribute is made of it."""
         for event in events_at(file, finding):
             value = getattr(event.node, "value", None) if isinstance(event.node, (ast.Assign, ast.AnnAssign)) else None
@@ -55,7 +46,7 @@ class ModulesInPlainList(_crashes.CrashRule):
                 return [_registered_as(file, kinds.pop(), value)]
         return ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Layers in a plain list that get gradients and that no optimizer has, if none was left behind on a device."""
         if not self.crashes(recording):
             for hidden in rank.latest(HiddenModules, "holder"):
@@ -82,7 +73,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         measured = Measured(bytes=record.bytes, steps=record.steps)
         return self.observed(rank, record.made, message, cause=cause, advice=advice, measured=measured)
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
         for model in list(file.classes.values()):
             if "module" not in file.roles.of_class(model) or "__init__" not in model.methods:
@@ -97,7 +88,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         text = file.text_of(model.methods["__init__"]) + "\n"
         return any("." in m[1] or f" = {m[1]}\n" in text for m in _MAKES.finditer(text))
 
-    def _in_class(self, file: SourceFile, model: ClassModel) -> Iterator[Finding]:
+    def _in_class(self, file: SourceFile, model: ClassModel) -> Findings:
         init = model.methods["__init__"]
         for event in init.events:
             if not isinstance(event.node, (ast.Assign, ast.AnnAssign)):
@@ -109,9 +100,7 @@ class ModulesInPlainList(_crashes.CrashRule):
                 if mine and value is not None:
                     yield from self._kept(file, model, event, target, value)
 
-    def _kept(
-        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr
-    ) -> Iterator[Finding]:
+    def _kept(self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr) -> Findings:
         """A container of layers that an attribute is bound to."""
         init, name = event.unit, terminal(target)
         local = value.id if isinstance(value, ast.Name) else ""

@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from torchvet.recording.records.device import DiscardedMove
+from torchvet.recording.records.device import DeviceMismatch, DiscardedMove, Placed
 from torchvet.rules.core import grading
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Severity, SourceFile, calls_at
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
 from torchvet.source.model import Event, edits, receiver
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _CAUSE = "a tensor's methods that move or convert it return a new one and leave the tensor as it is"
 _SURE = 2
@@ -29,12 +25,8 @@ _BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|
 class MoveResultDiscarded(_crashes.CrashRule):
     """A tensor is moved or converted, and the result is thrown away."""
 
-    code = "DEV110"
-    name = "move-result-discarded"
-    summary = "A tensor is moved or converted, and the result is thrown away"
     severity = "error"
     words = (".to(", ".cuda(", ".cpu(", ".double(", ".half(", ".float(", ".long(", ".bfloat16(")
-
     bad_raises = "must have the same dtype"
     # Where the tensor is on the device already nothing is moved, and steps that were not sampled show nothing.
     silence_clears = False
@@ -104,6 +96,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
         moved = file.devices.move(event.call, event.unit)
         sure = moved is not None and moved[0] == "device"
         change = [edits.replace(file, event.call, f"{subject} = {call}")] if whole else []
+        # A benchmark throws results away on purpose.
         timed = timing.is_timed(event.unit.node, event.call)
         return self.suspect(
             file,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about
+from torchvet.rules.kit import Edits, Finding, SourceFile, about
 from torchvet.source.model import Event, Unit, blocks, edits, targets_of
 from torchvet.source.model.steps import text_of
 
@@ -13,7 +13,7 @@ ON_CPU = "on cpu"
 """One tensor was on the CPU and the others were not: `operands` are its name and that of one of the others."""
 
 
-def brought_along(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def brought_along(file: SourceFile, finding: Finding) -> Edits:
     """`mask` as `mask.to(x.device)` where it is read once, on the line that failed and that reads `x`; read more often
     it is moved where it is bound, to the device that the file gives a name."""
     said = about(finding)
@@ -74,7 +74,7 @@ def _said(file: SourceFile, calls: Iterable[Event]) -> set[str]:
     return {text_of(moved[1]) for moved in moves if moved is not None and moved[0] == "device" and moved[1] is not None}
 
 
-def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str) -> Sequence[Edit]:
+def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str) -> Edits:
     """A line after the one statement that binds the name, or the first of the loop that does."""
     bound = unit.bindings.get(name, [])
     if len(bound) != 1 or bound[0].line >= line or any(device == text_of(t) for t in targets_of(bound[0].node)):
@@ -82,9 +82,5 @@ def _at_binding(file: SourceFile, unit: Unit, name: str, line: int, device: str)
     code, head = f"{name} = {name}.to({device})", bound[0].node
     if isinstance(head, ast.For):
         return edits.before(file, head.body[0], code)
-    return _after(file, bound[0], code)
-
-
-def _after(file: SourceFile, binding: Event, code: str) -> Sequence[Edit]:
-    plain = isinstance(binding.node, ast.Assign) and blocks.block_of(file.tree, binding.statement)
-    return edits.after(file, binding.statement, code) if plain else ()
+    plain = isinstance(head, ast.Assign) and blocks.block_of(file.tree, bound[0].statement)
+    return edits.after(file, bound[0].statement, code) if plain else ()

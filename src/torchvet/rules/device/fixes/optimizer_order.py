@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, SourceFile
+from torchvet.rules.kit import Edits, SourceFile
 from torchvet.source.model import Event, blocks, edits, names_in, targets_of, terminal
 from torchvet.source.model.steps import text_of
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.With)
-_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Raise, ast.Break, ast.Continue)
+_LEAVING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[Edit]:
+def made_after(file: SourceFile, made: Event, event: Event, model: str) -> Edits:
     """The statement that makes the optimizer, moved to after the one that replaces; where something in between uses
     the optimizer, what replaces is moved to before it. Nothing where neither leaves all else as it was."""
     block = blocks.block_of(file.tree, made.statement)
@@ -21,7 +21,8 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[
     if first is None or last is None or first >= last or not isinstance(made.statement, ast.Assign):
         return []
     moved, between = block[first : last + 1], block[first + 1 : last]
-    if not all(isinstance(s, _SIMPLE) and edits.stands_alone(file, s) for s in moved) or _defines(moved):
+    leaves = any(isinstance(n, _LEAVING) for s in moved for n in ast.walk(s))
+    if leaves or not all(isinstance(s, _SIMPLE) and edits.stands_alone(file, s) for s in moved):
         return []
     holders = {text_of(t) for t in targets_of(made.statement)}
     root = model.partition(".")[0].partition("[")[0]
@@ -32,11 +33,6 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[
     if not alone or _mentions(file, between, {root}) or _bound(moved[:-1]) & names_in(block[last]):
         return []
     return blocks.moved(file, block[last], made.statement)
-
-
-def _defines(statements: list[ast.stmt]) -> bool:
-    """Whether statements define something, or may leave the block."""
-    return any(isinstance(n, _DEFINES) for s in statements for n in ast.walk(s))
 
 
 def _bound(statements: list[ast.stmt]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Trace
+from torchvet.rules.kit import Finding, Findings, Measured, Remedy, Rule, Sequence, Trace
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
@@ -29,14 +29,11 @@ _APART = 60_000_000
 
 
 class RankImbalance(Rule):
-    """One rank needs more memory than the others."""
+    """One rank needs more memory at its peak than the others."""
 
-    code = "DST102"
-    name = "rank-imbalance"
-    summary = "One rank needs more memory at its peak than the others"
     severity = "warning"
 
-    def in_ranks(self, ranks: Sequence[RankPeak]) -> Iterator[Finding]:
+    def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
         found = _largest([r.bytes for r in ranks])
         if found is None:
@@ -47,6 +44,7 @@ class RankImbalance(Rule):
         category, more = _difference(worst.by_category, [r.by_category for r in others])
         place, _ = _difference(worst.by_line, [r.by_line for r in others])
         same = max(r.parameters for r in ranks) <= (1 + _SAME_MODEL) * min(r.parameters for r in ranks)
+        # Ranks that hold different parts of a model (pipeline stages) differ by design.
         certain = same and worst.parameters > 0
         cause = f"{size(more)} of the difference are {category}, most of it from {named(place)}"
         if not certain:
@@ -55,7 +53,7 @@ class RankImbalance(Rule):
         severity = "warning" if certain and found.share >= _WARNING else "info"
         yield msgspec.structs.replace(finding, location=location_of(place), severity=severity)
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """From traces of several ranks with memory events: by the allocator's own counts."""
         known = [(r, m) for r in trace.ranks for m in r.memory[:1] if m.device != "cpu"]
         found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Iterator, Trace
+from torchvet.rules.kit import Findings, Trace
 from torchvet.rules.shared.trace_costs import LEAST_SHARE, TraceRule, Worst, ms, percent
 
 
 class Straggler(TraceRule):
     """One rank arrives late at the collectives, and all others wait for it."""
 
-    code = "DST103"
-    name = "straggler"
-    summary = "One rank arrives late at the collectives, and all others wait for it"
     severity = "warning"
 
-    def in_trace(self, trace: Trace) -> Iterator[Finding]:
+    def in_trace(self, trace: Trace) -> Findings:
         """From traces of several ranks: who arrives last as a rule, and for how long the others wait."""
         from torchvet.rules.distributed._arrivals import late_rank
 

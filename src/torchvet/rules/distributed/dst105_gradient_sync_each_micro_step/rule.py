@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from torchvet.rules.distributed.fixes.no_sync import held_back
-from torchvet.rules.kit import Finding, Identity, Iterator, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model.origins import identity
-
-if TYPE_CHECKING:
-    from torchvet.rules.shared.training_loops import Window
 
 
 class GradientSyncEachMicroStep(loops.LoopRule):
     """Every micro-step of an accumulation window synchronises the gradients of all ranks."""
 
-    code = "DST105"
-    name = "gradient-sync-each-micro-step"
-    summary = "Every micro-step of an accumulation window synchronises the gradients of all ranks"
     severity = "warning"
     words = ("DistributedDataParallel",)
-
     cost = "reductions"
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Accumulation windows over a DistributedDataParallel model, in a file that never holds its gradients back."""
         if file.mentions("no_sync", "backward_grad_sync", "_gradient_sync", "able_allreduce"):
             return

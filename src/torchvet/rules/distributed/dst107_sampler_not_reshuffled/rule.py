@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, Loop, Unit, edits, keyword, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
@@ -17,15 +17,11 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric
 class SamplerNotReshuffled(loops.LoopRule):
     """A DistributedSampler is never told the epoch, so that every epoch has the same order."""
 
-    code = "DST107"
-    name = "sampler-not-reshuffled"
-    summary = "A DistributedSampler is never told the epoch, so that every epoch has the same order"
     severity = "warning"
     words = ("DistributedSampler",)
-
     fix_changes_results = True
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
         if file.mentions("set_epoch") or any(file.imports.uses(name) for name in _FRAMEWORKS):
             return
@@ -78,7 +74,7 @@ class SamplerNotReshuffled(loops.LoopRule):
         return self.suspect(file, made, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, made: Event, at: Event, loop: Loop, name: str) -> list[Edit]:
+    def _edits(file: SourceFile, made: Event, at: Event, loop: Loop, name: str) -> Edits:
         plain = isinstance(made.statement, ast.Assign) and made.statement.value is made.node and not made.context.arms
         if at.unit is not made.unit or not plain or not isinstance(loop.node, ast.For):
             return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Identity, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
@@ -24,15 +24,11 @@ _ADVICE = (
 class AllRanksOnOneDevice(Rule):
     """Every rank uses the first GPU."""
 
-    code = "DST108"
-    name = "all-ranks-on-one-device"
-    summary = "Every rank uses the first GPU"
     severity = "warning"
     words = ("init_process_group",)
-
     runs_on = "cuda"
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
         calls = (e for e in file.calls("init_process_group") if file.mentions("cuda"))
         starts = [e for e in calls if file.dotted(e.call.func).startswith("torch.distributed.")]
@@ -63,6 +59,7 @@ def _first_placed(file: SourceFile) -> Event | None:
 
 
 def _is_gloo(event: Event) -> bool:
+    """Whether the processes communicate by a backend that needs no GPU of their own."""
     backend = argument(event.call, "backend", 0)
     return isinstance(backend, ast.Constant) and backend.value in ("gloo", "mpi", "ucc", "xla", "hccl")
 

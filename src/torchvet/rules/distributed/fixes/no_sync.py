@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model import Event, Unit, blocks, given, keyword, names_in, targets_of, value_for, walk
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
-
-if TYPE_CHECKING:
-    from torchvet.rules.shared.training_loops import Window
 
 _DEEPEST = 4
 _LEAVES = re.compile(r"\b(continue|break)\b")
@@ -58,6 +56,7 @@ def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | Non
     kind = "" if model is None or model.surely else _wrapper(file)
     if model is None or not test or not (model.surely or kind):
         return None
+    # A model that is not wrapped has no `no_sync`.
     alone = test if model.surely else f"{test} or not isinstance({model.text}, {kind})"
     names = {what: name for name, what in file.imports.names.items()}
     nothing = names.get("contextlib.nullcontext") or names.get("contextlib", "contextlib") + ".nullcontext"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, SourceFile
+from torchvet.rules.kit import Edits, SourceFile
+from torchvet.rules.training._modes import Moment
 from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
-
-if TYPE_CHECKING:
-    from torchvet.rules.training._modes import Moment
 
 _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 
 
-def switched_around(file: SourceFile, one: Moment) -> list[Edit]:
+def switched_around(file: SourceFile, one: Moment) -> Edits:
     """`model.eval()` before the loop over batches and `model.train()` behind it; nothing where the loop is left in
     another way, or where parts of the model may be in a mode of their own."""
     over = one.over
@@ -31,7 +28,7 @@ def switched_around(file: SourceFile, one: Moment) -> list[Edit]:
     return [*first, *last] if first and last else []
 
 
-def switched_back(file: SourceFile, one: Moment, backward: Event) -> list[Edit]:
+def switched_back(file: SourceFile, one: Moment, backward: Event) -> Edits:
     """`model.train()` where a training pass begins: before the loop over its batches, or as the first thing in each
     pass of a loop that evaluates as well. Nothing where the model is not known there by the same name."""
     unit, loop = backward.unit, backward.loop

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import Edits, Finding, SourceFile, calls_at
 from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
 
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
 _OUT = ("detach", "cpu", "numpy", "data")
 
 
-def kept_in_graph(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def kept_in_graph(file: SourceFile, finding: Finding) -> Edits:
     """`torch.tensor(total(…), requires_grad=True)`, `torch.from_numpy(x.detach().numpy() * 3)` and `+ part.item()`
     without what cuts them off."""
     for event, _ in calls_at(file, finding, "tensor", "as_tensor", "from_numpy"):
@@ -23,7 +23,7 @@ def kept_in_graph(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     return _added(file, finding)
 
 
-def _unwrapped(file: SourceFile, event: Event) -> Sequence[Edit]:
+def _unwrapped(file: SourceFile, event: Event) -> Edits:
     """A tensor asked to require gradients, made of numbers that this line or a function of the file took out."""
     call, given = event.call, event.call.args[0]
     wanted = keyword(call, "requires_grad")
@@ -58,7 +58,7 @@ def _with_tensors(file: SourceFile, node: ast.expr, numbers: list[ast.Call]) -> 
     return text
 
 
-def _without_numpy(file: SourceFile, call: ast.Call) -> Sequence[Edit]:
+def _without_numpy(file: SourceFile, call: ast.Call) -> Edits:
     """Arithmetic with plain numbers that went through NumPy, on the tensor itself."""
     given = call.args[0]
     if terminal(call) not in ("from_numpy", "as_tensor", "tensor") or call.lineno != call.end_lineno:
@@ -78,7 +78,7 @@ def _without_numpy(file: SourceFile, call: ast.Call) -> Sequence[Edit]:
     return [edits.replace(file, call, f"({text})" if isinstance(given, ast.BinOp) else text)]
 
 
-def _added(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def _added(file: SourceFile, finding: Finding) -> Edits:
     """`loss + part.item()` as `loss + part`, where the line has one such term."""
     found = [(e, on) for e, on in calls_at(file, finding, "item") if isinstance(e.parent, (ast.BinOp, ast.AugAssign))]
     return [edits.replace(file, e.call, file.segment(on)) for e, on in found] if len(found) == 1 else ()

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Iterator, SourceFile
+from torchvet.rules.kit import Edit, Edits, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Loop,
-    Unit,
-    blocks,
-    edits,
-    given,
-    receiver,
-    targets_of,
-    terminal,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Loop, Unit, blocks, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model.expressions import names_in
+from torchvet.source.syntax import given
 
 _LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
 """Calls after which a model has the same parameters as before."""
 
 
-def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -> list[Edit]:
+def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -> Edits:
     """`optimizer = …` moved from a loop's body, or from that of the `inner` loop there, to the line before it, where
     nothing in the loop decides what it gets."""
     statement, name = made.statement, _bound(made)
@@ -37,7 +26,7 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -
     return [] if others or _is_built_upon(made.unit, loop, name) else blocks.moved(file, statement, loop.node)
 
 
-def in_the_constructor(file: SourceFile, made: Event) -> list[Edit]:
+def in_the_constructor(file: SourceFile, made: Event) -> Edits:
     """One that a method builds for itself: built at the end of `__init__`, and taken from the object."""
     unit, owner, name = made.unit, made.unit.owner, _bound(made)
     first = owner.methods.get("__init__") if owner is not None else None
@@ -56,7 +45,7 @@ def in_the_constructor(file: SourceFile, made: Event) -> list[Edit]:
     return [*put, edits.replace(file, made.call, f"{own}.{name}")]
 
 
-def given_by_the_caller(file: SourceFile, made: Event) -> list[Edit]:
+def given_by_the_caller(file: SourceFile, made: Event) -> Edits:
     """One that a function builds for itself: its only caller builds it before the loop and passes it on. Whoever else
     calls the function still gets one."""
     unit, name = made.unit, _bound(made)
@@ -78,7 +67,7 @@ def given_by_the_caller(file: SourceFile, made: Event) -> list[Edit]:
     return [*asked, *passed, *put, *deeper] if asked and passed and put and deeper else []
 
 
-def not_again(file: SourceFile, made: Event, first: Event) -> list[Edit]:
+def not_again(file: SourceFile, made: Event, first: Event) -> Edits:
     """One that a method builds anew, just as `__init__` has built it: the line is taken out."""
     body = made.unit.node.body
     alike = ast.dump(made.call) == ast.dump(first.call) and _whole(made.call, made.unit, made.unit.self_name())
@@ -116,13 +105,11 @@ def _stays(unit: Unit, loop: Loop, made: Event) -> bool:
             continue
         if any(_root(t) in read for t in targets_of(event.node)):
             return False
-        if event.node.__class__ is ast.Call and event.index < made.index and _may_change(event.call, read):
+        if event.node.__class__ is not ast.Call or event.index > made.index or terminal(event.node) in _LEAVES_IT:
+            continue
+        if any(_root(one) in read for one in (receiver(event.call), *given(event.call))):
             return False
     return not names_in(getattr(loop.node, "target", None)) & read
-
-
-def _may_change(call: ast.Call, names: set[str]) -> bool:
-    return terminal(call) not in _LEAVES_IT and any(_root(one) in names for one in (receiver(call), *given(call)))
 
 
 def _is_built_upon(unit: Unit, loop: Loop | None, name: str) -> bool:
@@ -197,7 +184,7 @@ def _is_there_before(caller: Event, loop: Loop, argument: ast.expr) -> bool:
     return bool(root) and root not in counted and all(_root(t) != root for t in bound)
 
 
-def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
+def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> Edits:
     asked = unit.node.args  # type: ignore[union-attr]
     if asked.vararg or asked.kwarg or asked.kwonlyargs or not asked.args or unit.decorators:
         return []
@@ -207,7 +194,7 @@ def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
     return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}=None")] if closed else []
 
 
-def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> list[Edit]:
+def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> Edits:
     arguments = given(call)
     spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in arguments)
     if not arguments or spread or any(k.arg is None for k in call.keywords):
@@ -219,7 +206,7 @@ def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> list[Edit
     return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}={name}")]
 
 
-def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> list[Edit]:
+def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> Edits:
     """`optimizer = …` where none was given."""
     if statement.lineno != statement.end_lineno or not edits.stands_alone(file, statement):
         return []

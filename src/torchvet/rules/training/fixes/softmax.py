@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Edits, SourceFile
 from torchvet.source.model import Event, edits, operand, terminal
 from torchvet.source.model.origins import made_by
 
@@ -12,7 +12,7 @@ _FUNCTIONS = ("softmax", "sigmoid")
 _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
 
 
-def not_normalised(file: SourceFile, line: int) -> Sequence[Edit]:
+def not_normalised(file: SourceFile, line: int) -> Edits:
     """What is normalised on a line, as it is before: where one call does it."""
     events = [e for e in file.unit_at(line).events if e.line == line and isinstance(e.node, ast.Call)]
     functions = [e for e in events if terminal(e.node) in _FUNCTIONS and not _made(e)]
@@ -42,7 +42,7 @@ def _made(event: Event) -> list[ast.Call]:
     return calls if len(calls) == len(made) else []
 
 
-def _of_module(file: SourceFile, event: Event) -> list[Edit]:
+def _of_module(file: SourceFile, event: Event) -> Edits:
     """`self.softmax(x)` as `x`; `self.head(x)`, of a Sequential that ends with a softmax, without that."""
     made = _made(event)
     if len(made) != 1:

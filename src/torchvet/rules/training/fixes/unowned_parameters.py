@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, edits, targets_of, terminal, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 
 
-def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Sequence[Edit]:
+def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
     """What a run has found unowned was put into the model by a line of this file, after an optimizer of the whole."""
     parts = {name.partition(".")[0] for name in (finding.holder.path if finding.holder is not None else [])}
     pairs = [(put, made) for put in _put_in(file, parts) for made in _built_before(file, put)]
@@ -61,7 +61,7 @@ def _built_before(file: SourceFile, put: Event) -> Iterator[Event]:
             yield made
 
 
-def _built_after(file: SourceFile, made: Event, puts: Sequence[Event]) -> Sequence[Edit]:
+def _built_after(file: SourceFile, made: Event, puts: Sequence[Event]) -> Edits:
     """The optimizer's line moved below the last part's, in one block and with nothing between that asks for it."""
     last = max(puts, key=lambda e: e.index)
     name = targets_of(made.statement)[0]
@@ -92,7 +92,7 @@ def _block(event: Event) -> list[ast.stmt]:
     return next((s.body for s in body if isinstance(s, ast.If) and event.statement in s.body), [])
 
 
-def _added(file: SourceFile, put: Event, made: Event) -> Sequence[Edit]:
+def _added(file: SourceFile, put: Event, made: Event) -> Edits:
     """`optimizer.add_param_group(…)` after the line that puts a part in."""
     target, name = targets_of(put.node)[0], targets_of(made.statement)[0]
     optimizer = _seen_from(file, name, made, put)

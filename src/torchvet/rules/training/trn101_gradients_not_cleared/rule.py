@@ -6,24 +6,12 @@ import ast
 import re
 from itertools import chain
 
+from torchvet.finding import Measured
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import (
-    Edit,
-    Effect,
-    Finding,
-    Identity,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    Sequence,
-    SourceFile,
-    Step,
-    calls_at,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, Step, calls_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, edits, given, receiver
-from torchvet.source.model.origins import identity
+from torchvet.source.model.origins import Identity, identity
 
 _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
 _ENOUGH = 3
@@ -35,11 +23,9 @@ _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 class GradientsNotCleared(loops.LoopRule):
     """The optimizer steps on gradients that were never cleared."""
 
-    code = "TRN101"
-    name = "gradients-not-cleared"
-    summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
     words = ("backward",)
+    fix_may_change_losses = True
     once_a_place = False  # one backward may be where the gradients of two optimizers come from
 
     def could_be_measured(self, recording: Recording) -> bool:
@@ -47,7 +33,7 @@ class GradientsNotCleared(loops.LoopRule):
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers none of whose checked steps started from cleared gradients."""
         for use in rank.latest(OptimizerUse, "id"):
             if use.checked >= _ENOUGH and use.uncleared == use.checked:
@@ -59,15 +45,13 @@ class GradientsNotCleared(loops.LoopRule):
                 measured = Measured(steps=use.checked)
                 yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
 
-    fix_may_change_losses = True
-
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Clear them between the steps."""
         for stepped, on in calls_at(file, finding, "step"):
             return _cleared(file, stepped, on)
         return ()
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Loops with a backward and a step whose optimizer nothing clears."""
         if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
@@ -79,6 +63,7 @@ class GradientsNotCleared(loops.LoopRule):
                     yield self._suspected(file, step, stepped)
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
+        # A closure may clear and go backward itself; an engine (DeepSpeed) that is stepped clears as well.
         closure = stepped.kind == "step" and bool(stepped.event.call.args)
         if not self._repeats(step) or closure or stepped.through == stepped.subject:
             return False
@@ -119,6 +104,7 @@ class GradientsNotCleared(loops.LoopRule):
         own, mine = identity(subject, unit), loops.models_of(subject, unit)
         if mine is None:
             return False
+        # To clear a model also clears its parts, and to clear a part may be to clear what is stepped.
         whole = mine | loops.wholes_of(subject, unit)
         for clear in clears:
             node = loops.subject_of(clear)
@@ -146,6 +132,7 @@ class GradientsNotCleared(loops.LoopRule):
         """A `zero_grad` in the text of these units that is no effect of theirs: in a nested function or a hook."""
         file = step.unit.file
         known = {e.line for e in file.effects(step.unit) if e.kind == "zero_grad"}
+        # Nested functions and lambdas are units of their own, without effects of the step: their text is read.
         units = loops.units_of(step)
         spans = [(u.first, u.last) for u in units if not u.is_module]
         return any(
@@ -190,14 +177,14 @@ class GradientsNotCleared(loops.LoopRule):
         return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:
+    def _edits(file: SourceFile, stepped: Effect) -> Edits:
         subject = loops.subject_of(stepped)
         if subject is None or not isinstance(stepped.event.parent, ast.Expr):
             return []
         return _cleared(file, stepped.event, subject)
 
 
-def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> list[Edit]:
+def _cleared(file: SourceFile, stepped: Event, optimizer: ast.expr) -> Edits:
     """Clear right after the step, which is right for accumulation too; but before its own backward where that is
     plain to see and another adds to the same gradients, as a generator's goes through the discriminator."""
     clear = f"{file.segment(optimizer)}.zero_grad()"

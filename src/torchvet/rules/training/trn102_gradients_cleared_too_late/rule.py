@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile, Step
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, Measured, RankRecording, Recording, SourceFile, Step
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model.origins import identity
@@ -17,17 +17,13 @@ _ENOUGH = 4
 class GradientsClearedTooLate(loops.LoopRule):
     """Gradients are cleared after backward, before the step that was to use them."""
 
-    code = "TRN102"
-    name = "gradients-cleared-too-late"
-    summary = "Gradients are cleared after backward, before the step that was to use them"
     severity = "error"
     words = ("zero_grad",)
-
     fix_changes_results = True
 
     silence_clears = False  # a run does not tell gradients that are zero from gradients that were cleared
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers that never had a gradient, where source shows what clears them before the step."""
         for use in rank.latest(OptimizerUse, "id"):
             if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
@@ -37,7 +33,7 @@ class GradientsClearedTooLate(loops.LoopRule):
                     self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
                 )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A clear after the last backward and before the step that was to use its gradients."""
         for step in file.steps:
             for clear in step.of("zero_grad"):
@@ -50,6 +46,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         if not isinstance(clear.event.node, ast.Call):
             return None
         stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        # With a closure the step makes its gradients itself.
         if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
             return None
         between = [e for e in step.effects if clear.order < e.order < stepped.order]
@@ -88,7 +85,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         return self.suspect(file, clear.event, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> list[Edit]:
+    def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> Edits:
         """Move the line to right after the step, where both stand in one block: right for accumulation too."""
         one, other = clear.event, stepped.event
         same = one.unit is other.unit and one.loop is other.loop and one.context.arms == other.context.arms

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from torchvet.finding import About, about
 from torchvet.recording.records.training import EvalModeSteps, TrainModePass
-from torchvet.rules.kit import (
-    About,
-    Effect,
-    Finding,
-    Identity,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    about,
-)
+from torchvet.rules.kit import Effect, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
+from torchvet.rules.training._modes import Moment
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
 from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
-
-if TYPE_CHECKING:
-    from torchvet.rules.training._modes import Moment
 
 _STUCK = "stays in eval mode"
 _IN_EVAL_MODE = About("training in eval mode")
@@ -40,12 +27,8 @@ _ENOUGH_STEPS = 2
 class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
-    code = "TRN103"
-    name = "evaluation-in-train-mode"
-    summary = "A model is evaluated in train mode, or goes on training in eval mode"
     severity = "warning"
     words = ("backward",)
-
     fix_changes_results = True
 
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
@@ -111,6 +94,7 @@ class EvaluationInTrainMode(loops.LoopRule):
             goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
             if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
                 continue
+            # Without dropout, batch norm and their like both modes compute the same.
             if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
                 continue
             yield one.event, self._stuck(file, one, effects)
@@ -137,6 +121,7 @@ class EvaluationInTrainMode(loops.LoopRule):
                 continue
             mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.over)]
             last = mine[-1] if mine else None
+            # Modules are made in train mode: a file that switches nothing evaluates in it.
             in_train_mode = not switched if last is None else last.kind == "train" and bool(last.who & one.who)
             varies = modes.stochastic(file, one.event.call.func, one.event.unit) if in_train_mode else "no"
             if varies == "yes" or (varies == "unknown" and last is not None):

@@ -6,25 +6,14 @@ import ast
 import re
 from collections.abc import Iterable
 
+from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.kit import (
-    Edit,
-    Effect,
-    Finding,
-    Identity,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    Sequence,
-    SourceFile,
-    calls_at,
-)
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
-from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
 
 _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.prepare\(|grad_fn|strategy")
@@ -42,24 +31,23 @@ _USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad"
 class StepWithoutBackward(loops.LoopRule):
     """An optimizer steps although its parameters never get a gradient."""
 
-    code = "TRN104"
-    name = "step-without-backward"
-    summary = "An optimizer steps although its parameters never get a gradient"
     severity = "error"
     words = ("zero_grad",)
+    fix_may_change_losses = True
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: an optimizer whose steps were looked at."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers that step without any gradient, and parameters that never have one."""
         if any(loss.is_habit for loss in rank.all(LostLoss)):
             return  # that loss is the cause, and has a rule of its own
         cut = any(c.is_habit for c in rank.latest(CutOutput))
         for use in rank.latest(OptimizerUse, "id"):
             seen = use.checked + use.starved
+            # A few steps with gradients may have come before the fault set in.
             if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)
             elif use.without_gradient_count and seen >= _ENOUGH and not cut:
@@ -72,7 +60,7 @@ class StepWithoutBackward(loops.LoopRule):
         measured = Measured(steps=use.starved)
         return self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
 
-    def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Iterator[Finding]:
+    def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Findings:
         unowned = still_unowned(rank.all(UnownedParameters))
         swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
         if any(u.owned for u in swapped):
@@ -114,9 +102,7 @@ class StepWithoutBackward(loops.LoopRule):
             measured=Measured(steps=use.steps),
         )
 
-    fix_may_change_losses = True
-
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Call backward on the loss that the step's loop computes before it."""
         for stepped, _ in calls_at(file, finding, "step"):
             before = (e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop))
@@ -129,7 +115,7 @@ class StepWithoutBackward(loops.LoopRule):
                 return edits.before(file, stepped.statement, f"{target.id}.backward()")
         return ()
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Steps without any backward in their loop, and models that only ever run without gradients."""
         for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():
             for stepped in (e for e in file.effects(unit) if e.kind in ("step", "scaler_step")):

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
+from torchvet.finding import Holder, Location
 from torchvet.recording.records.training import UnownedParameters, still_unowned
-from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Holder,
-    Iterator,
-    Location,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    Rule,
-    Sequence,
-    SourceFile,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, Place, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
 
@@ -24,18 +12,14 @@ from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimi
 class ParametersNotInOptimizer(Rule):
     """Parameters of the trained model get gradients that no optimizer applies."""
 
-    code = "TRN105"
-    name = "parameters-not-in-optimizer"
-    summary = "Parameters of the trained model get gradients that no optimizer applies"
     severity = "error"
-
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The optimizer built when the model is complete, or given what came later."""
         return given_to_the_optimizer(file, finding)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
         for record in still_unowned(rank.all(UnownedParameters)):
             if record.owned:

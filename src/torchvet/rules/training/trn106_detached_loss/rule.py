@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, Outcome
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
 from torchvet.source.model import Event, edits, given, keyword, receiver, terminal, walk
@@ -23,19 +23,15 @@ _TAKEN_OUT = ("item", "detach", "tolist", "numpy")
 class DetachedLoss(loops.LoopRule):
     """The path from the parameters to the loss is cut before backward."""
 
-    code = "TRN106"
-    name = "detached-loss"
-    summary = "The path from the parameters to the loss is cut before backward"
     severity = "error"
     words = ("backward",)
-
     fix_changes_results = True
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The tensor in the place of the number, or of the copy, that was taken out of the graph."""
         return kept_in_graph(file, finding)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
         lost = rank.latest(LostLoss)
         yield from self._lost(rank, lost)
@@ -45,10 +41,11 @@ class DetachedLoss(loops.LoopRule):
                 yield self._constant_term(rank, term)
         without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
         for cut in rank.latest(CutOutput):
+            # With fewer parameters without gradients, some that missed theirs here had one in other steps.
             if cut.is_habit and cut.missed <= without and cut.place not in told:
                 yield self._cut(rank, cut)
 
-    def _lost(self, rank: RankRecording, lost: list[LostLoss]) -> Iterator[Finding]:
+    def _lost(self, rank: RankRecording, lost: list[LostLoss]) -> Findings:
         outcome = rank.last(Outcome)
         raised = outcome is not None and _RAISED in (outcome.error or "")
         for record in lost:
@@ -110,7 +107,7 @@ class DetachedLoss(loops.LoopRule):
             measured=Measured(steps=record.lost),
         )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Backwards of a loss whose path from the parameters is cut."""
         for event in file.calls("backward"):
             loss = loops.loss_in(file, event)
@@ -134,7 +131,7 @@ class DetachedLoss(loops.LoopRule):
         cause = "everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)"
         return self.suspect(file, event, message, cause=cause, advice=_LET_REACH)
 
-    def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Iterator[Finding]:
+    def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Findings:
         """`loss = a + b.item()`: a term that is a mere number."""
         for binding in loops.bound_before(loss.id, event)[-3:] if isinstance(loss, ast.Name) else ():
             for term in _terms(getattr(binding.node, "value", None)):
@@ -225,6 +222,7 @@ def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event |
     """`total = torch.zeros(1, requires_grad=True)`, then `total = total + weight * loss.item()` and nothing else: the
     first such sum."""
     first, *sums = bound
+    # The leaf gets the gradient of the sum: backward raises nothing and trains nothing.
     made = getattr(first.node, "value", None)
     if not sums or not isinstance(made, ast.Call) or not _makes_leaf(file, made, "zeros", "ones", "full"):
         return None

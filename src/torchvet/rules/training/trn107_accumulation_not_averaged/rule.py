@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Findings, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model import Event, edits, receiver, terminal
@@ -19,15 +19,11 @@ _BY_HAND = re.compile(r"\.grad\b")
 class AccumulationNotAveraged(loops.LoopRule):
     """Gradients of several passes are summed and the loss is not divided by their number."""
 
-    code = "TRN107"
-    name = "accumulation-not-averaged"
-    summary = "Gradients of several passes are summed and the loss is not divided by their number"
     severity = "warning"
     words = ("backward",)
-
     fix_changes_results = True
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Accumulation windows whose loss is known not to be divided."""
         for window in loops.windows(file):
             backward = window.backward
@@ -58,7 +54,7 @@ class AccumulationNotAveraged(loops.LoopRule):
         )
 
     @staticmethod
-    def _edits(file: SourceFile, window: Window) -> list[Edit]:
+    def _edits(file: SourceFile, window: Window) -> Edits:
         loss = loops.loss_of(window.backward)
         here = window.backward.event.unit is window.step.unit
         if loss is None or not here or not isinstance(window.period, (ast.Name, ast.Attribute, ast.Constant)):

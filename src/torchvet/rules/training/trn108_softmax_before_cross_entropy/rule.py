@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.finding import Related
 from torchvet.recording.records.training import NormalisedTwice
-from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    Related,
-    Sequence,
-    SourceFile,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.softmax import not_normalised
 from torchvet.source.model import Event, Unit, argument, edits, operand, receiver, targets_of, terminal
@@ -38,17 +29,13 @@ _Normalised = tuple[str, ast.AST]
 class SoftmaxBeforeCrossEntropy(loops.LoopRule):
     """Probabilities are given to a loss that normalises its input itself."""
 
-    code = "TRN108"
-    name = "softmax-before-cross-entropy"
-    summary = "Probabilities are given to a loss that normalises its input itself"
     severity = "warning"
     words = ("softmax", "Softmax", "sigmoid", "Sigmoid")
-
     fix_changes_results = True
 
     silence_clears = False  # the loss may have been computed in other steps than those that were sampled
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses that were given what a softmax, or a sigmoid, had made."""
         for record in rank.latest(NormalisedTwice):
             yield self._seen(rank, record)
@@ -65,12 +52,12 @@ class SoftmaxBeforeCrossEntropy(loops.LoopRule):
             rank, record.place, message, cause=cause, advice=advice, measured=measured, related=related
         )
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """What is normalised, as it is before: where one call does it."""
         at = next((r.line for r in finding.related if r.role == "normalised" and r.path == file.path), None)
         return not_normalised(file, at) if at is not None else ()
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """Losses that normalise their input, given what is normalised already."""
         if not file.mentions("cross_entropy(", "CrossEntropyLoss(", "_with_logits(", "WithLogitsLoss("):
             return

@@ -7,7 +7,7 @@ import re
 
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.training import EarlySchedule
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Effect, Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Unit, argument, receiver
@@ -20,17 +20,13 @@ _CAUSE = "the scheduler moves on before the optimizer has used the first value o
 class SchedulerBeforeOptimizer(loops.LoopRule):
     """The learning rate scheduler steps before the optimizer does."""
 
-    code = "TRN109"
-    name = "scheduler-before-optimizer"
-    summary = "The learning rate scheduler steps before the optimizer does"
     severity = "warning"
     words = ("sched", "LR", "backward")
-
     fix_changes_results = True
 
     silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Schedulers that were seen to step first, where source shows whose optimizer follows; else where the run has
         shown it, and no scaler may have skipped the optimizer's step."""
         scaled = any(True for _ in rank.all(ScalingUse))
@@ -46,7 +42,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         advice = "step the scheduler after the optimizer has stepped, at the end of the loop"
         return self.observed(rank, record.place, message, cause=_CAUSE, advice=advice, measured=Measured(steps=1))
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
         for unit in {id(s.unit): s.unit for s in file.steps}.values():
             effects = file.effects(unit)
@@ -62,7 +58,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         if loop is None or call.args or call.keywords:
             return None
         made = loops.constructors(receiver(call), early.event.unit)
-        if made is None or not all(_is_torch(file.dotted(c.func)) or _derives(file, c, where) for c, where in made):
+        if made is None or not all(_steps_by_itself(file, c, where) for c, where in made):
             return None
         mine = frozenset().union(*(identity(argument(one, "optimizer", 0), where) for one, where in made))
         steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
@@ -81,7 +77,7 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         return self.suspect(file, early.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
-    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:
+    def _edits(file: SourceFile, early: Effect, stepped: Effect) -> Edits:
         """Move the line to the end of the loop's body, unless something there leaves a pass early; in a function that
         is one step to right after the optimizer's."""
         event, other = early.event, stepped.event
@@ -95,15 +91,11 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         return loops.moved_behind(file, event.statement, loop.node.body[-1])
 
 
-def _is_torch(dotted: str) -> bool:
-    """A scheduler of torch or transformers that is stepped without arguments."""
-    last = dotted.rpartition(".")[2]
+def _steps_by_itself(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """A scheduler of torch or transformers that is stepped without arguments; the file's own, if it leaves `step` to
+    torch's class."""
+    known, dotted = file.roles.class_named(call.func, unit), file.dotted(call.func)
+    if known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors):
+        return known.method("step") is None
     ours = dotted.startswith(("torch.optim.lr_scheduler.", "transformers."))
-    return ours and last != "ReduceLROnPlateau"
-
-
-def _derives(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
-    """A scheduler of the file's own that leaves `step` to torch's class."""
-    known = file.roles.class_named(call.func, unit)
-    own = known is not None and any(base.startswith("torch.optim.lr_scheduler.") for base in known.ancestors)
-    return own and known is not None and known.method("step") is None
+    return ours and not dotted.endswith(".ReduceLROnPlateau")

@@ -6,20 +6,9 @@ import ast
 import re
 from collections.abc import Callable
 
+from torchvet.finding import Measured, Related
 from torchvet.recording.records.training import OwnWeights
-from torchvet.rules.kit import (
-    Edit,
-    Finding,
-    Iterator,
-    Measured,
-    Place,
-    RankRecording,
-    Recording,
-    Related,
-    Sequence,
-    SourceFile,
-    calls_at,
-)
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Place, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.shared.training_loops import LoopRule
 from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
@@ -33,17 +22,13 @@ _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 class StateDictAliased(LoopRule):
     """A state dict is kept without a copy, so that it follows the live weights."""
 
-    code = "TRN110"
-    name = "state-dict-aliased"
-    summary = "A state dict is kept without a copy, so that it follows the live weights"
     severity = "error"
     words = (".state_dict()",)
-
     fix_changes_results = True
 
     silence_clears = False  # what comes after the steps that were run may show it yet
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
         which dict was taken before the weights had changed."""
         for record in rank.latest(OwnWeights):
@@ -64,13 +49,13 @@ class StateDictAliased(LoopRule):
         related = [Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)]
         return self.observed(rank, taken, message, cause=_CAUSE, advice=advice, measured=measured, related=related)
 
-    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
         calls = [e for e, _ in calls_at(file, finding, "state_dict")]
         bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
         return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def in_file(self, file: SourceFile) -> Findings:
         """A live state dict that is kept while the model trains on and read as if it were a snapshot."""
         if not _BOUND.search(file.text) or file.mentions("FSDP", "FullySharded"):
             return
@@ -196,6 +181,7 @@ def _place_in(value: ast.AST | None, wanted: ast.AST) -> str | None:
 
 def _between(taken: Event, use: Event) -> Callable[[Event], bool]:
     """Whether an event may run after the dict was taken and before it is read."""
+    # The innermost loop around both: within one of its turns their order is that of the text.
     shared = taken.loop
     while shared is not None and not use.inside(shared):
         shared = shared.parent

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
@@ -35,12 +35,8 @@ _GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|repla
 class OptimizerRecreated(loops.LoopRule):
     """The optimizer is built anew in every pass, so that its state is lost."""
 
-    code = "TRN111"
-    name = "optimizer-recreated"
-    summary = "The optimizer is built anew in every pass, so that its state is lost"
     severity = "warning"
     words = ("optim",)
-
     fix_changes_results = True
 
     silence_clears = False  # passes that were not run yet may show it
@@ -96,7 +92,7 @@ class OptimizerRecreated(loops.LoopRule):
         rebuilt = any(c.loop is not None and _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
         return not rebuilt and all(_same_model(file, caller) for caller in callers)
 
-    def _finding(self, file: SourceFile, made: Event, moved: list[Edit]) -> Finding:
+    def _finding(self, file: SourceFile, made: Event, moved: Edits) -> Finding:
         name = ast.unparse(targets_of(made.statement)[0])
         kind = file.dotted(made.call.func).rpartition(".")[2]
         momentum = keyword(made.call, "momentum")
@@ -117,9 +113,9 @@ def _holder(made: Event) -> ast.expr | None:
     return next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
 
 
-def _hoisted(file: SourceFile, made: Event) -> list[Edit]:
+def _hoisted(file: SourceFile, made: Event) -> Edits:
     """The edits that move it before its loop, or before the one around that which goes over passes as well."""
-    found: list[Edit] = []
+    found: Edits = []
     loop, inner = made.loop, made.statement
     while loop is not None and _passes(loop) and not _depends_on(made.unit, loop, made.call):
         moved = fixes.before_the_loop(file, made, loop, inner)
@@ -183,6 +179,7 @@ def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Even
     mine = [e for e in steps if e.at.index > made.index and loops.who(e) & name]
     if not mine:
         return False
+    # Over epochs one more loop, that over batches, may lie between; more loops are rounds of something else.
     depth, inner = 0, mine[0].at.loop
     while inner is not None and inner is not loop:
         depth, inner = depth + 1, inner.parent
