@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, receiver, terminal
+from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
 
@@ -181,7 +181,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
 def _of_value(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> Region | None:
     if file.dotted(value) in _ARGUMENTS:
         return Region(value, None, "yes", _OWN_DEVICE.get(file.dotted(value), ""))
-    if isinstance(value, ast.Call) and terminal(value) == "partial" and value.args:
+    if is_call(value, "partial") and value.args:
         inner = value.args[0]
         if file.dotted(inner) not in _ARGUMENTS:
             return None

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
-from torchvet.source.model import Event, Loop, Unit, blocks, edits, receiver, terminal, value_bound, walk
+from torchvet.source.model import (
+    Event,
+    Loop,
+    Unit,
+    blocks,
+    edits,
+    is_call,
+    receiver,
+    terminal,
+    value_bound,
+    walk,
+)
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import given
@@ -38,7 +49,7 @@ class LoopRule(Rule):
 
 def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     """Whether a loop over an expression goes over a loader's batches."""
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
+    while is_call(node, "enumerate", "tqdm", "zip", "track", "trange", "iter"):
         if not node.args:
             return False
         node = node.args[0]
@@ -187,7 +198,7 @@ def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
 def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
     """The loss of a plain or scaled `backward()`, an accelerator's likewise, as its own unit writes it."""
     call, on = event.call, receiver(event.call)
-    if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1:
+    if is_call(on, "scale") and len(on.args) == 1:
         return on.args[0]
     if call.args:
         known = on is not None and file.roles.of(on, event.unit) & {"accelerator"}
@@ -248,7 +259,7 @@ class Window:
     def passes(self) -> str:
         """The number of passes, as code."""
         text = self.step.unit.file.segment(self.period)
-        return f"len({text})" if isinstance(self.period, ast.Call) and terminal(self.period) == "split" else text
+        return f"len({text})" if is_call(self.period, "split") else text
 
 
 def windows(file: SourceFile) -> Iterator[Window]:
@@ -335,7 +346,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     pieces = _pieces(over)
     if pieces is not None:
         return pieces
-    if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
+    if not (is_call(over, "range") and over.args):
         return None
     words = ast.unparse(loop.node.target) + ast.unparse(over)
     return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
@@ -343,9 +354,9 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
 
 def _pieces(over: ast.expr) -> ast.expr | None:
     """`n` of `batch.chunk(n)`, and `batch.split(size)` itself, also within `zip`: one batch, rows by rows."""
-    while isinstance(over, ast.Call) and terminal(over) in ("zip", "enumerate") and over.args:
+    while is_call(over, "zip", "enumerate") and over.args:
         over = over.args[0]
-    if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
+    if not is_call(over, "split", "chunk", "tensor_split") or over.keywords:
         return None
     numbers = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
     if len(numbers) != 1 or (isinstance(numbers[0], ast.Constant) and not isinstance(numbers[0].value, int)):
