@@ -103,18 +103,18 @@ def _is_given(node: ast.expr, unit: Unit) -> bool:
     return home is None or node.id in home.parameters
 
 
-def _dtype(file: SourceFile, node: ast.expr | None, unit: Unit, device: str) -> str:
+def named(file: SourceFile, node: ast.expr | None, unit: Unit) -> str:
+    """The half dtype that an expression names: "fp16", "bf16", empty for another or an unknown one."""
     if node is None:
-        return _DEFAULT.get(device, "")
-    name = file.dotted(node)
-    if name in DTYPES:
-        return DTYPES[name]
-    if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
-        values = file.roles.values(node, unit)
-        kinds = {DTYPES.get(file.dotted(v), "") for v, _ in values}
-        if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) and node.id not in home.parameters:
-            return kinds.pop()
-    return ""
+        return ""
+    dotted = file.dotted(node)
+    if dotted in DTYPES:
+        return DTYPES[dotted]
+    if not isinstance(node, ast.Name) or (home := unit.home(node.id)) is None or node.id in home.parameters:
+        return ""
+    values = file.roles.values(node, unit)
+    kinds = {DTYPES.get(file.dotted(v), "") for v, _ in values}
+    return kinds.pop() if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) else ""
 
 
 def _enabled(file: SourceFile, node: ast.expr | None, unit: Unit) -> Enabled:
@@ -133,7 +133,9 @@ def _of_call(file: SourceFile, node: ast.expr, call: ast.Call, unit: Unit) -> Re
     device = _OWN_DEVICE.get(name) or (kinds.pop() if len(kinds) == 1 else "")
     cached = constants(file, given.get("cache_enabled"), unit) != [False]
     enabled = _enabled(file, given.get("enabled"), unit)
-    return Region(node, call, enabled, device, _dtype(file, given.get("dtype"), unit, device), cached)
+    asked = given.get("dtype")
+    dtype = named(file, asked, unit) if asked is not None else _DEFAULT.get(device, "")
+    return Region(node, call, enabled, device, dtype, cached)
 
 
 def region(file: SourceFile, node: ast.expr, unit: Unit, depth: int = 0) -> Region | None:
