@@ -32,7 +32,7 @@ import msgspec
 from torchvet.checking.decoding import decode
 from torchvet.finding import Finding
 from torchvet.fixing.edits import apply
-from torchvet.fixing.files import unified
+from torchvet.patches import made
 
 CHECK = (sys.executable, "-m", "torchvet", "check", "--no-cache", "--jobs", "1", "--exit-zero")
 
@@ -202,7 +202,7 @@ def single(findings: dict[str, list[Finding]], folder: Path, number: int, seed: 
         after = apply({path: text}, [finding])[0][path]
         kind = "safe" if finding.remedy.safe else "unsafe"
         yield f"### {finding.code} ({kind}, {finding.severity}) {finding.message}\n" + "".join(
-            unified(name, text, after)
+            made(text, after, name)
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from torchvet.probes.session.watchers import WATCHERS
+from torchvet.probes.session.bus import PROBES
 from torchvet.rules import all_rules
 
 OBSERVING = [
@@ -30,7 +30,7 @@ OBSERVING = [
         "torchvet.probes.dry.observer",
     ),
     *("torchvet.simulate.start", "torchvet.diagnosis.diagnose", "torchvet.diagnosis.correlation"),
-    *(f"torchvet.probes.{watcher.rpartition('.')[0]}" for watcher in WATCHERS),
+    *(f"torchvet.probes.{watcher.rpartition('.')[0]}" for watcher in PROBES),
     *(type(rule).__module__ for rule in all_rules()),
 ]
 """What a process imports when it is observed and the recording is diagnosed."""

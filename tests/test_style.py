@@ -62,7 +62,7 @@ UPWARD: dict[str, set[str]] = {
         "checking",
     },
     "exporting": {"errors", "finding", "formatting", "readers", "snapshots", "traces"},
-    "fixing": {"errors", "finding", "gc_pause", "checking"},
+    "fixing": {"errors", "finding", "gc_pause", "patches", "source", "checking"},
     "skill": {"errors", "rules", "docgen"},
     "inspecting": {
         "errors",

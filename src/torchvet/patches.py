@@ -29,7 +29,7 @@ class _Hunk:
 
 def made(before: str, after: str, name: str) -> str:
     """The unified diff from one text to the other, both called `name`. Empty if the texts are equal."""
-    changes = difflib.unified_diff(_lines(before), _lines(after), name, name)
+    changes = difflib.unified_diff(lines_of(before), lines_of(after), name, name)
     return "".join(line if line.endswith("\n") else f"{line}\n{_UNENDED}" for line in changes)
 
 
@@ -39,7 +39,7 @@ def applied(text: str, patch: str) -> str:
     Raises PatchError if a removed or context line differs from the text. Unlike the tool `patch`, this does not search
     for a place nearby.
     """
-    lines, result, done = _lines(text), [], 0
+    lines, result, done = lines_of(text), [], 0
     name = patch.partition("\n")[0].removeprefix("--- ")
     for number, hunk in enumerate(_hunks(patch, name), start=1):
         end = hunk.before + len(hunk.old)
@@ -50,13 +50,14 @@ def applied(text: str, patch: str) -> str:
     return "".join(result + lines[done:])
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, each with its end."""
     # Not str.splitlines: it also splits at form feeds and other characters that end no line of a file.
     return list(StringIO(text))
 
 
 def _hunks(patch: str, name: str) -> Iterator[_Hunk]:
-    lines = _lines(patch)
+    lines = lines_of(patch)
     starts = [at for at, line in enumerate(lines) if line.startswith("@@")]
     if lines and not (starts[:1] == [2] and lines[0].startswith("--- ") and lines[1].startswith("+++ ")):
         raise PatchError(f"{name}: not a unified diff of one file")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
+from hosts import ByHand, Knows, entered
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.backward import BackwardProbe
@@ -21,13 +23,20 @@ def loss_of(x: torch.Tensor) -> torch.Tensor:
 
 def backward(probe: BackwardProbe, tick: int, *losses: torch.Tensor, retain: bool = False, create: bool = False,
              is_grad: bool = False, known: tuple[int, ...] = ()) -> None:  # fmt: skip
-    probe.starts(list(losses), retain, create, is_grad, tick)
+    host: Any = probe.host
+    host.tick, host.known = tick, Knows(*known)
+    probe.graph_entered(entered(list(losses), retain, create, is_grad))
     try:
         torch.autograd.backward(list(losses), retain_graph=retain or create, create_graph=create)
     except BaseException:
-        probe.failed()
+        probe.backward_failed()
         raise
-    probe.ended(known)
+    probe.backward_ended(is_grad)
+
+
+def observed() -> BackwardProbe:
+    """The probe, told of events by hand."""
+    return BackwardProbe(ByHand(Knows()))  # type: ignore[arg-type]
 
 
 def leaf() -> torch.Tensor:
@@ -35,23 +44,23 @@ def leaf() -> torch.Tensor:
 
 
 def only(probe: BackwardProbe) -> BackwardUse:
-    (record,) = probe.records()
+    (record,) = probe.totals(1)
     return record
 
 
 def test_plain_backward_leaves_no_record() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     for tick in range(3):
         backward(probe, tick, loss_of(x))
-        probe.boundary(tick)
-    assert probe.records() == []
+        probe.boundary(tick, "training")
+    assert probe.totals(1) == []
 
 
 def test_a_graph_kept_and_never_used_is_judged_so() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     for tick in range(1, 8):
         backward(probe, tick, loss_of(x), retain=True)
-        probe.boundary(tick)
+        probe.boundary(tick, "training")
     record = only(probe)
     assert (record.flag, record.calls, record.reused) == ("retain_graph", 7, 0)
     assert record.judged >= 3
@@ -59,41 +68,41 @@ def test_a_graph_kept_and_never_used_is_judged_so() -> None:
 
 
 def test_a_graph_that_is_used_again_was_kept_for_a_reason() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     for tick in range(1, 6):
         hidden = torch.exp(x)
         backward(probe, tick, hidden.sum(), retain=True)
         backward(probe, tick, hidden.mean())
-        probe.boundary(tick)
+        probe.boundary(tick, "training")
     record = only(probe)
     assert record.reused == record.judged >= 4
 
 
 def test_a_graph_that_is_used_two_steps_later_counts_as_used() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     hidden = torch.exp(x)
     backward(probe, 1, hidden.sum(), retain=True)
-    probe.boundary(1)
-    probe.boundary(2)
+    probe.boundary(1, "training")
+    probe.boundary(2, "training")
     backward(probe, 3, hidden.mean())
-    probe.boundary(9)
+    probe.boundary(9, "training")
     assert (only(probe).judged, only(probe).reused) == (1, 1)
 
 
 @pytest.mark.filterwarnings("ignore:Using backward")
 def test_create_graph_of_backward_is_told_apart_and_grad_is_not_reported() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     backward(probe, 1, loss_of(x), create=True)
-    assert only(probe).flag == "create_graph" and probe.creates_graph
+    assert only(probe).flag == "create_graph"
     x.grad = None  # a cycle that nothing else breaks
-    other = BackwardProbe()
-    other.starts(loss_of(x), True, True, True, 1)
-    other.ended()
-    assert other.records() == []
+    other = observed()
+    other.graph_entered(entered(loss_of(x), True, True, True))
+    other.backward_ended(True)
+    assert other.totals(1) == []
 
 
 def test_known_storages_are_not_counted_as_held() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     loss = (x * x).sum()
     key = x.untyped_storage()._cdata
     backward(probe, 1, loss, retain=True, known=(key,))
@@ -101,7 +110,7 @@ def test_known_storages_are_not_counted_as_held() -> None:
 
 
 def test_the_probe_keeps_no_graph_alive() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     hidden = torch.exp(x)
     watch = weakref.ref(hidden.untyped_storage())
     backward(probe, 1, hidden.sum(), retain=True)
@@ -122,7 +131,7 @@ def test_a_backward_that_fails_keeps_no_graph_alive() -> None:
         def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
             raise MemoryError
 
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     hidden = torch.exp(x)
     watch = weakref.ref(hidden.untyped_storage())
     with pytest.raises(MemoryError):
@@ -141,30 +150,31 @@ def test_sequence_numbers_outlive_the_graph() -> None:
 
 
 def test_many_calls_from_one_line_make_one_record() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     for tick in range(1, 200):
         backward(probe, tick, loss_of(x), retain=True)
-        probe.boundary(tick)
+        probe.boundary(tick, "training")
     record = only(probe)
     assert record.calls == 199 and 6 <= record.judged <= 20, "judged at first, then ever more rarely"
 
 
 def test_losses_without_a_graph_are_left_alone() -> None:
-    probe = BackwardProbe()
-    probe.starts(torch.ones(1), True, False, False, 1)
-    probe.ended()
-    assert all(r.judged == 0 for r in probe.records())
+    probe = observed()
+    probe.graph_entered(entered(torch.ones(1), retain=True))
+    probe.backward_ended(False)
+    assert all(r.judged == 0 for r in probe.totals(1))
 
 
 def test_a_graph_that_there_was_no_time_to_follow_is_not_judged_and_that_is_said() -> None:
     """Silence would say that the graphs were needed."""
-    probe, x, said = BackwardProbe(), leaf(), []
+    probe, x, said = observed(), leaf(), []
     for tick in range(1, 140):
         loss, over = loss_of(x), tick < 7
-        probe.starts([loss], True, False, False, tick, late=lambda over=over: over)  # type: ignore[misc]
+        probe.host.tick, probe.host.seconds = tick, 0.0 if over else 10.0  # type: ignore[attr-defined,misc]
+        probe.graph_entered(entered([loss], retain=True, late=graphs.within(probe.host.graph_seconds())))
         loss.backward(retain_graph=True)
-        probe.ended(late=lambda over=over: over)  # type: ignore[misc]
-        probe.boundary(tick)
+        probe.backward_ended(False)
+        probe.boundary(tick, "training")
         if tick == 6:
             said = list(probe.unchecked())
             assert (only(probe).judged, only(probe).held) == (0, 0)
@@ -173,13 +183,14 @@ def test_a_graph_that_there_was_no_time_to_follow_is_not_judged_and_that_is_said
 
 
 def test_a_count_of_bytes_that_was_cut_short_is_not_judged_by() -> None:
-    probe, x = BackwardProbe(), leaf()
+    probe, x = observed(), leaf()
     for tick in range(1, 7):
         loss = loss_of(x)
         for _ in range(1100):  # the time is asked for at every 1024th node
             loss = loss + 1
-        probe.starts([loss], True, False, False, tick)
+        probe.host.tick, probe.host.seconds = tick, 0.0  # type: ignore[attr-defined,misc]
+        probe.graph_entered(entered([loss], retain=True))
         loss.backward(retain_graph=True)
-        probe.ended(late=lambda: True)
-        probe.boundary(tick)
+        probe.backward_ended(False)
+        probe.boundary(tick, "training")
     assert only(probe).judged == 0 and list(probe.unchecked())

@@ -411,7 +411,7 @@ def test_accumulation_before_the_first_step_starts_anew(watched: Watched) -> Non
 def test_after_the_last_batch_the_phase_is_over(watched: Watched) -> None:
     for _ in DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=4):
         pass
-    assert watched.observer._ledger.phase is None
+    assert watched.observer.ledger.phase is None
 
 
 def test_evaluation_with_a_loader_inside_training(watched: Watched) -> None:

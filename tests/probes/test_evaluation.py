@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from hosts import ByHand, Knows, entered
 
 from torchvet.probes.training.evaluation import EvaluationProbe
 from torchvet.recording.records.training import EvaluationForward
@@ -14,27 +17,46 @@ def model(training: bool) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)).train(training)
 
 
-def known(module: torch.nn.Module) -> set[int]:
-    return {p.untyped_storage()._cdata for p in module.parameters()} | {X.untyped_storage()._cdata}
+def observed(seconds: float = 1e9) -> EvaluationProbe:
+    """The probe, told of events by hand; following graphs may take `seconds`."""
+    host: Any = ByHand()
+    host.seconds = seconds
+    return EvaluationProbe(host)
+
+
+def known(module: torch.nn.Module) -> Knows:
+    return Knows(X.untyped_storage()._cdata, *(p.untyped_storage()._cdata for p in module.parameters()))
+
+
+def ended(probe: EvaluationProbe, module: torch.nn.Module, out: torch.Tensor, tick: int) -> None:
+    host: Any = probe.host
+    host.tick, host.known = tick, known(module)
+    probe.forward_ended(module, out)
 
 
 def forward(probe: EvaluationProbe, module: torch.nn.Module, tick: int) -> torch.Tensor:
     out: torch.Tensor = module(X)
-    probe.forward_ended(module, out, tick, known(module))
+    ended(probe, module, out, tick)
     return out
 
 
+def at_end(probe: EvaluationProbe, tick: int) -> None:
+    host: Any = probe.host
+    host.tick = tick
+    probe.last_look("finished", None)
+
+
 def only(probe: EvaluationProbe) -> EvaluationForward:
-    (record,) = probe.records()
+    (record,) = probe.totals(1)
     return record
 
 
 def test_evaluation_with_gradients_is_reported_with_what_its_graph_saved() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     for tick in range(1, 6):
         out = forward(probe, net, tick)
         del out
-        probe.boundary("evaluation", tick)
+        probe.boundary(tick, "evaluation")
     record = only(probe)
     assert (record.module, record.training_mode, record.calls, record.backwarded) == ("Sequential", False, 5, 0)
     assert record.graph == 10 * 4 * 4, "the ReLU's result; parameters and inputs are there anyway"
@@ -42,49 +64,49 @@ def test_evaluation_with_gradients_is_reported_with_what_its_graph_saved() -> No
 
 
 def test_evaluation_without_gradients_is_not() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     for tick in range(1, 6):
         with torch.no_grad() if tick % 2 else torch.inference_mode():
             forward(probe, net, tick)
-        probe.boundary("evaluation", tick)
-    assert probe.records() == []
+        probe.boundary(tick, "evaluation")
+    assert probe.totals(1) == []
 
 
 def test_training_is_not_reported() -> None:
-    probe, net = EvaluationProbe(), model(training=True)
+    probe, net = observed(), model(training=True)
     for tick in range(1, 6):
         out = forward(probe, net, tick)
-        probe.backward_starts([out.grad_fn])
+        probe.graph_entered(entered(out))
         out.sum().backward()
         del out
-        probe.boundary("training", tick)
-    assert probe.records() == []
+        probe.boundary(tick, "training")
+    assert probe.totals(1) == []
 
 
 def test_evaluation_in_training_mode_is_known_by_the_kind_of_step() -> None:
-    probe, net = EvaluationProbe(), model(training=True)
+    probe, net = observed(), model(training=True)
     for tick in range(1, 6):
         forward(probe, net, tick)
-        probe.boundary("evaluation", tick)
+        probe.boundary(tick, "evaluation")
     assert only(probe).training_mode and only(probe).calls == 5
 
 
 def test_a_graph_that_is_used_is_not_blamed() -> None:
     """Adversarial examples, saliency: a frozen model in evaluation mode, and a backward through it."""
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     for tick in range(1, 6):
         out = forward(probe, net, tick)
         loss = out.sum()
-        probe.backward_starts([loss.grad_fn])
+        probe.graph_entered(entered(loss))
         loss.backward()
         del out, loss
-        probe.boundary("backward", tick)
-    assert all(r.calls == 0 or r.backwarded >= r.calls for r in probe.records())
+        probe.boundary(tick, "backward")
+    assert all(r.calls == 0 or r.backwarded >= r.calls for r in probe.totals(1))
 
 
 def through_the_first_layer(wide: int) -> EvaluationForward:
     """A model in evaluation mode of which a backward uses what a hook has kept: the output of its first layers."""
-    probe, kept = EvaluationProbe(), []
+    probe, kept = observed(), []
     net = torch.nn.Sequential(
         torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, wide), torch.nn.Sigmoid(), torch.nn.Linear(wide, 1)
     ).eval()
@@ -92,10 +114,10 @@ def through_the_first_layer(wide: int) -> EvaluationForward:
     for tick in range(1, 6):
         out = forward(probe, net, tick)
         loss = kept.pop().sum()
-        probe.backward_starts([loss.grad_fn])
+        probe.graph_entered(entered(loss))
         loss.backward()
         del out, loss
-        probe.boundary("backward", tick)
+        probe.boundary(tick, "backward")
     return only(probe)
 
 
@@ -112,74 +134,74 @@ def test_what_follows_the_part_that_is_used_is_counted() -> None:
 
 
 def test_a_second_backward_uses_more_of_the_graph() -> None:
-    probe, net, kept = EvaluationProbe(), model(training=False), []
+    probe, net, kept = observed(), model(training=False), []
     net[1].register_forward_hook(lambda module, inputs, output: kept.append(output))  # type: ignore[index]
     for tick in range(1, 4):
         out = forward(probe, net, tick)
         for loss in (kept.pop().sum(), out.sum()):
-            probe.backward_starts([loss.grad_fn])
+            probe.graph_entered(entered(loss))
             loss.backward(retain_graph=True)
         del out, loss
-        probe.boundary("backward", tick)
-    assert probe.records() == []
+        probe.boundary(tick, "backward")
+    assert probe.totals(1) == []
 
 
 def kept_for_long() -> tuple[EvaluationProbe, list[torch.Tensor]]:
-    probe, net, kept = EvaluationProbe(), model(training=False), []
+    probe, net, kept = observed(), model(training=False), []
     for tick in range(1, 9):
         kept.append(forward(probe, net, tick))
-        probe.boundary("evaluation", tick)
-    assert probe.records() == [], "they may yet go backward together"
+        probe.boundary(tick, "evaluation")
+    assert probe.totals(1) == [], "they may yet go backward together"
     return probe, kept
 
 
 def test_outputs_that_are_kept_while_training_goes_on_are_reported() -> None:
     probe, kept = kept_for_long()
     loss = model(training=True)(X).sum()
-    probe.backward_starts([loss.grad_fn])
-    probe.boundary("training", 9)
+    probe.graph_entered(entered(loss))
+    probe.boundary(9, "training")
     assert only(probe).calls == len(kept)
 
 
 def test_outputs_that_are_kept_to_the_end_are_reported() -> None:
     probe, kept = kept_for_long()
-    probe.boundary("evaluation", 11, final=True)
+    at_end(probe, 11)
     assert only(probe).calls == len(kept)
 
 
 def test_losses_of_many_batches_that_go_backward_together_are_used() -> None:
     """Batches that are collected for one backward look like an evaluation as long as it takes."""
     probe, kept = kept_for_long()
-    probe.backward_starts([torch.stack(kept).mean().grad_fn])
-    probe.boundary("training", 9)
-    probe.boundary("training", 12, final=True)
-    assert probe.records() == []
+    probe.graph_entered(entered(torch.stack(kept).mean()))
+    probe.boundary(9, "training")
+    at_end(probe, 12)
+    assert probe.totals(1) == []
 
 
 def test_a_frozen_model_builds_no_graph() -> None:
-    probe, net = EvaluationProbe(), model(training=False).requires_grad_(False)
+    probe, net = observed(), model(training=False).requires_grad_(False)
     forward(probe, net, 1)
-    probe.boundary("evaluation", 1, final=True)
-    assert probe.records() == []
+    at_end(probe, 1)
+    assert probe.totals(1) == []
 
 
 def test_outputs_in_dictionaries_and_tuples_are_seen() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     out = {"logits": [net(X)], "n": 1}
-    probe.forward_ended(net, out, 1, known(net))
+    ended(probe, net, out, 1)
     del out
-    probe.boundary("evaluation", 1)
+    probe.boundary(1, "evaluation")
     assert only(probe).calls == 1
 
 
 def test_the_probe_keeps_nothing_alive_and_does_not_grow() -> None:
-    probe, net, kept = EvaluationProbe(), model(training=True), []
+    probe, net, kept = observed(), model(training=True), []
     for _ in range(500):
         kept.append(forward(probe, net, 1))
     assert len(probe._pending) <= 64
-    probe.boundary("training", 1)
+    probe.boundary(1, "training")
     kept.clear()
-    probe.boundary("training", 2)
+    probe.boundary(2, "training")
     assert probe._pending == []
 
 
@@ -192,53 +214,55 @@ def looks(probe: EvaluationProbe, net: torch.nn.Module, passes: int, keep: bool)
     found = []
     for _ in range(passes):
         out = forward(probe, net, 3)
-        found.append(probe.due())
+        told: list[Any] = probe.host.heard  # type: ignore[attr-defined]
+        found += [passes for _, _, passes in told]
+        told.clear()
         kept = [*kept, out] if keep else [out]
     return [count for count in found if count]
 
 
 def test_graphs_that_pile_up_are_an_occasion_to_count_names_twice() -> None:
-    assert looks(EvaluationProbe(), model(training=False), 9, keep=True) == [3, 5]
+    assert looks(observed(), model(training=False), 9, keep=True) == [3, 5]
 
 
 def test_one_graph_that_the_loop_still_binds_is_none() -> None:
-    assert looks(EvaluationProbe(), model(training=False), 9, keep=False) == []
+    assert looks(observed(), model(training=False), 9, keep=False) == []
 
 
 def test_a_model_in_training_mode_is_none() -> None:
     """Losses that are summed before one backward pass look the same until it comes."""
-    assert looks(EvaluationProbe(), model(training=True), 9, keep=True) == []
+    assert looks(observed(), model(training=True), 9, keep=True) == []
 
 
 def test_each_evaluation_is_counted_apart_and_the_looks_are_limited() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     found = []
     for _ in range(6):
         found += looks(probe, net, 7, keep=True)
-        probe.boundary("training", 5)
+        probe.boundary(5, "training")
     assert found == [3, 5] * 3 and probe.stretch == 7
 
 
 def test_modules_are_worth_watching_only_while_graphs_may_pile_up() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
-    assert not probe.accumulating
+    probe, net = observed(), model(training=False)
+    assert not probe.wants_modules()
     kept = [forward(probe, net, 3) for _ in range(2)]
-    assert probe.accumulating
+    assert probe.wants_modules()
     kept += [forward(probe, net, 3) for _ in range(3)]
-    assert not probe.accumulating, "the second look has come"
-    probe.boundary("training", 4)
-    assert not probe.accumulating
+    assert not probe.wants_modules(), "the second look has come"
+    probe.boundary(4, "training")
+    assert not probe.wants_modules()
 
 
 def test_graphs_that_there_was_no_time_to_follow_are_said_to_be_unchecked() -> None:
-    probe, net = EvaluationProbe(), model(training=False)
+    probe, net = observed(), model(training=False)
     out = forward(probe, net, 1)
     assert not list(probe.unchecked())
-    probe.backward_starts([out.grad_fn], late=lambda: True)
+    probe.graph_entered(entered(out, late=lambda: True))
     assert len(list(probe.unchecked())) == 1
     for training, said in ((True, 0), (False, 1)):
-        fresh = EvaluationProbe()
-        fresh.passed_by(model(training=training))
+        fresh, net = observed(seconds=0.0), model(training)
+        fresh.forward_ended(net, net(X))
         with torch.no_grad():
-            fresh.passed_by(model(training=False))
+            fresh.forward_ended(net.eval(), net(X))
         assert len(list(fresh.unchecked())) == said

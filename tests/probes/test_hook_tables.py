@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hosts import ByHand
 
-from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects.hook_tables import HookProbe
 from torchvet.recording.records.base import Record
 from torchvet.recording.records.training import HookCount, HookFunction
@@ -34,13 +34,13 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def look(model: torch.nn.Module, times: int = 1) -> list[Record]:
-    known = KnownMemory()
-    known.add_root(model)
-    probe, written = HookProbe(), []
+    host: Any = ByHand()
+    host.known.add_root(model)
+    probe = HookProbe(host)
     for tick in range(times):
-        probe.census(tick, known, written.append)
-        probe.count(tick, known, written.append)
-    return written
+        probe.names_counted(tick)
+        host.written += probe.totals(tick)
+    return list(host.written)
 
 
 def on_forward(module: Any, args: Any, output: Any) -> None:

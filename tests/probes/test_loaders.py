@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from hosts import ByHand
 from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from torchvet.probes.base.ledger import Ledger
@@ -21,26 +22,33 @@ def loader(**options: Any) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.ones(40, 8)), batch_size=4, **options)
 
 
-def run(probe: LoaderProbe, iterator: Any, ledger: Ledger | None = None) -> Iterator[Any]:
+def observed(ledger: Ledger | None = None) -> LoaderProbe:
+    """The probe, told of events by hand; `ledger` is at work."""
+    host: Any = ByHand()
+    host.ledger, host.sampling = ledger, ledger is not None
+    return LoaderProbe(host)
+
+
+def run(probe: LoaderProbe, iterator: Any) -> Iterator[Any]:
     """The loop, reported as the observer would."""
     while True:
-        probe.asked(iterator, sys._getframe(1))
+        probe.batch_asked(iterator, sys._getframe(1))
         try:
             batch = next(iterator)
         except StopIteration:
             return
-        probe.got(iterator, batch, ledger)
+        probe.batch_got(iterator, batch)
         yield batch
         del batch
 
 
 def memory(probe: LoaderProbe) -> LoaderMemory:
-    (record,) = [r for r in probe.records(9) if isinstance(r, LoaderMemory)]
+    (record,) = [r for r in probe.totals(9) if isinstance(r, LoaderMemory)]
     return record
 
 
 def test_batches_that_are_let_go_are_not_alive() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     for batch in run(probe, iter(loader())):
         assert batch[0].numel() == 32
     del batch
@@ -49,7 +57,7 @@ def test_batches_that_are_let_go_are_not_alive() -> None:
 
 
 def test_batches_that_are_kept_are_counted() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     kept = list(run(probe, iter(loader())))
     record = memory(probe)
     assert (record.made, record.alive, record.bytes) == (10, 10, 10 * BATCH)
@@ -58,10 +66,10 @@ def test_batches_that_are_kept_are_counted() -> None:
 
 
 def test_the_bound_of_a_loop_is_its_loaders_length() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     for _ in run(probe, iter(loader())):
         pass
-    (bound,) = [r for r in probe.records(1) if isinstance(r, LoopBound)]
+    (bound,) = [r for r in probe.totals(1) if isinstance(r, LoopBound)]
     assert bound.length == 10 and bound.place.path == __file__
 
 
@@ -74,11 +82,11 @@ class Stream(IterableDataset[torch.Tensor]):
 
 
 def test_a_stream_has_no_bound() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     for _ in run(probe, iter(DataLoader(Stream(), batch_size=4))):
         pass
     assert memory(probe).length is None
-    assert not [r for r in probe.records(1) if isinstance(r, LoopBound)]
+    assert not [r for r in probe.totals(1) if isinstance(r, LoopBound)]
 
 
 class Endless(Sampler[int]):
@@ -92,7 +100,7 @@ class Endless(Sampler[int]):
 
 
 def test_a_sampler_that_raises_for_its_length_has_no_bound() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     data = TensorDataset(torch.ones(8, 8))
     for _ in run(probe, iter(DataLoader(data, batch_size=4, sampler=Endless()))):
         pass
@@ -100,19 +108,20 @@ def test_a_sampler_that_raises_for_its_length_has_no_bound() -> None:
 
 
 def test_a_new_epoch_starts_anew_in_the_same_place() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     kept = []
     for _ in range(3):
         kept.append(next(run(probe, iter(loader()))))
-    assert len([r for r in probe.records(1) if isinstance(r, LoaderMemory)]) == 1
+    assert len([r for r in probe.totals(1) if isinstance(r, LoaderMemory)]) == 1
 
 
 def test_batches_are_inputs_of_an_open_window() -> None:
-    probe, ledger = LoaderProbe(), Ledger()
+    ledger = Ledger()
+    probe = observed(ledger)
     assert ledger.enter()
     try:
         ledger.phase = "data"
-        for batch in run(probe, iter(loader()), ledger):
+        for batch in run(probe, iter(loader())):
             assert ledger.live[batch[0].untyped_storage()._cdata].phase == "data"
             break
     finally:
@@ -120,12 +129,12 @@ def test_batches_are_inputs_of_an_open_window() -> None:
 
 
 def test_no_more_batches_than_a_bound_are_followed() -> None:
-    probe = LoaderProbe()
+    probe = observed()
     one = iter(loader())
-    probe.asked(one, sys._getframe())
+    probe.batch_asked(one, sys._getframe())
     batch = next(one)
     for _ in range(2000):
-        probe.got(one, batch, None)
+        probe.batch_got(one, batch)
     record = memory(probe)
     assert record.made == 2000 and record.alive <= 512
 
@@ -152,8 +161,8 @@ ENDLESS.append(ENDLESS)
     (None, 0),
 ], ids=["tensor", "nested", "object", "endless", "size", "text", "none"])  # fmt: skip
 def test_the_bytes_of_a_batch_are_counted_in_whatever_shape_it_comes(batch: Any, size: int) -> None:
-    probe = LoaderProbe()
+    probe = observed()
     one = iter(loader())
-    probe.asked(one, sys._getframe())
-    probe.got(one, batch, None)
+    probe.batch_asked(one, sys._getframe())
+    probe.batch_got(one, batch)
     assert memory(probe).batch_bytes == size

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from hosts import ByHand
 
-from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.training import optimizers
 from torchvet.probes.training.optimizers import OptimizerProbe
-from torchvet.recording.records.training import OptimizerUse, UnownedParameters
+from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
 
 
 class Loop:
     """A model, and its optimizers as the observer would report them."""
 
     def __init__(self, *optimizers: torch.optim.Optimizer, root: torch.nn.Module | None = None) -> None:
-        self.known = KnownMemory()
-        self.probe = OptimizerProbe(self.known)
+        self.host: Any = ByHand()
+        self.host.sampling = True
+        self.known = self.host.known
+        self.probe = OptimizerProbe(self.host)
         for optimizer in optimizers:
-            self.probe.made(optimizer)
+            self.probe.optimizer_made(optimizer)
         if root is not None:
             self.known.add_root(root)
 
     def backward(self, loss: torch.Tensor) -> None:
-        self.probe.backward_starts(watching=True)
+        self.probe.backward_starts(loss, False)
         loss.backward()
 
     def step(self, optimizer: torch.optim.Optimizer, closure: Callable[[], torch.Tensor] | None = None) -> None:
-        self.probe.starts(optimizer)
+        self.probe.optimizer_starts(optimizer)
         optimizer.step(closure)  # type: ignore[arg-type]
-        self.probe.ended(optimizer)
+        self.probe.optimizer_ended(optimizer)
 
     def uses(self) -> list[OptimizerUse]:
-        return [r for r in self.probe.records() if isinstance(r, OptimizerUse)]
+        return [r for r in self.probe.totals(1) if isinstance(r, OptimizerUse)]
 
     def unowned(self) -> list[UnownedParameters]:
-        return [r for r in self.probe.records() if isinstance(r, UnownedParameters)]
+        return [r for r in self.probe.totals(1) if isinstance(r, UnownedParameters)]
 
 
 def small() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -195,7 +198,7 @@ def half_owned(change_by_hand: bool, training: bool = True) -> list[UnownedParam
             with torch.no_grad():
                 for parameter in model[0].parameters():
                     parameter -= 0.01
-        loop.probe.look_for_unowned()
+        loop.probe.boundary(1, "training")
     return loop.unowned()
 
 
@@ -219,7 +222,7 @@ def first_loop(model: torch.nn.Module) -> Loop:
     for _ in range(3):
         loop.backward(model(X).sum())
         loop.step(optimizer)
-        loop.probe.look_for_unowned()
+        loop.probe.boundary(1, "training")
     assert [r.count for r in loop.unowned()] == [2]
     return loop
 
@@ -229,9 +232,9 @@ def test_what_gets_its_optimizer_during_the_first_steps_is_taken_back() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
     loop = first_loop(model)
     own = [torch.optim.SGD([p], lr=0.01) for p in model[0].parameters()]
-    loop.probe.made(own[0])
+    loop.probe.optimizer_made(own[0])
     assert [r.count for r in loop.unowned()] == [1]
-    loop.probe.made(own[1])
+    loop.probe.optimizer_made(own[1])
     assert [(r.module, r.count) for r in loop.unowned()] == [("Sequential", 0)]
     assert loop.unowned() == []
 
@@ -242,7 +245,7 @@ def test_what_is_changed_by_hand_later_is_taken_back() -> None:
     with torch.no_grad():
         for parameter in model[0].parameters():
             parameter -= 0.01
-    loop.probe.look_for_unowned()
+    loop.probe.boundary(1, "training")
     assert [r.count for r in loop.unowned()] == [0]
 
 
@@ -256,7 +259,7 @@ def test_what_can_no_longer_be_seen_takes_nothing_back(how: str) -> None:
         models[0].eval()
     else:
         models[0].zero_grad()
-    loop.probe.look_for_unowned()
+    loop.probe.boundary(1, "training")
     assert loop.unowned() == []
 
 
@@ -268,7 +271,7 @@ def test_replaced_parameters_leave_orphans() -> None:
     for _ in range(4):
         loop.backward(model(X).sum())
         loop.step(optimizer)
-        loop.probe.look_for_unowned()
+        loop.probe.boundary(1, "training")
     (record,) = loop.unowned()
     assert record.orphans == 2 and record.names == ["0.weight", "0.bias"]
 
@@ -280,7 +283,7 @@ def test_sparse_gradients_are_measured() -> None:
     entries = []
     for tick in range(1, 4):
         loop.backward(words(torch.tensor([1, 2, 2])).sum())
-        (record,) = loop.probe.sparse_gradients(tick)
+        (record,) = [r for r in loop.probe.totals(tick) if isinstance(r, SparseGradient)]
         entries.append(record.entries)
         assert record.bytes == record.entries * (8 + 4 * 4) and record.name == "weight"
     assert entries[0] < entries[1] < entries[2], "never cleared: its entries pile up"
@@ -303,7 +306,7 @@ def test_the_line_that_made_an_optimizer_is_told() -> None:
 
     def make(model: torch.nn.Module) -> torch.optim.Optimizer:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loop.probe.made(optimizer)
+        loop.probe.optimizer_made(optimizer)
         return optimizer
 
     model = torch.nn.Linear(3, 1)
@@ -324,7 +327,7 @@ def test_two_optimizers_one_after_the_other_have_two_numbers(
         monkeypatch.setattr(optimizers, "id", lambda _: 1, raising=False)
     for _ in range(4):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loop.probe.made(optimizer)
+        loop.probe.optimizer_made(optimizer)
         loop.backward(model(X).sum())
         loop.step(optimizer)
         numbers.append(max(u.id for u in loop.uses()))
@@ -339,7 +342,7 @@ def test_one_line_that_builds_an_optimizer_again_of_the_same_parameters_is_count
     loop, kept = Loop(), []
     for parameter in (weight, weight, weight, other):
         kept.append(torch.optim.SGD([parameter], lr=0.1))
-        loop.probe.made(kept[-1])
+        loop.probe.optimizer_made(kept[-1])
         loop.backward(parameter.sum())
         loop.step(kept[-1])
     assert [use.rebuilt for use in loop.uses()] == [0, 1, 2, 0]

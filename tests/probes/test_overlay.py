@@ -10,8 +10,10 @@ import sys
 import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hosts import ByHand
 
 from torchvet.probes.session import overlay, sources
 from torchvet.probes.session.program import Target
@@ -53,8 +55,9 @@ def test_a_module_has_the_other_text_and_its_own_file(folder: Path, monkeypatch:
     assert module.value() == "mended" and str(path) == module.WHERE
     assert path.read_text() == WAS and [p.read_bytes() for p in folder.rglob("*.pyc")] == cached
     assert "mended" in inspect.getsource(module.value)
-    kept: list[Source] = []
-    SourceKeeper(kept.append).keep()
+    host: Any = ByHand()
+    SourceKeeper(host).names_counted(1)
+    kept: list[Source] = host.written
     assert [s.text for s in kept if s.path == str(path)] == [IS]
     del sys.modules["overlaid_module"]
 

@@ -12,7 +12,7 @@ import torch
 
 from torchvet.probes.base.watcher import Watcher
 from torchvet.probes.internals import private
-from torchvet.probes.session import watchers
+from torchvet.probes.session import bus
 
 PROBES = Path(private.__file__).parents[1]
 PYTHONS = {
@@ -111,15 +111,15 @@ def test_every_watcher_loads_and_one_that_does_not_leaves_the_others_alone() -> 
     failed: list[str] = []
     names = ("numerics.persistent_nonfinite.Poison", "numerics.persistent_nonfinite.NoSuchWatcher")
     names += ("not_there.Watcher", "training.eval_mode_training.StuckModes")
-    assert [cls.__name__ for cls in watchers.load(names, lambda what, error: failed.append(what))] == [
+    assert [cls.__name__ for cls in bus.load(names, lambda what, error: failed.append(what))] == [
         "Poison", "StuckModes",
     ]  # fmt: skip
     assert len(failed) == 2
     failed.clear()
-    loaded = list(watchers.load(watchers.WATCHERS, lambda what, error: failed.append(what)))
+    loaded = list(bus.load(bus.PROBES, lambda what, error: failed.append(what)))
     assert failed == []
     assert all(issubclass(cls, Watcher) for cls in loaded)
-    assert len(set(loaded)) == len(watchers.WATCHERS)
+    assert len(set(loaded)) == len(bus.PROBES)
 
 
 def test_the_substitutes_do_what_they_stand_for() -> None:

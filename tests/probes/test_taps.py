@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,7 +236,8 @@ def test_a_patch_on_top_of_a_tap_is_not_taken_out_with_it(monkeypatch: pytest.Mo
 def test_the_check_that_nothing_stays_installed_can_fail(install: str, leftovers: Callable[[], list[str]]) -> None:
     assert leftovers() == []
     taps, ledger = Taps(Heard()), Ledger()
-    collector = CollectorProbe(ledger)
+    host: Any = SimpleNamespace(ledger=ledger)
+    collector = CollectorProbe(host)
     {"taps": taps.install, "modules": taps.watch_modules, "ledger": ledger.enter, "collector": collector.install}[
         install
     ]()
@@ -249,7 +251,8 @@ def test_the_check_that_nothing_stays_installed_can_fail(install: str, leftovers
 
 
 def test_the_collector_is_listened_to_and_let_go() -> None:
-    probe = CollectorProbe(Ledger())
+    host: Any = SimpleNamespace(ledger=Ledger())
+    probe = CollectorProbe(host)
     probe.install()
     try:
         gc.collect()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchvet.probes.base.ledger import Ledger
-from torchvet.probes.base.unchecked import unchecked
+from torchvet.probes.base.unchecked import of_unreadable, unchecked
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS
 
@@ -16,7 +16,7 @@ def ledger() -> Ledger:
 
 
 def said(ledger: Ledger, unreadable: tuple[str, ...] = (), sampled: bool = True) -> list[str]:
-    return [f"{u.check}: {u.reason}" for u in unchecked(ledger, unreadable, sampled)]
+    return [f"{u.check}: {u.reason}" for u in (*unchecked(ledger, sampled), *of_unreadable(unreadable))]
 
 
 @pytest.fixture(autouse=True)
@@ -49,4 +49,4 @@ def test_the_rest(ledger: Ledger) -> None:
     ledger.broken = RuntimeError("no such operator")
     found = said(ledger, unreadable=("b", "a"), sampled=False)
     assert found[0] == "storages of sampled steps: RuntimeError: no such operator"
-    assert found[1].startswith("variables of a, b()") and found[2].endswith("without another TorchDispatchMode")
+    assert found[2].startswith("variables of a, b()") and found[1].endswith("without another TorchDispatchMode")

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.watcher import Watcher, Watchers
+from torchvet.probes.base.watcher import EVERY_STEP, Watcher
+from torchvet.probes.session.bus import Bus
 from torchvet.recording.records.base import Record
 from torchvet.recording.records.training import Host as HostRecord
 
@@ -27,7 +28,7 @@ class _Host:
         raise AssertionError(record)
 
     @contextmanager
-    def looking(self, what: str) -> Iterator[None]:
+    def looking(self, what: str, kind: str = "events") -> Iterator[None]:
         try:
             yield
         except ValueError:
@@ -42,7 +43,7 @@ class _Counts(Watcher):
     def install(self) -> None:
         self.replace(torch.nn.Identity, "forward", lambda original: lambda module, x: original(module, x) + 1)
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         self.batches += 1
 
     def totals(self, tick: int) -> Iterable[Record]:
@@ -52,22 +53,22 @@ class _Counts(Watcher):
 class _Fails(Watcher):
     """Something that fails."""
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         raise ValueError
 
 
 def test_a_watcher_that_fails_is_named_and_the_others_are_told_all_the_same() -> None:
     host = _Host()
-    watchers = Watchers(host, [_Fails, _Counts])
-    watchers.tell("batch_got", 1)
-    watchers.tell("batch_got", 2)
+    watchers = Bus(host, [_Fails, _Counts])
+    watchers.tell("batch_got", None, 1)
+    watchers.tell("batch_got", None, 2)
     assert host.failed == ["something that fails"] * 2
     assert [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)] == [2]
 
 
 def test_what_a_watcher_replaced_is_put_back() -> None:
     before = torch.nn.Identity.forward
-    watchers = Watchers(_Host(), [_Counts])
+    watchers = Bus(_Host(), [_Counts])
     watchers.install()
     assert torch.nn.Identity()(1) == 2
     watchers.remove()
@@ -76,7 +77,7 @@ def test_what_a_watcher_replaced_is_put_back() -> None:
 
 def test_events_that_nobody_overrides_cost_no_call() -> None:
     host = _Host()
-    Watchers(host, [_Counts]).tell("backward_starts", None, False)
+    Bus(host, [_Counts]).tell("backward_starts", None, False)
     assert not host.failed
 
 
@@ -85,14 +86,14 @@ class _Sleeps(_Counts):
 
     def __init__(self, host: Any) -> None:
         super().__init__(host)
-        self.asleep = True
+        self.ignored = EVERY_STEP
 
 
 def test_a_watcher_that_sleeps_is_told_of_steps_once_it_wakes() -> None:
-    watchers = Watchers(_Host(), [_Sleeps])
-    watchers.tell("batch_got", 1)
-    watchers._all[0].wake()
-    watchers.tell("batch_got", 2)
+    watchers = Bus(_Host(), [_Sleeps])
+    watchers.tell("batch_got", None, 1)
+    watchers._all[0].heed()
+    watchers.tell("batch_got", None, 2)
     assert [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)] == [1]
 
 
@@ -105,16 +106,16 @@ class _Boundaries(_Counts):
         self.batches += 1
 
 
-def _counted(watchers: Watchers) -> list[int]:
+def _counted(watchers: Bus) -> list[int]:
     return [r.resident for r in watchers.totals(5) if isinstance(r, HostRecord)]
 
 
 def test_what_means_sampled_steps_only_is_told_of_those() -> None:
-    watchers = Watchers(_Host(), [_Boundaries, _Counts])
+    watchers = Bus(_Host(), [_Boundaries, _Counts])
     watchers.tell("boundary", 1, "training")
     watchers.sampled(False)
     watchers.tell("boundary", 2, "training")
-    watchers.tell("batch_got", 1)
+    watchers.tell("batch_got", None, 1)
     assert _counted(watchers) == [1, 1]
     watchers.sampled(True)
     watchers.tell("boundary", 3, "training")
@@ -130,8 +131,8 @@ class _Ignores(_Counts):
 
 
 def test_ignored_events_are_told_once_they_are_heeded() -> None:
-    watchers = Watchers(_Host(), [_Ignores])
-    watchers.tell("batch_got", 1)
+    watchers = Bus(_Host(), [_Ignores])
+    watchers.tell("batch_got", None, 1)
     watchers._all[0].heed()
-    watchers.tell("batch_got", 2)
+    watchers.tell("batch_got", None, 2)
     assert _counted(watchers) == [1]

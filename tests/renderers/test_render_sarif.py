@@ -13,7 +13,7 @@ import pytest
 from check_reports import PATHS, TEXTS, finding, report
 from hypothesis import given
 
-from torchvet.checking.descriptions import described
+from torchvet.checking.codes import described
 from torchvet.finding import Finding, Report
 from torchvet.renderers import renderer_for, renderer_for_path
 from torchvet.rules import all_rules

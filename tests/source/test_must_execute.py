@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from torchvet.source.must_execute import reached
+from torchvet.source.running import reached
 
 PROGRAM = """\
 import torch

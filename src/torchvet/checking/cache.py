@@ -149,10 +149,6 @@ def _tool() -> str:
                     if entry.name != "__pycache__":
                         folders.append(entry.path)
                 elif entry.name.endswith((".py", ".json")):
-                    files.append(_stamp(entry))
+                    status = entry.stat()
+                    files.append(f"{entry.path} {status.st_mtime_ns} {status.st_size}")
     return "\n".join([__version__, sys.version, *sorted(files)])
-
-
-def _stamp(entry: os.DirEntry[str]) -> str:
-    status = entry.stat()
-    return f"{entry.path} {status.st_mtime_ns} {status.st_size}"

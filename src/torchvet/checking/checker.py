@@ -7,10 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torchvet.checking.codes import OWN_CODES, SYNTAX, Scope
 from torchvet.checking.engine import SourceRule, check_text, mentions_torch, source_rules
-from torchvet.checking.own import OWN_CODES, SYNTAX
 from torchvet.checking.result import FileResult, not_checked, unreadable
-from torchvet.checking.scope import Scope
 from torchvet.configuration import Configuration, require_known
 from torchvet.formatting import size
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.errors import BadInput
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.checking.gitignore import Pattern
 
 EXTENSIONS = (".py", ".ipynb")
-SKIPPED = words("venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out")
+SKIPPED = name_set("venv node_modules __pycache__ __pypackages__ build dist site-packages _build buck-out")
 """Folders that hold no source of the project itself; those whose name begins with a dot are skipped as well."""
 
 
@@ -48,13 +48,10 @@ def discover(paths: Sequence[str], exclude: Sequence[str] = (), root: Path | Non
             found = iter((os.path.abspath(given),))
         for path in found:
             if path not in seen:
-                seen[path] = Target(path, _shown(path[len(here) :] if path.startswith(here) else path))
+                # What is shown can be written down, whatever bytes the path is made of.
+                shown = path.removeprefix(here).encode("utf-8", "backslashreplace").decode()
+                seen[path] = Target(path, shown)
     return list(seen.values())
-
-
-def _shown(path: str) -> str:
-    """A path that can be written down, whatever bytes it is made of."""
-    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
 
 
 def _below(folder: str, exclude: Sequence[str], root: str) -> Iterator[str]:
@@ -69,11 +66,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
     waiting = [(folder, ignores)]
     while waiting:
         folder, ignores = waiting.pop()
-        try:
-            with os.scandir(folder) as entries:
-                ordered = sorted(entries, key=lambda e: e.name)
-        except OSError:
-            continue
+        ordered = _entries(folder)
         if any(entry.name == ".gitignore" for entry in ordered):
             ignores = [*ignores, *_read(folder, ".gitignore")]
         below = []
@@ -85,6 +78,15 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
             elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
                 yield entry.path
         waiting += reversed(below)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda e: e.name)
+    except OSError:
+        return []
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from torchvet.checking.codes import Scope
 from torchvet.checking.result import FAULT, FileResult, lines_of, not_checked
-from torchvet.checking.scope import Scope
 from torchvet.finding import Finding, Location, NotChecked, Severity
 from torchvet.gc_pause import collector_off
 
@@ -69,7 +69,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
     try:
         file = SourceFile(path, text)
     except SyntaxError as error:
-        from torchvet.checking.own import syntax_error
+        from torchvet.checking.codes import syntax_error
 
         found = [syntax_error(path, error)] if "SYN001" in scope.wanted else []
         return FileResult(path, found, lines=lines_of(found, path, text))

@@ -13,10 +13,9 @@ from functools import cached_property
 import msgspec
 
 from torchvet.checking.cells import Cell, parsing_error, read_cells, without_magics
+from torchvet.checking.codes import SYNTAX, Scope, syntax_error
 from torchvet.checking.engine import SourceRule, check_text
-from torchvet.checking.own import SYNTAX, syntax_error
 from torchvet.checking.result import FileResult, lines_of, not_checked
-from torchvet.checking.scope import Scope
 from torchvet.finding import Edit, Finding, Location, Related
 from torchvet.source.text import split_lines
 

@@ -12,13 +12,13 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.checking.own import UNUSED, unused_suppression
+from torchvet.checking.codes import UNUSED, unused_suppression
 from torchvet.finding import Edit, Finding
 from torchvet.source.statements import first_line, last_line
 from torchvet.source.text import split_lines
 
 if TYPE_CHECKING:
-    from torchvet.checking.scope import Scope
+    from torchvet.checking.codes import Scope
     from torchvet.source.model import SourceFile
 
 _MARK = re.compile(
@@ -122,14 +122,11 @@ def _unused(file: SourceFile, found: list[Comment], scope: Scope) -> Iterator[Fi
         if comment.codes is None:
             idle = [""] if complete and not comment.used else []
         else:
-            idle = [c for c in comment.codes if c not in comment.used and _judges(scope, c)]
+            judged = [c for c in comment.codes if scope.judges(c) and not UNUSED.code.startswith(c)]
+            idle = [c for c in judged if c not in comment.used]
         if idle or comment.codes == []:
             message, edit = _message(comment, idle), _removal(file, comment, idle)
             yield unused_suppression(file.path, comment.line, comment.start, message, edit)
-
-
-def _judges(scope: Scope, code: str) -> bool:
-    return not UNUSED.code.startswith(code) and scope.judges(code)
 
 
 def _message(comment: Comment, idle: list[str]) -> str:

@@ -38,7 +38,7 @@ def command(code: str | None) -> int:
 
 def _own(code: str) -> str | None:
     """The page of a code that is no rule's: a syntax error, an unused suppression."""
-    from torchvet.checking.own import OWN_CODES
+    from torchvet.checking.codes import OWN_CODES
 
     wanted = code.strip().lower()
     for own in OWN_CODES:

@@ -24,8 +24,7 @@ from torchvet.rules.core.base import Need
 from torchvet.rules.memory.mem118_growth_unattributed.rule import GrowthUnattributed
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.witnesses import nothing_rises
-from torchvet.source.must_execute import reached
-from torchvet.source.running import Running
+from torchvet.source.running import Running, reached
 
 
 def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:

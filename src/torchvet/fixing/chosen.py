@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torchvet.finding import Finding
 from torchvet.fixing.documents import Document, soundness
 from torchvet.fixing.edits import apply
-from torchvet.fixing.files import unified
+from torchvet.patches import made
 
 
 class Chosen:
@@ -63,4 +63,4 @@ def _sound(document: Document) -> int:
 
 def difference(before: Mapping[str, Document], after: Mapping[str, Document], shown: Mapping[str, str]) -> str:
     """A unified diff of modules, each under the name that it is shown by."""
-    return "".join(unified(shown.get(p, p), before[p].texts[p], after[p].texts[p]) for p in before)
+    return "".join(made(before[p].texts[p], after[p].texts[p], shown.get(p, p)) for p in before)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from torchvet.checking.cells import Cell, read_cells
 from torchvet.checking.decoding import Decoded, decode
@@ -15,80 +15,75 @@ from torchvet.fixing.rewriting import rewritten
 from torchvet.gc_pause import collector_off
 
 
-class Document(Protocol):
+class Document(ABC):
     """A file's texts and what can be asked of them. Immutable: a fix makes a new document."""
 
     texts: dict[str, str]
 
+    def __init__(self, shown: str, rules: Sequence[SourceRule], scope: Scope) -> None:
+        self.shown, self.rules, self.scope = shown, rules, scope
+
+    @abstractmethod
     def with_texts(self, texts: Mapping[str, str]) -> Document:
         """The document with other texts."""
-        ...
 
-    def check(self) -> FileResult:
-        """What the rules find."""
-        ...
-
+    @abstractmethod
     def module(self) -> str:
         """The source that Python would compile."""
-        ...
 
+    @abstractmethod
     def encode(self) -> bytes:
         """The file's new content. Raises `UnicodeEncodeError` if its encoding lacks a character."""
-        ...
-
-
-class Module:
-    """A Python file."""
-
-    def __init__(self, shown: str, decoded: Decoded, rules: Sequence[SourceRule], scope: Scope) -> None:
-        self.shown, self.decoded, self.rules, self.scope = shown, decoded, rules, scope
-        self.texts = {shown: decoded.text}
-
-    def with_texts(self, texts: Mapping[str, str]) -> Module:
-        """The file with another text."""
-        return Module(self.shown, self.decoded._replace(text=texts[self.shown]), self.rules, self.scope)
 
     def check(self) -> FileResult:
         """What the rules find."""
         return check_text(self.shown, self.module(), self.rules, self.scope)
 
+
+class Module(Document):
+    """A Python file."""
+
+    def __init__(self, shown: str, decoded: Decoded, rules: Sequence[SourceRule], scope: Scope) -> None:
+        super().__init__(shown, rules, scope)
+        self.decoded = decoded
+        self.texts = {shown: decoded.text}
+
+    def with_texts(self, texts: Mapping[str, str]) -> Module:
+        return Module(self.shown, self.decoded._replace(text=texts[self.shown]), self.rules, self.scope)
+
     def module(self) -> str:
-        """The text."""
         return self.decoded.text
 
     def encode(self) -> bytes:
-        """The text in the file's encoding."""
         return self.decoded.encode(self.decoded.text)
 
 
-class NotebookFile:
+class NotebookFile(Document):
     """A notebook: each code cell is a text."""
 
     def __init__(
         self, shown: str, data: bytes, cells: Sequence[Cell], rules: Sequence[SourceRule], scope: Scope
     ) -> None:
-        self.shown, self.data, self.cells, self.rules, self.scope = shown, data, list(cells), rules, scope
-        self.notebook = Notebook(shown, cells)
+        super().__init__(shown, rules, scope)
+        self.data, self.notebook = data, Notebook(shown, cells)
         self.texts = {self.notebook.path(i): cell.source for i, cell in enumerate(cells)}
 
     def with_texts(self, texts: Mapping[str, str]) -> NotebookFile:
-        """The notebook with other sources in its cells."""
-        cells = [Cell(cell.number, texts[self.notebook.path(i)]) for i, cell in enumerate(self.cells)]
+        cells = [Cell(cell.number, texts[self.notebook.path(i)]) for i, cell in enumerate(self.notebook.cells)]
         return NotebookFile(self.shown, self.data, cells, self.rules, self.scope)
 
-    def check(self) -> FileResult:
-        """What the rules find in the cells together."""
-        return Notebook(self.shown, self.cells).check(self.rules, self.scope)
-
     def module(self) -> str:
-        """The cells as one module, without magics."""
         return self.notebook.text()
 
     def encode(self) -> bytes:
         """The notebook, changed in the sources that changed and nowhere else."""
         before = {cell.number: cell.source for cell in read_cells(self.data)}
-        changed = {cell.number - 1: cell.source for cell in self.cells if before[cell.number] != cell.source}
+        changed = {c.number - 1: c.source for c in self.notebook.cells if before[c.number] != c.source}
         return rewritten(self.data, changed)
+
+    def check(self) -> FileResult:
+        # On a notebook of its own: a check blanks the cells that do not parse.
+        return Notebook(self.shown, self.notebook.cells).check(self.rules, self.scope)
 
 
 def open_document(shown: str, data: bytes, rules: Sequence[SourceRule], scope: Scope) -> Document:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchvet.finding import Edit, Finding
-
-_LINE_END = re.compile(r"\r\n|\r|\n")
+from torchvet.source.text import LINE_END, line_starts
 
 
 @dataclass
@@ -30,7 +28,7 @@ def apply(texts: Mapping[str, str], findings: Sequence[Finding]) -> tuple[dict[s
 
     Of two that overlap the first wins. A finding with an edit of a place that does not exist is skipped.
     """
-    offsets = {path: _starts(text) for path, text in texts.items()}
+    offsets = {path: line_starts(text) for path, text in texts.items()}
     spans: dict[str, list[_Span]] = {path: [] for path in texts}
     applied = []
     for finding in findings:
@@ -69,10 +67,10 @@ def _place_before(
     """The line and column that a place had before some findings' edits; None if they inserted it."""
     if path not in texts:
         return place
-    starts = {one: _starts(text) for one, text in texts.items()}
+    starts = {one: line_starts(text) for one, text in texts.items()}
     spans = [s for f in made for where, s in _located(f.remedy.edits, texts, starts) if where == path]
     after = _replaced(texts[path], spans)
-    at = _offset(after, _starts(after), place)
+    at = _offset(after, line_starts(after), place)
     offset = _before(at, spans) if at is not None else None
     if offset is None:
         return None
@@ -95,7 +93,7 @@ def _before(offset: int, spans: Sequence[_Span]) -> int | None:
 
 def newline_of(text: str) -> str:
     """The line end that a text uses first."""
-    found = _LINE_END.search(text)
+    found = LINE_END.search(text)
     return found.group() if found else "\n"
 
 
@@ -111,7 +109,7 @@ def _located(
         start, end = (_offset(text, offsets[edit.path], place) for place in (edit.start, edit.end))
         if start is None or end is None or start > end:
             return []
-        span = _Span(start, end, _LINE_END.sub(newline_of(text), edit.text))
+        span = _Span(start, end, LINE_END.sub(newline_of(text), edit.text))
         same = next((s for path, s in found if path == edit.path and s.touches(span)), None)
         if same is None:
             found.append((edit.path, span))
@@ -120,10 +118,6 @@ def _located(
         else:
             return []
     return found
-
-
-def _starts(text: str) -> list[int]:
-    return [0, *(match.end() for match in _LINE_END.finditer(text))]
 
 
 def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +13,7 @@ from torchvet.checking.engine import FileResult
 from torchvet.errors import BadInput
 from torchvet.fixing.documents import Document, open_document
 from torchvet.fixing.rounds import FixResult, fix
-
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+from torchvet.patches import made
 
 
 def is_fixable(result: FileResult, unsafe: bool) -> bool:
@@ -85,10 +82,4 @@ def keep_originals(contents: Mapping[str, bytes]) -> None:
 
 def difference(before: Document, after: Document) -> str:
     """A unified diff, a part for each text that differs. `patch -p0` takes that of a module."""
-    return "".join(unified(path, text, after.texts[path]) for path, text in before.texts.items())
-
-
-def unified(path: str, old: str, new: str) -> str:
-    """A unified diff of one text; empty if nothing differs."""
-    lines = difflib.unified_diff(_LINE.findall(old), _LINE.findall(new), path, path)
-    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+    return "".join(made(text, after.texts[path], path) for path, text in before.texts.items())

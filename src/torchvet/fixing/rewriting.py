@@ -9,17 +9,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from torchvet.patches import lines_of
+
 _SPACE = re.compile(r"[ \t\r\n]*")
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_DECODER = json.JSONDecoder(strict=False)
+_Entry = tuple[str, int, int]
 
 
 def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
     """The notebook with other sources in some cells, by index. Raises `ValueError` if a cell has none."""
     text = data.decode("utf-8")
     found: list[tuple[int, int, str]] = []
-    for index, at in enumerate(_cells(text)):
+    for index, (_, at, _) in enumerate(_cells(text)):
         if index in sources:
-            members = {key: (start, end) for key, start, end in _members(text, at)}
+            members = {key: (start, end) for key, start, end in _entries(text, at)}
             start, end = members["source"] if "source" in members else members["input"]
             found.append((start, end, _value(text[start:end], sources[index])))
     for start, end, value in reversed(found):
@@ -27,41 +30,27 @@ def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
     return text.encode("utf-8")
 
 
-def _cells(text: str) -> list[int]:
-    """The offsets of the cells."""
-    top = {key: start for key, start, _ in _members(text, _skip(text, 0))}
-    if "cells" in top:
-        return [start for start, _ in _items(text, top["cells"])]
-    sheet = next(_items(text, top["worksheets"]))[0]
-    within = {key: start for key, start, _ in _members(text, sheet)}
-    return [start for start, _ in _items(text, within["cells"])]
+def _cells(text: str) -> Iterator[_Entry]:
+    top = {key: start for key, start, _ in _entries(text, _skip(text, 0))}
+    if "cells" not in top:  # format 3 has them in worksheets
+        _, sheet, _ = next(_entries(text, top["worksheets"]))
+        top = {key: start for key, start, _ in _entries(text, sheet)}
+    return _entries(text, top["cells"])
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
-    """The members of the object at an offset: key, and the value's start and end."""
-    at = _skip(text, at + 1)
-    while text[at] != "}":
-        key, at = _DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at) + 1)
-        _, end = _DECODER.raw_decode(text, start)
-        yield key, start, end
-        at = _skip(text, end)
-        if text[at] == ",":
-            at = _skip(text, at + 1)
-
-
-def _items(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """The start and end of each item of the array at an offset."""
-    at = _skip(text, at + 1)
-    while text[at] != "]":
+def _entries(text: str, at: int) -> Iterator[_Entry]:
+    """The values in the object or array at an offset: key, empty in an array, start and end."""
+    is_object, at = text[at] == "{", _skip(text, at + 1)
+    while text[at] not in "}]":
+        key = ""
+        if is_object:
+            key, at = _DECODER.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)
         _, end = _DECODER.raw_decode(text, at)
-        yield at, end
+        yield key, at, end
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
-
-
-_DECODER = json.JSONDecoder(strict=False)
 
 
 def _skip(text: str, at: int) -> int:
@@ -74,12 +63,12 @@ def _value(raw: str, source: str) -> str:
     ascii_only = raw.isascii()
     if not raw.startswith("["):
         return json.dumps(source, ensure_ascii=ascii_only)
-    items = list(_items(raw, 0))
+    items = [(start, end) for _, start, end in _entries(raw, 0)]
     if not items:
-        return json.dumps(_LINE.findall(source), ensure_ascii=ascii_only)
+        return json.dumps(lines_of(source), ensure_ascii=ascii_only)
     spelt = {json.loads(raw[start:end], strict=False): raw[start:end] for start, end in items}
     opening, closing = raw[1 : items[0][0]], raw[items[-1][1] : -1]
     between = raw[items[0][1] : items[1][0]] if len(items) > 1 else "," + opening
-    lines = _LINE.findall(source)
+    lines = lines_of(source)
     written = between.join(spelt.get(x) or json.dumps(x, ensure_ascii=ascii_only) for x in lines)
     return f"[{opening}{written}{closing}]"

@@ -58,14 +58,13 @@ def _key(finding: Finding) -> str:
 def _single_out(fixed: FixResult, applied: list[Finding], broken: set[str]) -> None:
     """Refuse the edits that break the text by themselves; if none does, refuse the last one made."""
     before = soundness(fixed.document.module())
-    alone = [f for f in applied if _breaks(fixed.document, f, before)] or applied[-1:]
-    for finding in alone:
+    document, alone = fixed.document, []
+    for finding in applied:
+        texts, _ = apply(document.texts, [finding])
+        if soundness(document.with_texts(texts).module()) < before:
+            alone.append(finding)
+    for finding in alone or applied[-1:]:
         broken.add(_key(finding))
         at = finding.location
         place = f"{at.path}:{at.line}: " if at is not None else ""
         fixed.refused.append(f"{place}{finding.code}: its edit would break the file: not made")
-
-
-def _breaks(document: Document, finding: Finding, before: int) -> bool:
-    texts, _ = apply(document.texts, [finding])
-    return soundness(document.with_texts(texts).module()) < before

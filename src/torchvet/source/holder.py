@@ -64,8 +64,10 @@ def parse(name: str) -> HolderName | None:
     name, function = _leave_frames(name)
     cached = " (lru_cache)" in name
     reader = _Reader(function)
-    for token in _tokens(name.partition(" (lru_cache)")[0]):
-        reader.take(token)
+    for match in _TOKEN.finditer(name.partition(" (lru_cache)")[0]):
+        token = match["token"] or ""
+        # A key's own brackets and dots do not count.
+        reader.take(token if token[:1] in ("[", "<") else token.strip("."))
     if not reader.parts:
         return None
     return HolderName(tuple(reader.parts), reader.function, "cache" if cached else reader.special, reader.hooked)
@@ -133,12 +135,6 @@ def _leave_frames(name: str) -> tuple[str, str]:
     if frame.group(2):
         return frame.group(2) + name[frame.end() :], frame.group(1).rpartition(".")[2]
     return name[: frame.start()], ""
-
-
-def _tokens(name: str) -> list[str]:
-    """Identifiers, `<marks>` and `[keys]`; a key's own brackets and dots do not count."""
-    found = (match["token"] for match in _TOKEN.finditer(name))
-    return [token.strip(".") if token[0] not in "[<" else token for token in found if token and token.strip(".")]
 
 
 def _key(token: str) -> str | None:

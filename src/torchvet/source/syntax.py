@@ -6,20 +6,20 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 Base = ast.Name | ast.Attribute
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
-_EMPTY_TYPES = words("""
+_EMPTY_TYPES = name_set("""
     list dict set tuple bytearray deque defaultdict OrderedDict Counter ChainMap field Queue SimpleQueue LifoQueue
     PriorityQueue WeakValueDictionary WeakKeyDictionary WeakSet
 """)
-_NEW_TENSORS = words("""
+_NEW_TENSORS = name_set("""
     zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full eye arange
 """)
-_KEEPS_FRESH = words("""
+_KEEPS_FRESH = name_set("""
     to cuda cpu float half double bfloat16 long int clone detach type requires_grad_ contiguous expand repeat view
     reshape unsqueeze
 """)
@@ -133,25 +133,18 @@ def measured(node: ast.AST) -> Iterator[ast.expr]:
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
     """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
     keys: list[str | None] = []
-    while node is not None:
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            return node, tuple(reversed(keys))
-        if isinstance(node, ast.Subscript):
-            keys.append(literal(node.slice))
-            node = node.value
-        elif isinstance(node, (ast.Starred, ast.Await)):
-            node = node.value
-        elif isinstance(node, ast.Call):
+    while isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.Call)):
+        if isinstance(node, ast.Call):
             by_name = _spelled(node)
-            if by_name is not None:
-                return by_name, tuple(reversed(keys))
-            if not (isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH):
-                return None, ()
-            keys.append(literal(node.args[0]) if node.args else None)
-            node = node.func.value
+            looked_up = isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH
+            if by_name is None and looked_up:
+                keys.append(literal(node.args[0]) if node.args else None)
+            node = by_name or (receiver(node) if looked_up else None)
         else:
-            return None, ()
-    return None, ()
+            if isinstance(node, ast.Subscript):
+                keys.append(literal(node.slice))
+            node = node.value
+    return (node, tuple(reversed(keys))) if isinstance(node, (ast.Name, ast.Attribute)) else (None, ())
 
 
 def _spelled(call: ast.Call) -> ast.Attribute | None:
@@ -176,7 +169,7 @@ def literal(node: ast.expr) -> str | None:
     return repr(node.value) if isinstance(node, ast.Constant) else None
 
 
-def ident(base: ast.expr | None) -> str:
+def ident(base: ast.AST | None) -> str:
     """The last identifier of a name or attribute; empty for anything else."""
     if isinstance(base, ast.Attribute):
         return base.attr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate, count
+from operator import add
 from typing import TYPE_CHECKING
 
 from torchvet.source.lazily import lazy
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-def words(text: str) -> frozenset[str]:
-    """A table of names, written as a text with white space between them."""
+def name_set(text: str) -> frozenset[str]:
+    """The names in a text, which white space separates: so a table of names stays a few plain lines."""
     return frozenset(text.split())
 
 
@@ -23,6 +25,13 @@ def split_lines(text: str) -> list[str]:
     if "\r" in text:
         text = LINE_END.sub("\n", text)
     return text.split("\n")
+
+
+def line_starts(text: str) -> list[int]:
+    """The offset that each line begins at."""
+    if "\r" in text:
+        return [0, *(match.end() for match in LINE_END.finditer(text))]
+    return list(map(add, accumulate(map(len, text.split("\n")[:-1]), initial=0), count()))
 
 
 class SourceText:

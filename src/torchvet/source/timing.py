@@ -6,10 +6,11 @@ import ast
 import re
 
 from torchvet.source.statements import path_to_node
-from torchvet.source.text import words
+from torchvet.source.syntax import ident
+from torchvet.source.text import name_set
 from torchvet.source.walking import walk
 
-_CLOCKS = words("""
+_CLOCKS = name_set("""
     synchronize perf_counter perf_counter_ns time time_ns monotonic monotonic_ns process_time default_timer record
     elapsed_time
 """)
@@ -22,22 +23,11 @@ def is_timed(tree: ast.AST, call: ast.expr) -> bool:
     """Whether a clock or a wait for the device follows the statement at a call's place, or the loops that it ends; or
     whether the statement stands in a block whose name says that it times something."""
     for place in reversed(path_to_node(tree, call)):
-        if isinstance(place.statement, (ast.With, ast.AsyncWith)) and _times(place.statement):
-            return True
+        for item in getattr(place.statement, "items", ()):  # of a `with` statement
+            if any(_TIMING.search(ident(n)) for n in walk(item.context_expr)):
+                return True
         if place.after:
-            return _reads_clock(place.after[0])
+            return any(isinstance(n, ast.Call) and ident(n.func) in _CLOCKS for n in walk(place.after[0]))
         if isinstance(place.owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return False
     return False
-
-
-def _times(block: ast.With | ast.AsyncWith) -> bool:
-    return any(_TIMING.search(_called(n)) for i in block.items for n in walk(i.context_expr))
-
-
-def _reads_clock(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and _called(n.func) in _CLOCKS for n in walk(statement))
-
-
-def _called(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 _SILENT = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-_PLAIN = words("""
+_PLAIN = name_set("""
     ctx op ops id attr n s value_kind kind name names asname module level arg lineno col_offset end_lineno
     end_col_offset type_comment conversion simple is_async rest kwd_attrs
 """)

@@ -88,7 +88,7 @@ class _Check:
     def _describe_rules(self, report: Report) -> None:
         """Say in the facts what the codes mean, where a format tells it; elsewhere rules need not be loaded for it."""
         if self.delivery.format == "sarif" or any(name.lower().endswith(".sarif") for name in self.delivery.outputs):
-            from torchvet.checking.descriptions import described
+            from torchvet.checking.codes import described
             from torchvet.rules import all_rules
 
             report.facts["rules"] = described(report, all_rules())

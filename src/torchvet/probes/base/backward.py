@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
-
 from torchvet.probes.base import frames, graphs
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.watcher import Host, Pass, Watcher
+from torchvet.recording.records.base import Place, StepKind
 from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse, Unchecked
 
 _JUDGED_FIRST = 6
@@ -35,31 +34,27 @@ class _Pending:
     roots: list[Any] = field(default_factory=list)
 
 
-class BackwardProbe:
-    """One for the session. Graphs are remembered by sequence numbers only."""
+class BackwardProbe(Watcher):
+    """Graphs that are kept after a backward pass. They are remembered by sequence numbers only."""
 
-    def __init__(self) -> None:
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._uses: dict[tuple[Place, Literal["retain_graph", "create_graph"]], _Use] = {}
         self._pending: list[_Pending] = []
         self._after: _Pending | None = None
-        self.peak = 0
-        self.creates_graph = False
+        self._peak = 0
 
-    def starts(
-        self, tensors: Any, retain: bool, create: bool, is_grad: bool, tick: int, late: graphs.Late = graphs.never
-    ) -> None:
-        """A backward (or `autograd.grad`) begins. Where it is too late to follow its graph nothing is judged by it."""
+    def graph_entered(self, one: Pass) -> None:
+        """See `Watcher`. Where it is too late to follow the pass's graph nothing is judged by it."""
         self._after = None
-        roots = [t.grad_fn for t in _flat(tensors) if t.grad_fn is not None]
+        roots = graphs.roots_of(one.tensors)
         if self._pending:
-            self._settle(roots, late)
-        # `autograd.grad(create_graph=True)` is how gradient penalties are written: nothing to see.
-        flag: Literal["retain_graph", "create_graph"] | None = (
-            "create_graph" if create and not is_grad else "retain_graph" if retain and not create else None
-        )
+            self._settle(roots, one.late)
+        flag = _flag(one)
         if flag is None:
             return
-        self.creates_graph = self.creates_graph or flag == "create_graph"
         place = frames.user_place(3)
         if place is None:
             return
@@ -68,33 +63,29 @@ class BackwardProbe:
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
         if flag != "retain_graph" or not judge or not roots:
             return
-        sequences = graphs.sequences_below(roots, late)
+        sequences = graphs.sequences_below(roots, one.late)
         if sequences is None:
             use.late += 1
         else:
-            self._after = _Pending(use, sequences, tick, roots)
+            self._after = _Pending(use, sequences, self.host.tick, roots)
 
-    def failed(self) -> None:
-        """The pass that began last raised: its graph is nobody's business here."""
+    def backward_failed(self) -> None:
+        """See `Watcher`."""
         self._after = None
 
-    @property
-    def waiting(self) -> bool:
-        """Whether the next pass has to be told of whatever it is: to see if it goes through a graph that was kept."""
+    def waits(self) -> bool:
+        """Whether the next pass may go through a graph that was kept."""
         return bool(self._pending) or self._after is not None
 
-    @property
-    def wants_known(self) -> bool:
-        """Whether `ended` will count bytes."""
-        return self._after is not None
+    def backward_ended(self, is_grad: bool) -> None:
+        """Count what a graph that was kept still saves."""
+        pending, self._after = self._after, None
+        if pending is not None:
+            with self.host.looking("graphs that are kept after a backward pass", "graphs"):
+                self._measure(pending, graphs.within(self.host.graph_seconds()))
 
-    def ended(self, known: Iterable[int] = (), late: graphs.Late = graphs.never) -> None:
-        """The pass that began last is over: count what the retained graph still saves, `known` storages left out."""
-        pending = self._after
-        if pending is None:
-            return
-        self._after = None
-        reach = graphs.walk(pending.roots, set(), set(known), late)
+    def _measure(self, pending: _Pending, late: graphs.Late) -> None:
+        reach = graphs.walk(pending.roots, set(), set(self.host.known.storages()), late)
         pending.use.held = max(pending.use.held, reach.saved_bytes)
         pending.roots = []
         if reach.complete:
@@ -116,18 +107,22 @@ class BackwardProbe:
                 pending.use.judged += 1
                 self._pending.remove(pending)
 
-    def boundary(self, tick: int) -> None:
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """See `Watcher`."""
+        self._peak = max(self._peak, peak)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: retained graphs that waited long enough were not used again."""
         for pending in list(self._pending):
             if tick - pending.tick > _PATIENCE:
                 pending.use.judged += 1
                 self._pending.remove(pending)
 
-    def records(self) -> list[BackwardUse]:
-        """The running totals."""
+    def totals(self, tick: int) -> list[BackwardUse]:
+        """See `Watcher`."""
         return [
             BackwardUse(
-                place=place, flag=flag, calls=u.calls, judged=u.judged, reused=u.reused, held=u.held, peak=self.peak
+                place=place, flag=flag, calls=u.calls, judged=u.judged, reused=u.reused, held=u.held, peak=self._peak
             )
             for (place, flag), u in self._uses.items()
         ]
@@ -143,7 +138,9 @@ class BackwardProbe:
                 )
 
 
-def _flat(tensors: Any) -> list[torch.Tensor]:
-    if isinstance(tensors, torch.Tensor):
-        return [tensors]
-    return [t for t in tensors if isinstance(t, torch.Tensor)] if isinstance(tensors, (list, tuple)) else []
+def _flag(one: Pass) -> Literal["retain_graph", "create_graph"] | None:
+    """Which argument of the call keeps the graph."""
+    if one.create_graph:
+        # `autograd.grad(create_graph=True)` is how gradient penalties are written: nothing to see.
+        return None if one.is_grad else "create_graph"
+    return "retain_graph" if one.retain_graph else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from torchvet.probes.base import host
-from torchvet.probes.base.ledger import Ledger, sum_by_site
+from torchvet.probes.base.ledger import sum_by_site
+from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.recording.records.training import CollectorUse
 
 _FIRST = 2
@@ -17,11 +19,14 @@ _TIMES_SLOW = 8
 """Collections whose reading of the heap took so many seconds before it is not read any more."""
 
 
-class CollectorProbe:
-    """Counts through `gc.callbacks`; storages that die within a collection were held by a cycle."""
+class CollectorProbe(Watcher):
+    """Python's cyclic collector, by `gc.callbacks`. Storages that die within a collection were held by a cycle."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._ledger = host.ledger
         self._started = 0.0
         self.collections = 0
         self.seconds = 0.0
@@ -39,6 +44,10 @@ class CollectorProbe:
     def install(self) -> None:
         """Listen to the collector."""
         gc.callbacks.append(self._call)
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """What torchvet collects from now on is not the program's."""
+        self.remove()
 
     def remove(self) -> None:
         """Stop listening."""
@@ -86,12 +95,12 @@ class CollectorProbe:
             self.heap_freed += size
             self._until = self._ledger.tick
 
-    def record(self, sampled: int) -> CollectorUse:
-        """The running totals; `sampled` is the number of steps whose storages were noted."""
+    def totals(self, tick: int) -> Iterator[CollectorUse]:
+        """See `Watcher`."""
         sites = sum_by_site(self._sample, 4)
-        return CollectorUse(
+        yield CollectorUse(
             collections=self.collections, seconds=self.seconds, freed=self.freed, storages=self.storages,
-            sampled=sampled, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
+            sampled=self.host.sampled_steps, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
             place=sites[0].site.place if sites else None, sites=sites,
             heap_freed=self.heap_freed if self._slow < _TIMES_SLOW else 0, since=self._since or 0, until=self._until,
         )  # fmt: skip

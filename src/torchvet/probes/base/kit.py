@@ -8,10 +8,11 @@ from torchvet.probes.base.by_storage import ByStorage
 from torchvet.probes.base.callers import of_program, outward, place_in, user_lines
 from torchvet.probes.base.operators import bare_name, names, overloads
 from torchvet.probes.base.sites import SiteWatcher
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.recording.records.base import Place, Record, StepKind
 
 __all__ = [
+    "EVERY_STEP",
     "After",
     "Before",
     "ByStorage",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Collection, Iterator
 
 import torch
 
@@ -12,16 +11,9 @@ from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, compiled_anything
 from torchvet.probes.internals.packing import PACKING
-from torchvet.recording.records.training import Unchecked, Unwatched
+from torchvet.recording.records.training import Unchecked
 
 _MOST_NAMES = 5
-
-
-class Doubting(Protocol):
-    """A probe that has gaps of its own."""
-
-    def unchecked(self) -> Iterator[Unchecked] | Iterator[Unwatched]:
-        """What it could not look at."""
 
 
 def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
@@ -48,29 +40,22 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
         )
 
 
-def all_gaps(
-    simulated: bool, ledger: Ledger, unreadable: Collection[str], sampled: bool, probes: Iterable[Doubting]
-) -> Iterator[Unchecked | Unwatched]:  # fmt: skip
-    """All gaps at the end of a run: those of a simulated GPU, the session's own, and what the probes say of theirs."""
-    if simulated:
-        yield from simulated_gaps()
-    yield from unchecked(ledger, unreadable, sampled)
-    for probe in probes:
-        yield from probe.unchecked()
-
-
-def unchecked(ledger: Ledger, unreadable: Collection[str], sampled: bool) -> Iterator[Unchecked]:
-    """The gaps, at the end of the run. `unreadable` functions call `locals()`; `sampled` is whether any step was."""
-    if ledger.broken is not None:
-        error = ledger.broken
-        reason = f"{type(error).__name__}: {error}"
-        yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
-    if unreadable:
-        names = ", ".join(sorted(unreadable)[:_MOST_NAMES])
+def of_unreadable(functions: Collection[str]) -> Iterator[Unchecked]:
+    """The gap that functions leave which call `locals()`."""
+    if functions:
+        names = ", ".join(sorted(functions)[:_MOST_NAMES])
         yield Unchecked(
             check=f"variables of {names}()",
             reason="it calls locals(), whose dictionary may not be refreshed behind its back",
         )
+
+
+def unchecked(ledger: Ledger, sampled: bool) -> Iterator[Unchecked]:
+    """The gaps of sampling, at the end of the run; `sampled` is whether any step was."""
+    if ledger.broken is not None:
+        error = ledger.broken
+        reason = f"{type(error).__name__}: {error}"
+        yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
     if compiled_anything() and not private.MODES_BESIDE_COMPILE:
         reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.11 does not"
         yield Unchecked(check="storages of steps after torch.compile was called", reason=reason, voids=True)

@@ -1,124 +1,174 @@
-"""What a probe is that needs no more than events: the observer tells every watcher in turn, guarded and accounted for.
+"""What a probe is: it declares which events it hears and when, and the bus (`session/bus.py`) tells it of them.
 
-A watcher that wraps functions of torch's own does so in `install()`, passes every call through unchanged, and asks
+A probe that wraps functions of torch's own does so in `install()`, passes every call through unchanged, and asks
 `host.active` first: within torchvet's own work, in forked children and after the end nothing counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any, NamedTuple
 
+import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.clock import StepClock
+from torchvet.probes.base.costs import Costs, Look
+from torchvet.probes.base.graphs import Late
+from torchvet.probes.base.ledger import Ledger, place_of_line
 from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.base.schedule import Schedule
 from torchvet.probes.internals.patching import replace
-from torchvet.probes.internals.private import LacksName
 from torchvet.recording.records.base import Place, Record, StepKind
-from torchvet.recording.records.training import Unchecked
+from torchvet.recording.records.training import Probe, Unchecked, Unwatched
 
 Listener = Callable[[Any, tuple[Any, ...], Any, Any], None]
 """Given an operator, its arguments, its keyword arguments (or None) and its result, below autograd."""
 
 
-class Host(Protocol):
-    """What a watcher may ask of the observer."""
+class Host:
+    """The session as its probes see it: what they may ask of it, and what they may do. `Observer` is the one there is.
+
+    `known` are root modules, optimizers and their storages, `clock` counts steps, `schedule` says what may be spent;
+    `ledger` notes what operators make in sampled steps.
+    """
+
+    ledger: Ledger
+    tell: Callable[..., None]
+    """Tell all probes of an event: its name, and what comes with it."""
+    flush_steps: Callable[[], None]
+    """Write the steps so far: for a record that goes by them."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._first_boundary: float | None = None
+        self.options = session.options
+        self.started: float = session.started
+        self.clock = StepClock()
+        self.known = KnownMemory()
+        self.schedule = Schedule()
+        self.costs = Costs(self.schedule)
 
     @property
     def active(self) -> bool:
-        """Whether events count."""
-        ...
-
-    @property
-    def tick(self) -> int:
-        """Step boundaries passed so far."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """The number of the step under way, from 1."""
-        ...
+        """Whether events count; not after the end, and not in forked children."""
+        return bool(self._session.active)
 
     @property
     def sampling(self) -> bool:
         """Whether operators are being heard."""
-        ...
+        return False
 
     @property
-    def known(self) -> KnownMemory:
-        """Root modules, optimizers and their storages."""
-        ...
+    def sampled_steps(self) -> int:
+        """Steps so far whose operators were heard."""
+        return 0
 
     @property
-    def options(self) -> Any:
-        """The session's `Options`."""
-        ...
+    def tick(self) -> int:
+        """Step boundaries passed so far."""
+        return self.clock.n
 
     @property
-    def ledger(self) -> Ledger:
-        """Notes what operators make in sampled steps, and tells its listeners of them."""
-        ...
+    def step(self) -> int:
+        """The number of the step under way, from 1."""
+        return self.clock.under_way
+
+    def elapsed(self) -> float:
+        """Seconds that the program has been stepping: importing torch is no time to spend from."""
+        now = time.perf_counter()
+        if self._first_boundary is None:
+            self._first_boundary = now
+        return now - self._first_boundary
+
+    def graph_seconds(self) -> float:
+        """Seconds that following autograd graphs between boundaries may take now."""
+        elapsed = self.elapsed() if self._first_boundary else 0.0
+        return self.schedule.graph_budget(elapsed, self.costs.graph_work)
 
     def write(self, record: Record) -> None:
         """Add a record at once."""
-        ...
+        self._session.writer.write(record)
+
+    def works(self, probe: Probe) -> bool:
+        """Whether a probe has passed its self-check, as far as is known."""
+        return True
 
     def hear(self, operators: Iterable[Any], listener: Listener) -> None:
         """Tell `listener` of each of these operators that runs in a sampled step, after it has run."""
-        ...
+        self.ledger.hear(operators, listener, self.looking)
 
     def line(self) -> Place | None:
         """Within a listener: the user's line whose operator it is told of."""
-        ...
+        return place_of_line(self.ledger.line())
 
     def made_at(self, tensor: Any) -> Place | None:
         """The user's line that made a tensor's storage, if that was in a sampled step."""
-        ...
+        birth = self.ledger.live.get(tensor.untyped_storage()._cdata)
+        return place_of_line(birth.user) if birth is not None else None
 
-    def looking(self, what: str) -> AbstractContextManager[None]:
+    def looking(self, what: str, kind: str = "events") -> Look:
         """Work of torchvet's own: what goes wrong in it is recorded as unchecked (`what`), what it makes is no event,
-        and its seconds are accounted for."""
-        ...
+        and its seconds are accounted for, as those of a `kind` of look (`costs.KINDS`)."""
+        return Look(self.costs, kind, self._session.failed, what, self.ledger)
 
 
-PASSING = ("batch_got", "backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended", "boundary")
+class Pass(NamedTuple):
+    """A call of `backward` (or, with `is_grad`, `autograd.grad`); following its graph ends when `late` says so."""
+
+    tensors: Any
+    retain_graph: bool
+    create_graph: bool
+    is_grad: bool
+    late: Late
+
+
+EVERY_STEP = frozenset(
+    [
+        "batch_asked",
+        "batch_got",
+        "backward_starts",
+        "backward_ended",
+        "optimizer_starts",
+        "optimizer_ended",
+        "boundary",
+    ]
+)
 """Events of every step. Hearing of one takes microseconds even where nothing is done: a step has emptied the caches."""
 
 
 class Watcher:
-    """Base of all watchers: every event is passed by. Events come on the thread where they happen."""
+    """A probe hears of the events whose methods it overrides, on the thread where they happen.
 
+    When it hears of what happens in every step is declared by `only_sampled` and `ignored`.
+    """
+
+    always = False
+    """Whether it is part of runs that time precisions, too."""
     only_sampled = False
     """Whether events of every step mean something in sampled steps only. It is told of those, and of one step more."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self._undo = ExitStack()
-        self.asleep = False
-        """Whether what happens in every step means nothing to it yet. It is told of none of that until `wake()`."""
         self.ignored: frozenset[str] = frozenset()
         """Events of every step that mean nothing to it yet. It is told of them from `heed()` on."""
-        self.woken: Callable[[], None] = lambda: None
-
-    def wake(self) -> None:
-        """From now on events mean something."""
-        if self.asleep:
-            self.asleep = False
-            self.woken()
+        self.heeding: Callable[[], None] = lambda: None
 
     def heed(self) -> None:
         """From now on events that were ignored mean something."""
         if self.ignored:
             self.ignored = frozenset()
-            self.woken()
+            self.heeding()
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
-        """Whether a session with these `Options` has this watcher at all. One that times precisions has few: what they
+        """Whether a session with these `Options` has this probe at all. One that times precisions has few: what they
         do each step is a step's own time for small programs, and the same in all precisions."""
-        return options.amp_mode is None
+        return cls.always or options.amp_mode is None
 
     def install(self) -> None:
         """Wrap what must be wrapped; called once, when torch has been imported."""
@@ -131,20 +181,19 @@ class Watcher:
         """Put `wrap(original)` in place of a class's or module's own attribute until `remove()`."""
         replace(self._undo, owner, name, wrap(owner.__dict__[name]))
 
-    def batch_got(self, batch: Any) -> None:
-        """A loader gave a batch."""
+    # Events of every step ---------------------------------------------------------------------------------------
 
-    def forward_ended(self, output: Any) -> None:
-        """A root module gave this, in a step that is looked at."""
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None:
+        """A loader's iterator is asked for a batch, by the code that runs in `caller`."""
+
+    def batch_got(self, iterator: Any, batch: Any) -> None:
+        """It gave one."""
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """`backward` (or `autograd.grad`) is about to run from these tensors."""
 
     def backward_ended(self, is_grad: bool) -> None:
         """It returned."""
-
-    def optimizer_made(self, optimizer: Optimizer) -> None:
-        """An optimizer was constructed."""
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """An optimizer's step begins. A scaler that skips a step calls only fused optimizers."""
@@ -155,110 +204,57 @@ class Watcher:
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: the `tick`-th boundary was passed."""
 
+    # Events of some steps ---------------------------------------------------------------------------------------
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """An optimizer was constructed."""
+
+    def graph_entered(self, one: Pass) -> None:
+        """A backward pass that keeps its graph is about to run; any, as long as some probe `waits`."""
+
+    def backward_failed(self) -> None:
+        """The pass that began last raised."""
+
+    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
+        """A root module gave this, in a step that is looked at."""
+
+    def graphs_piled(self, stretch: int, passes: int) -> None:
+        """In an evaluation (the `stretch`-th) the graphs of so many passes are alive together."""
+
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """The ledger has noted a few steps: their peak in bytes, and the storages that outlive them (a `Cohort`)."""
+
+    def look(self, tick: int, kind: StepKind) -> None:
+        """At a boundary where everything is asked for what is due; after `boundary` and `window_closed`."""
+
+    def names_counted(self, tick: int) -> None:
+        """A census has been taken."""
+
+    def restarted(self) -> None:
+        """A stronger signal of steps appeared: what was learnt about weaker steps does not compare."""
+
+    # Questions --------------------------------------------------------------------------------------------------
+
+    def waits(self) -> bool:
+        """Whether the very next backward pass or boundary means something to it. None is passed over until then."""
+        return False
+
+    def wants_modules(self) -> bool:
+        """Whether the calls of root modules mean something to it, so that their hooks stay."""
+        return False
+
     def totals(self, tick: int) -> Iterable[Record]:
         """Running totals, asked for after windows and at the end: for one key the last one written counts."""
         return ()
 
+    # The end ----------------------------------------------------------------------------------------------------
+
     def finish(self, how: str, error: BaseException | None) -> None:
         """The program has ended; its frames are alive only in `error`'s traceback."""
 
-    def unchecked(self) -> Iterable[Unchecked]:
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """The same, when torch is as it was and the last window has been closed."""
+
+    def unchecked(self) -> Iterable[Unchecked | Unwatched]:
         """What could not be looked at, asked for at the end."""
         return ()
-
-
-class Watchers:
-    """All watchers of a session, told in turn."""
-
-    def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
-        self._host = host
-        self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
-        self._listening: dict[str, list[tuple[Watcher, Callable[..., Any]]]] = {}
-        self._sampled = True
-        for one in self._all:
-            one.woken = self._woken
-
-    def install(self) -> None:
-        """Install each; one that cannot be is switched off."""
-        for one in list(self._all):
-            with self._host.looking(_name(one)):
-                try:
-                    one.install()
-                except Exception:
-                    self.switch_off(one)
-                    raise
-
-    def switch_off(self, one: Watcher) -> None:
-        """It is told of nothing any more."""
-        self._all.remove(one)
-        self._listening = {}
-        one.remove()
-
-    def switch_off_kind(self, name: str) -> None:
-        """The same, for watchers of a class."""
-        for one in [one for one in self._all if type(one).__name__ == name]:
-            self.switch_off(one)
-
-    def remove(self) -> None:
-        """Leave torch as it was, the last to come first."""
-        for one in reversed(self._all):
-            one.remove()
-
-    def tell(self, event: str, *details: Any) -> None:
-        """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
-        than most of them take."""
-        listening = self._listening.get(event)
-        if listening or (listening is None and self._who(event)):
-            with self._host.looking(event):
-                self.told(event, *details)
-
-    def told(self, event: str, *details: Any) -> None:
-        """The same, within a look that the host has begun."""
-        for one, method in self._listening.get(event) or self._who(event):
-            try:
-                method(*details)
-            except Exception as error:
-                with self._host.looking(_name(one)):
-                    if isinstance(error, LacksName) and one in self._all:
-                        self.switch_off(one)
-                    raise error
-
-    def totals(self, tick: int) -> Iterator[Record]:
-        """Everybody's running totals."""
-        for one, totals in self._who("totals"):
-            with self._host.looking(_name(one)):
-                yield from totals(tick)
-
-    def unchecked(self) -> Iterator[Unchecked]:
-        """Everybody's gaps."""
-        for one, gaps in self._who("unchecked"):
-            with self._host.looking(_name(one)):
-                yield from gaps()
-
-    def sampled(self, on: bool) -> None:
-        """The steps that come are sampled ones, or not."""
-        if on is not self._sampled:
-            self._sampled = on
-            self._listening = {}
-
-    def _woken(self) -> None:
-        self._listening = {}
-
-    def _who(self, event: str) -> list[tuple[Watcher, Callable[..., Any]]]:
-        """Those that override an event's method, with theirs."""
-        found = self._listening.get(event)
-        if found is None:
-            passed_by = getattr(Watcher, event)
-            found = [
-                (one, getattr(one, event)) for one in self._all
-                if getattr(type(one), event) is not passed_by and not (event in PASSING and self._deaf(one, event))
-            ]  # fmt: skip
-            self._listening[event] = found
-        return found
-
-    def _deaf(self, one: Watcher, event: str) -> bool:
-        return one.asleep or event in one.ignored or (one.only_sampled and not self._sampled)
-
-
-def _name(watcher: Watcher) -> str:
-    return (type(watcher).__doc__ or type(watcher).__name__).splitlines()[0].rstrip(".").lower()

@@ -14,7 +14,7 @@ from torchvet.probes.crash import expressions, positions
 from torchvet.probes.crash.raised import Level
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.device import Written
-from torchvet.source.must_execute import reached
+from torchvet.source.running import reached
 
 CONVERSIONS = frozenset(["double", "half", "float", "long", "int", "bool", "bfloat16", "short", "char", "byte", "type"])
 MOVES = frozenset(["to", "cuda", "cpu", *CONVERSIONS])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, StepKind, frames, tap
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, StepKind, frames, tap
 from torchvet.recording.records.device import LoadedCheckpoint
 
 _DEEP, _MOST = 4, 4096
@@ -25,7 +25,7 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         self._held: dict[Place, list[weakref.ref[torch.UntypedStorage]]] = {}
         """Storages of the last file that a line has loaded."""
         self._owners: dict[Place, weakref.ref[torch.nn.Module]] = {}
-        self.asleep = True
+        self.ignored = EVERY_STEP
         self._of: ByStorage[Place] = ByStorage()
         """The line that has loaded a storage."""
 
@@ -43,7 +43,7 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         for tensor in tensors.values():
             sizes[str(tensor.device)] += tensor.untyped_storage().nbytes()
             self._of.put(tensor, place)
-        self.wake()
+        self.heed()
         before = self.sites.get(place)
         self.sites[place] = LoadedCheckpoint(place=place, bytes=dict(sizes), calls=1 + (before.calls if before else 0))
         self._held[place] = [weakref.ref(t.untyped_storage()) for t in tensors.values() if str(t.device) != "cpu"]

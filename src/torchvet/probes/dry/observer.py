@@ -29,18 +29,13 @@ class DryHistory(OutOfMemoryWatcher):
 class DryObserver(Observer):
     """The observer of a dry run: steps, the history of device memory, and errors that real numbers would raise too."""
 
-    watchers = ("dry.observer.DryHistory", "crash.device_errors.DeviceErrors")
+    probes = ("dry.observer.DryHistory", "crash.device_errors.DeviceErrors", "session.sources.SourceKeeper")
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.made: dict[int, Place | None] = {}
         """Where optimizers were made, by identity."""
         self.sizing = Sizing(self)
-
-    @property
-    def started(self) -> float:
-        """When the session began (`time.perf_counter`)."""
-        return self._session.started
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
@@ -101,12 +96,12 @@ class DryObserver(Observer):
             raise StepsReached(self._session.options.steps or self.clock.n)
 
     def _finish(self, how: str, error: BaseException | None) -> None:
-        self._log.flush()
+        self.flush_steps()
         self.sizing.end()
-        self._watchers.tell("finish", how, error)
-        self._watchers.remove()
+        self._bus.tell("finish", how, error)
+        self._bus.remove()
         self._taps.remove()
-        self._sources.keep()
+        self._bus.told("last_look", how, error)
         files.clear()
-        for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self._watchers.unchecked()):
-            self._write(gap)
+        for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self._bus.unchecked()):
+            self.write(gap)

@@ -84,7 +84,7 @@ class NonFiniteWatcher(Watcher):
 
     # Events -----------------------------------------------------------------------------------------------------
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
         self._batch = batch
         self._step_starts()
@@ -100,7 +100,7 @@ class NonFiniteWatcher(Watcher):
         self._batch = None
         self._step_starts()
 
-    def forward_ended(self, output: Any) -> None:
+    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """Is what a model gives in evaluation finite?"""
         self._outputs.ended(output)
 

@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from torchvet.probes.base.persistent_state import KnownMemory
+from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.objects import heap
-from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import HookCount, HookFunction
 
 _TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
 
 
-class HookProbe:
-    """Counts hooks at looks; writes each hook function's lines once."""
+class HookProbe(Watcher):
+    """Hooks of modules and parameters. Each hook function's lines are written once."""
 
-    def __init__(self) -> None:
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._written: set[tuple[str, int]] = set()
 
-    def count(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
-        """Write how many hooks there are, and which function is there most often."""
+    def totals(self, tick: int) -> Iterator[HookCount]:
+        """How many hooks there are, and which function is there most often."""
         total: Counter[tuple[Any, str]] = Counter()
-        for name, _, hook in _hooks(known):
+        for name, _, hook in _hooks(self.host.known):
             total[(code_of(hook), name)] += 1
         if not total:
             return
         (code, module), most = total.most_common(1)[0]
         place = None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
-        write(
-            HookCount(
-                tick=tick, hooks=sum(total.values()), function=getattr(code, "co_name", None), most=most,
-                module=module, place=place,
-            )
-        )  # fmt: skip
+        hooks, function = sum(total.values()), getattr(code, "co_name", None)
+        yield HookCount(tick=tick, hooks=hooks, function=function, most=most, module=module, place=place)
 
-    def census(self, tick: int, known: KnownMemory, write: Callable[[Record], None]) -> None:
+    def names_counted(self, tick: int) -> None:
         """Write the hook functions that are new: stores inside them are stores by a hook."""
-        for name, table, hook in _hooks(known):
+        for name, table, hook in _hooks(self.host.known):
             code = code_of(hook)
             if code is None or (code.co_filename, code.co_firstlineno) in self._written:
                 continue
             self._written.add((code.co_filename, code.co_firstlineno))
             last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-            write(
+            self.host.write(
                 HookFunction(
                     name=getattr(code, "co_qualname", code.co_name), path=code.co_filename,
                     first_line=code.co_firstlineno, last_line=last, module=name, table=table,

@@ -76,7 +76,7 @@ class AmpWatcher(Watcher):
             handle.remove()
         super().remove()
 
-    def batch_got(self, batch: Any) -> None:
+    def batch_got(self, iterator: Any, batch: Any) -> None:
         """Whatever was wrapped is over."""
         self._end_wrap()
 

@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Record, Watcher
+from torchvet.probes.base.kit import EVERY_STEP, Host, Record, Watcher
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.precision.autocast_backward import BackwardPrecisionProbe
@@ -54,7 +54,7 @@ class AutocastWatcher(Watcher):
         self._listened: set[Region] = set()
         """The outermost regions for whose sake layers are listened to."""
         self._calls = 0
-        self.asleep = True
+        self.ignored = EVERY_STEP
         """Until a region is entered, or a scaler is at work."""
 
     def install(self) -> None:
@@ -178,7 +178,7 @@ class AutocastWatcher(Watcher):
 
     def _entered(self, context: autocast) -> None:
         if not self.regions.sites:
-            self.wake()
+            self.heed()
             self.host.ledger.listeners.append(self._operator)
         region = self.regions.entered(context, sys._getframe(2))
         region.since = len(self.host.ledger.events)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import After, Before, Host, Record, Watcher, around, frames
+from torchvet.probes.base.kit import EVERY_STEP, After, Before, Host, Record, Watcher, around, frames
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.gradient_calls import GradientCalls
 from torchvet.probes.precision.scaled_gradients import Part
@@ -35,7 +35,7 @@ class ScalerWatcher(Watcher):
         self._gradient_calls = GradientCalls(self._scene, self._faults)
         self._wrapped: set[type] = set()
         self._parts: list[Part] | None = None
-        self.asleep = True
+        self.ignored = EVERY_STEP
         """Until there is a scaler."""
 
     # Wrapping ---------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class ScalerWatcher(Watcher):
                     for kind in type(args[0]).__mro__:
                         self._wrap_class(kind)
                     self._scene.scalers.made(args[0], _asked(args, kwargs), frames.user_place())
-                    self.wake()
+                    self.heed()
 
         return (args, after) if self.host.active else None
 
@@ -92,7 +92,7 @@ class ScalerWatcher(Watcher):
             return None
         if frames.owner(sys._getframe(2).f_code.co_filename) == frames.OWN:
             return None  # another watcher asks for the scale
-        self.wake()
+        self.heed()
         inside.append(name)
         self._scene.backwards = 0
         done: list[Callable[[Any], None]] = []

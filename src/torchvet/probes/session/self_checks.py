@@ -18,12 +18,12 @@ import torch
 from torchvet.gc_pause import collector_off
 from torchvet.probes.base import graphs
 from torchvet.probes.base.ledger import Birth, Ledger
-from torchvet.probes.base.watcher import Watchers
 from torchvet.probes.internals import finite, private
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
 from torchvet.probes.memory.retained_sizes import HoldingTree
 from torchvet.probes.objects import heap
 from torchvet.probes.objects.variables import frame_locals
+from torchvet.probes.session.bus import Bus
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import Probe, Unchecked
 
@@ -57,8 +57,8 @@ class _Keeping(torch.autograd.Function):
 class Proofs:
     """Which probes work here. One that fails its check is switched off alone, and the report says so."""
 
-    def __init__(self, write: Callable[[Unchecked], None], ledger: Ledger, watchers: Watchers) -> None:
-        self._write, self._ledger, self._watchers = write, ledger, watchers
+    def __init__(self, write: Callable[[Unchecked], None], ledger: Ledger, bus: Bus) -> None:
+        self._write, self._ledger, self._bus = write, ledger, bus
         self._waiting = False
         self._failed: set[Probe] = set()
 
@@ -95,7 +95,7 @@ class Proofs:
         elif probe == "graphs":
             graphs.switch(on=False)
         elif probe == "numbers":
-            self._watchers.switch_off_kind("NonFiniteWatcher")
+            self._bus.switch_off_kind("NonFiniteWatcher")
 
 
 def possible() -> bool:

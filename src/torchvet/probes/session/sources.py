@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.session.overlay import content_of
 from torchvet.recording.records.base import Source
 
@@ -15,19 +15,31 @@ _LARGEST = 400_000
 _MOST = 120
 
 
-class SourceKeeper:
-    """Writes each loaded user module's text once."""
+class SourceKeeper(Watcher):
+    """The text of the program's files. Each is written once."""
 
-    def __init__(self, write: Callable[[Source], None]) -> None:
-        self._write = write
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._kept: set[str] = set()
-        self.standing: list[FrameType] = []
-        """Frames of the error that ended the program: their modules may be gone, as those that `runpy` has run."""
 
-    def keep(self) -> None:
+    def names_counted(self, tick: int) -> None:
         """Write the files that are new."""
+        self._keep()
+
+    def totals(self, tick: int) -> tuple[()]:
+        """Likewise."""
+        self._keep()
+        return ()
+
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """The modules of the error's frames may be gone, as those that `runpy` has run."""
+        self._keep(frame.f_code.co_filename for frame in frames.traceback_frames(error))
+
+    def _keep(self, more: Iterable[str] = ()) -> None:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        for file in (*files, *(frame.f_code.co_filename for frame in self.standing)):
+        for file in (*files, *more):
             if not isinstance(file, str) or file in self._kept or not file.endswith(".py"):
                 continue
             if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:
@@ -38,7 +50,7 @@ class SourceKeeper:
             except OSError:
                 continue
             if len(raw) <= _LARGEST:
-                self._write(Source(path=file, text=_text(raw)))
+                self.host.write(Source(path=file, text=_text(raw)))
 
 
 def _text(raw: bytes) -> str:

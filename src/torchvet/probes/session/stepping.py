@@ -126,7 +126,7 @@ class Stepping:
         return self.passed(self._clock.backward_ended, thread, is_grad and self._plain_backward_seen)
 
     def unchecked(self) -> Iterator[Unwatched]:
-        """See `unchecked.Doubting`."""
+        """Backward calls that belong to no step."""
         if self._clock.outside_steps:
             yield Unwatched(kind="backward", count=self._clock.outside_steps, of=self._clock.main_steps)
 

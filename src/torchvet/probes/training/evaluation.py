@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.watcher import Host, Pass, Watcher
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.base import Place, StepKind
@@ -54,10 +55,13 @@ class _Pass:
                     self.unused.pop(storage._cdata, None)
 
 
-class EvaluationProbe:
-    """One for the session. Passes are judged once their graph is used or gone."""
+class EvaluationProbe(Watcher):
+    """Graphs that evaluation builds. Passes are judged once their graph is used or gone."""
 
-    def __init__(self) -> None:
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._pending: list[_Pass] = []
         self._uses: dict[tuple[Place, bool], EvaluationForward] = {}
         self._kept: list[weakref.ref[Any]] = []
@@ -66,15 +70,13 @@ class EvaluationProbe:
         self._looks = 0
         self._late = 0
         self.stretch = 1
-        self.peak = 0
+        self._peak = 0
 
-    @property
-    def accumulating(self) -> bool:
+    def wants_modules(self) -> bool:
         """Whether the evaluation under way has graphs to follow: its next passes are worth hearing of."""
         return bool(self._kept) and self._looks < _MOST_LOOKS and self.kept < _SECOND_LOOK
 
-    @property
-    def waiting(self) -> bool:
+    def waits(self) -> bool:
         """Whether a backward pass means anything to what was seen."""
         return bool(self._pending or self._kept)
 
@@ -97,18 +99,27 @@ class EvaluationProbe:
             self._kept = []
             self.stretch += 1
 
-    def forward_ended(
-        self, module: torch.nn.Module, output: Any, tick: int, known: set[int], late: graphs.Late = graphs.never
-    ) -> None:
-        """A root module returned. Noted when grad mode is on and the output has a graph."""
-        if not torch.is_grad_enabled() or len(self._pending) >= _MOST_PENDING:
+    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
+        """See `Watcher`. A pass is noted when grad mode is on and the output has a graph."""
+        if not torch.is_grad_enabled():
             return
+        seconds = self.host.graph_seconds()
+        if seconds <= 0:
+            self._late += not module.training
+        elif len(self._pending) < _MOST_PENDING:
+            with self.host.looking("graphs that evaluation builds", "graphs"):
+                self._note(module, output, graphs.within(seconds))
+        passes = self.due()
+        if passes:
+            self.host.tell("graphs_piled", self.stretch, passes)
+
+    def _note(self, module: torch.nn.Module, output: Any, late: graphs.Late) -> None:
         roots = [t.grad_fn for t in tensors_in(output, 3) if t.grad_fn is not None]
         place = frames.user_place(3)
         if not roots or place is None:
             return
         nodes: graphs.Seen = set()
-        reach = graphs.walk(roots, nodes, set(known), late)
+        reach = graphs.walk(roots, nodes, set(self.host.known.storages()), late)
         self._late += not (reach.complete or module.training)
         if not reach.saved:
             return
@@ -117,30 +128,39 @@ class EvaluationProbe:
             self._kept.append(weakref.ref(largest[0]))
             self._fresh = True
         unused = {key: s.nbytes() for key, s in reach.saved.items()}
-        one = _Pass(place, type(module).__name__, module.training, roots[0]._sequence_nr(), unused, tick)
+        number, tick = roots[0]._sequence_nr(), self.host.tick
+        one = _Pass(place, type(module).__name__, module.training, number, unused, tick)
         one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
         self._pending.append(one)
 
-    def backward_starts(self, roots: list[Any], late: graphs.Late = graphs.never) -> None:
+    def graph_entered(self, one: Pass) -> None:
         """Graphs that this pass goes through were needed, or that part of them which it goes through. Where it is too
         late to see which, none is judged."""
         self._over()
         if not self._pending:
             return
-        visited = graphs.numbered_below(roots, late)
+        visited = graphs.numbered_below(graphs.roots_of(one.tensors), one.late)
         if visited is None:
-            self._late += sum(not one.training_mode for one in self._pending)
+            self._late += sum(not pending.training_mode for pending in self._pending)
             self._pending.clear()
             return
-        for one in [p for p in self._pending if p.root in visited]:
-            self._pending.remove(one)
-            if not one.training_mode:
-                self._use(one).backwarded += 1
-        for one in self._pending:
-            one.enter(visited)
-            one.passed_over = one.kind == "evaluation"
+        for used in [p for p in self._pending if p.root in visited]:
+            self._pending.remove(used)
+            if not used.training_mode:
+                self._use(used).backwarded += 1
+        for pending in self._pending:
+            pending.enter(visited)
+            pending.passed_over = pending.kind == "evaluation"
 
-    def boundary(self, kind: StepKind, tick: int, final: bool = False) -> None:
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """See `Watcher`."""
+        self._judge(self.host.clock.level, self.host.tick, final=True)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """See `Watcher`."""
+        self._judge(kind, tick)
+
+    def _judge(self, kind: StepKind, tick: int, final: bool = False) -> None:
         """A step ended: passes whose graph is gone unused, or was kept while others were used, are counted."""
         if kind != "evaluation":
             self._over()
@@ -168,15 +188,15 @@ class EvaluationProbe:
             use.calls += 1
             use.graph = max(use.graph, unused)
 
-    def records(self) -> list[EvaluationForward]:
-        """The running totals."""
-        for use in self._uses.values():
-            use.peak = self.peak
-        return [use for use in self._uses.values() if use.calls or use.entered]
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """See `Watcher`."""
+        self._peak = max(self._peak, peak)
 
-    def passed_by(self, module: torch.nn.Module) -> None:
-        """A root module returned, and there is no time left to look at its output."""
-        self._late += torch.is_grad_enabled() and not module.training
+    def totals(self, tick: int) -> list[EvaluationForward]:
+        """See `Watcher`."""
+        for use in self._uses.values():
+            use.peak = self._peak
+        return [use for use in self._uses.values() if use.calls or use.entered]
 
     def unchecked(self) -> Iterator[Unchecked]:
         """Says so where passes in evaluation mode were not followed to their end."""

@@ -10,7 +10,7 @@ import torch
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.callers import user_lines
-from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.base import Place
@@ -26,18 +26,21 @@ class _Loader:
         """The first storages of each batch."""
 
 
-class LoaderProbe:
-    """One for the session. Batches are held weakly."""
+class LoaderProbe(Watcher):
+    """Loops over loaders. Batches are held weakly."""
 
-    def __init__(self) -> None:
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._loaders: dict[int, _Loader] = {}
         self._by_place: dict[Place | None, _Loader] = {}
 
-    def asked(self, iterator: Any, caller: FrameType) -> bool:
-        """A loader's iterator is asked for a batch: whether for its first, or its first anew (persistent workers)."""
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None:
+        """See `Watcher`."""
         known = self._loaders.get(id(iterator))
         if known is not None and known.total.made:
-            return getattr(iterator, "_num_yielded", 1) == 0
+            return
         place = next(iter(user_lines(caller, 1)), None)
         try:
             length: int | None = len(iterator)
@@ -51,13 +54,12 @@ class LoaderProbe:
         self._loaders[id(iterator)] = self._by_place[place] = _Loader(total)
         while len(self._loaders) > 16:
             self._loaders.pop(next(iter(self._loaders)))
-        return True
 
-    def got(self, iterator: Any, batch: Any, ledger: Ledger | None) -> None:
-        """A batch arrived; while a window is open its storages are noted as inputs."""
-        loader = self._loaders.get(id(iterator))
+    def batch_got(self, iterator: Any, batch: Any) -> None:
+        """See `Watcher`. While a window is open its storages are noted as inputs."""
+        loader, ledger = self._loaders.get(id(iterator)), self.host.ledger
         tensors = _tensors_of(batch)
-        if ledger is not None:
+        if self.host.sampling:
             phase, ledger.phase = ledger.phase, "data"
             for tensor in tensors:
                 ledger.born(tensor, "DataLoader")
@@ -71,7 +73,7 @@ class LoaderProbe:
         loader.total.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
         loader.batches.append([weakref.ref(s) for s in storages[:4]])
 
-    def records(self, tick: int) -> list[LoaderMemory | LoopBound]:
+    def totals(self, tick: int) -> list[LoaderMemory | LoopBound]:
         """What each loop over a loader holds now."""
         found: list[LoaderMemory | LoopBound] = []
         for place, loader in self._by_place.items():

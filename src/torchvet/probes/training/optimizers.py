@@ -5,14 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of, is_readable
-from torchvet.probes.base.persistent_state import KnownMemory
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
 
 _ALWAYS_CHECKED = 8
@@ -48,11 +49,14 @@ class _State:
     rebuilt: int = 0
 
 
-class OptimizerProbe:
-    """One for the session; optimizers are held weakly."""
+class OptimizerProbe(Watcher):
+    """What optimizers step on. They are held weakly."""
 
-    def __init__(self, known: KnownMemory) -> None:
-        self._known = known
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._known = host.known
         self._states: dict[int, _State] = {}
         self._numbered = 0
         self._unowned: dict[int, tuple[int, int]] = {}
@@ -62,8 +66,8 @@ class OptimizerProbe:
         self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
         """By line: a parameter of the last optimizer made there, and how many before it had the same."""
 
-    def made(self, optimizer: Optimizer) -> None:
-        """An optimizer was constructed."""
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """See `Watcher`."""
         place = frames.user_place(3)
         state = self._state(optimizer, place)
         first = next((p for g in optimizer.param_groups for p in g["params"]), None)
@@ -86,8 +90,11 @@ class OptimizerProbe:
             self._known.add_optimizer(optimizer)
         return state
 
-    def backward_starts(self, watching: bool) -> None:
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Before gradients flow: which optimizers start from cleared gradients?"""
+        if is_grad:  # it adds to no `.grad`: it neither needs cleared gradients nor spoils them
+            return
+        watching = self.host.sampling
         for state in self._states.values():
             state.backwards += 1
             if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
@@ -97,7 +104,7 @@ class OptimizerProbe:
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
 
-    def starts(self, optimizer: Optimizer) -> None:
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
         state = self._state(optimizer)
         if state.gradients and any(ref() is None for ref in state.gradients):
@@ -108,7 +115,7 @@ class OptimizerProbe:
         if state.steps < _ALWAYS_CHECKED or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
 
-    def ended(self, optimizer: Optimizer) -> None:
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
         """After a step: closures (LBFGS) run their backward inside it, so judge here."""
         state = self._state(optimizer)
         self._known.stepped(optimizer)
@@ -129,8 +136,10 @@ class OptimizerProbe:
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 
-    def look_for_unowned(self) -> None:
-        """At a boundary of a watched step: parameters with a gradient that no optimizer has and nobody changes."""
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """At the end of a sampled step: parameters with a gradient that no optimizer has and nobody changes."""
+        if not self.host.sampling:
+            return
         owned = self._known.owned()
         self._unowned_steps += 1
         for parameter in self._known.parameters():
@@ -144,7 +153,7 @@ class OptimizerProbe:
             else:
                 self._unowned[key] = (version, times + 1)
 
-    def sparse_gradients(self, tick: int) -> list[SparseGradient]:
+    def _sparse_gradients(self, tick: int) -> list[SparseGradient]:
         """Entries and bytes of every sparse gradient there is."""
         names = self._known.parameter_names()
         found = []
@@ -156,15 +165,11 @@ class OptimizerProbe:
                 found.append(SparseGradient(tick=tick, name=name, entries=gradient._nnz(), bytes=size))
         return found
 
-    def records(self) -> list[OptimizerUse | UnownedParameters]:
-        """The running totals."""
+    def totals(self, tick: int) -> list[Record]:
+        """See `Watcher`."""
         names = self._known.parameter_names()
-        found: list[OptimizerUse | UnownedParameters] = []
-        for state in self._states.values():
-            if state.steps:
-                found.append(self._use(state, names))
-        found.extend(self._unowned_records())
-        return found
+        uses = [self._use(state, names) for state in self._states.values() if state.steps]
+        return [*uses, *self._unowned_records(), *self._sparse_gradients(tick)]
 
     def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
         optimizer = state.ref()

@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, tap
+from torchvet.probes.base.kit import EVERY_STEP, Host, Place, SiteWatcher, frames, tap
 from torchvet.recording.records.verify import Reduced
 
 _WHAT = "how often gradients are averaged over all ranks"
@@ -19,7 +19,7 @@ class Reductions(SiteWatcher[Place, Reduced]):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.asleep = True
+        self.ignored = EVERY_STEP
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
@@ -38,7 +38,7 @@ class Reductions(SiteWatcher[Place, Reduced]):
     def _passes(self, model: Any, *_: Any, **__: Any) -> None:
         place = frames.user_place() if torch.is_grad_enabled() and model.training else None
         if place is not None:
-            self.wake()
+            self.heed()
             record = self.sites.setdefault(place, Reduced(place=place))
             record.passes += 1
             record.reduced += bool(model.require_backward_grad_sync)

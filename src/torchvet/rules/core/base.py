@@ -54,8 +54,9 @@ class Rule:
 
     code: ClassVar[str]
     name: ClassVar[str]
+    """These two are the folder's: `mem101_graph_retained` holds MEM101, `graph-retained`."""
     summary: ClassVar[str]
-    """One line, present tense, no full stop."""
+    """One line, present tense, no full stop: the class's docstring, unless the class states another."""
     severity: ClassVar[Severity]
     """The usual severity; a finding from a run is graded by what was measured."""
     words: ClassVar[tuple[str, ...]] = ()
@@ -102,6 +103,15 @@ class Rule:
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
     seen the fault at work, and a mend is proven by less of it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        package, _, module = cls.__module__.rpartition(".")
+        if module == "rule":
+            code, _, name = package.rpartition(".")[2].partition("_")
+            cls.code, cls.name = code.upper(), name.replace("_", "-")
+            if "summary" not in vars(cls):
+                cls.summary = " ".join((cls.__doc__ or cls.name).split()).removesuffix(".")
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Edits for what a run found on a line of a file, where source alone suspected nothing. They are never safe:
@@ -189,12 +199,12 @@ class Rule:
     def observed(
         self,
         rank: RankRecording,
-        *,
-        severity: Severity,
-        message: str,
         place: Place | Store | Location | None,
+        message: str,
+        *,
         cause: str,
         advice: str,
+        severity: Severity | None = None,
         measured: Measured | None = None,
         holder: Holder | None = None,
         related: Sequence[Related] = (),
@@ -209,7 +219,7 @@ class Rule:
         return DetailedFinding(
             code=self.code,
             name=self.name,
-            severity=severity,
+            severity=severity or self.severity,
             evidence="observed",
             message=message,
             location=place,
@@ -224,6 +234,11 @@ class Rule:
         )
 
     @staticmethod
-    def also(file: SourceFile, role: str, at: Event, message: str) -> Related:
-        """Another line that belongs to a finding."""
-        return Related(role=role, message=message, path=file.path, line=at.line)
+    def beside(role: str, message: str, at: Place | Location | None) -> Related:
+        """What belongs to a finding of a run, with its line where that is known."""
+        return Related(role=role, message=message, path=at.path if at else None, line=at.line if at else None)
+
+    @staticmethod
+    def also(file: SourceFile, role: str, at: Event, message: str = "") -> Related:
+        """Another line that belongs to a finding; without a message with its code."""
+        return Related(role=role, message=message or file.segment(at.node), path=file.path, line=at.line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.source import holder
@@ -11,7 +11,8 @@ from torchvet.source.model import edits
 from torchvet.source.model.units import receiver, terminal
 
 if TYPE_CHECKING:
-    from torchvet.finding import Edit, Finding
+    from torchvet.finding import Edit, Finding, Related
+    from torchvet.recording import Recording
     from torchvet.source.model import Event, SourceFile
 
 _NO_TENSOR = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp,
@@ -41,6 +42,17 @@ def calls_at(file: SourceFile, finding: Finding, *names: str) -> Iterator[tuple[
             yield event, on
 
 
+def storing(finding: Finding) -> Related | None:
+    """The line that stores, where a finding is at a call that hands in what that line stores."""
+    return next((r for r in finding.related if r.role == "stored"), None)
+
+
+def all_or_none(made: Iterable[Sequence[Edit]]) -> Sequence[Edit]:
+    """Edits that are only right together: none, where one of them could not be made."""
+    each = list(made)
+    return [edit for one in each for edit in one] if all(each) else ()
+
+
 def held(finding: Finding) -> str:
     """The last identifier of what a finding says holds the memory."""
     name = holder.parse(finding.holder.name) if finding.holder is not None else None
@@ -64,3 +76,13 @@ def _makes_an_object(called: str) -> bool:
 def with_method(file: SourceFile, node: ast.expr, method: str) -> Sequence[Edit]:
     """A method called on an expression where it stands; nothing where it goes over several lines."""
     return [edits.called_on(file, node, method)] if edits.on_one_line(node) and may_be_tensor(node) else ()
+
+
+def recorded_source(recording: Recording, path: str) -> SourceFile | None:
+    """The source of a file as it was when the program ran; None where it is not known, or is no Python."""
+    from torchvet.source.model import SourceFile
+
+    try:
+        return SourceFile(path, recording.sources[path])
+    except (KeyError, SyntaxError, ValueError, RecursionError):
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal
+from torchvet.source.model import Unit, is_name, receiver, targets_of, terminal
 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 _ADDING = ("append", "extend", "insert")
@@ -29,22 +29,25 @@ def members(node: ast.AST, depth: int = 0) -> list[ast.expr]:
     """The expressions that make a container's members, containers in it taken apart."""
     if depth > _DEEPEST:
         return []
-    inside: list[ast.expr] = []
-    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-        inside = [node.elt]
-    elif isinstance(node, (ast.List, ast.Tuple)):
-        inside = node.elts
-    elif isinstance(node, ast.Dict):
-        inside = node.values
-    elif isinstance(node, ast.DictComp):
-        inside = [node.value]
-    elif isinstance(node, ast.BinOp):
-        inside = [one for one in (node.left, node.right) if is_container(one)]
-    elif isinstance(node, ast.Call):
-        inside = [*(a for a in node.args if isinstance(a, ast.GeneratorExp) or is_container(a)),
-                  *(k.value for k in node.keywords)]  # fmt: skip
     nested = (ast.GeneratorExp, ast.BinOp, *_DISPLAYS)
-    return [m for one in inside for m in (members(one, depth + 1) if isinstance(one, nested) else [one])]
+    return [m for one in _inside(node) for m in (members(one, depth + 1) if isinstance(one, nested) else [one])]
+
+
+def _inside(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return [node.elt]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return node.elts
+    if isinstance(node, ast.Dict):
+        return node.values
+    if isinstance(node, ast.DictComp):
+        return [node.value]
+    if isinstance(node, ast.BinOp):
+        return [one for one in (node.left, node.right) if is_container(one)]
+    if isinstance(node, ast.Call):
+        shown = [a for a in node.args if isinstance(a, ast.GeneratorExp) or is_container(a)]
+        return [*shown, *(k.value for k in node.keywords)]
+    return []
 
 
 def added(unit: Unit, name: str) -> list[ast.expr]:
@@ -64,10 +67,8 @@ def added(unit: Unit, name: str) -> list[ast.expr]:
     return found
 
 
-def local_value(unit: Unit, name: str) -> tuple[ast.expr, Event] | None:
+def local_value(unit: Unit, name: str) -> ast.expr | None:
     """What a local name is bound to, if once and by itself."""
-    bound = [e for e in unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
-    if len(bound) != 1 or not isinstance(bound[0].node, ast.Assign):
-        return None
-    target, value = bound[0].node.targets[0], bound[0].node.value
-    return (value, bound[0]) if isinstance(target, ast.Name) else None
+    bound = [e.node for e in unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
+    alone = len(bound) == 1 and isinstance(bound[0], ast.Assign) and is_name(bound[0].targets[0], name)
+    return bound[0].value if alone else None  # type: ignore[attr-defined]

@@ -1,32 +1,54 @@
-"""What the rules about device errors read out of a run's records."""
+"""What the rules about device errors share: which rule a refused operation is the case of, and how it is described."""
 
 from __future__ import annotations
 
 import re
 
 from torchvet.recording.records.device import BadValue, DeviceMismatch, Placed
-from torchvet.rules.kit import Iterator, Place, RankRecording, Recording, Related
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Rule
 
 _MOST = 4
 _ANY = re.compile(r"\bcpu\b|\bcuda:\d+")
 _DEVICE = re.compile(r"cuda(:\d+)?")
+_UNKNOWN = Placed(name="", role="expression", device="")
+"""Stands for the tensor that is out of place where no tensor could be told to be."""
+_BY_ROLE = {"attribute": "DEV102", "unregistered": "DEV109", "optimizer state": "DEV103"}
 
 
-def mismatches(recording: Recording) -> Iterator[tuple[RankRecording, DeviceMismatch, Placed | None]]:
-    """Every refusal of tensors that do not go together, with the one that is out of place, where that is known."""
-    for rank in recording.ranks:
-        for record in rank.all(DeviceMismatch):
-            yield rank, record, astray(record)
+class CrashRule(Rule):
+    """A rule that explains why an operation refused its tensors, of several devices or dtypes."""
+
+    def crashes(self, recording: Recording) -> list[tuple[RankRecording, DeviceMismatch, Placed]]:
+        """The refusals that this rule explains, each with the tensor that is out of place; nameless if not known."""
+        every = [(rank, record, _astray(record)) for rank in recording.ranks for record in rank.all(DeviceMismatch)]
+        return [(rank, record, stray) for rank, record, stray in every if self.code in _explained_by(record, stray)]
+
+    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+        """The error that ended the program, and what else `in_rank` finds."""
+        for rank, record, stray in self.crashes(recording):
+            yield self.crash(rank, record, stray)
+        yield from super().in_recording(recording)
+
+    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        """The finding for a refusal that the rule explains."""
+        raise NotImplementedError
 
 
-def astray(record: DeviceMismatch) -> Placed | None:
+def _explained_by(record: DeviceMismatch, stray: Placed) -> set[str]:
+    """The codes of the rules that explain a refusal: by the program's text or by what the tensor is to the program.
+    Where neither says why, DEV101 says that the devices differ."""
+    found = {_by_its_text(record, stray), _BY_ROLE.get(stray.role, "")} - {""}
+    return found if found or record.dtypes_differ else {"DEV101"}
+
+
+def _astray(record: DeviceMismatch) -> Placed:
     """The tensor that is out of place: what is on the host where others are on a device, else the odd one out.
 
     Of several the one whose role says most about why. With dtypes that differ only an attribute that moved with
     nothing can be told from what was converted on purpose.
     """
     if record.dtypes_differ:
-        return next((t for t in record.tensors if t.role == "attribute"), None)
+        return next((t for t in record.tensors if t.role == "attribute"), _UNKNOWN)
     known = [t for t in record.tensors if t.device]
     devices = {t.device for t in known}
     if len(devices) > 1:
@@ -36,13 +58,13 @@ def astray(record: DeviceMismatch) -> Placed | None:
         # All that has a name is on the device: what has none is not.
         known = [t for t in record.tensors if not t.device]
     order = ("attribute", "unregistered", "optimizer state", "buffer", "variable", "parameter", "expression")
-    return min(known, key=lambda t: order.index(t.role), default=None)
+    return min(known, key=lambda t: order.index(t.role), default=_UNKNOWN)
 
 
-def by_its_text(record: DeviceMismatch, stray: Placed | None) -> str:
-    """The code of the rule that tells of it by the program's own text: a move that was thrown away (DEV110), a device
-    that is written out where a variable holds the others' (DEV107). Empty where neither is to blame."""
-    if record.discarded and (record.dtypes_differ or stray is None or record.moved == stray.name):
+def _by_its_text(record: DeviceMismatch, stray: Placed) -> str:
+    """The code of the rule that explains it by the program's text: a move whose result was thrown away (DEV110), or a
+    device written out where a variable holds the others' (DEV107). Empty where neither is to blame."""
+    if record.discarded and (record.dtypes_differ or not stray.name or record.moved == stray.name):
         return "DEV110"
     written = record.written
     if written is None or record.dtypes_differ:
@@ -82,14 +104,14 @@ def where(record: DeviceMismatch) -> list[Related]:
     ]
 
 
-def made(stray: Placed, place: Place) -> Place:
-    """The line to change: where the attribute, list or variable is put there, else where the error was raised."""
-    return stray.made or place
-
-
 def raised(record: DeviceMismatch) -> Related:
     """Where the error came from."""
     return Related(role="raised", message=record.message, path=record.place.path, line=record.place.line)
+
+
+def evidence(record: DeviceMismatch) -> list[Related]:
+    """Where the error came from, and where each of the tensors was."""
+    return [raised(record), *where(record)]
 
 
 def positions(record: BadValue) -> str:
@@ -101,10 +123,8 @@ def positions(record: BadValue) -> str:
         text = f"row {first[0]}"
     else:
         text = f"row {first[0]}, position {first[1] if len(first) == 2 else tuple(first[1:])}"
-    rest = record.count - 1
-    return f" at {text}" + (
-        f", and {rest:,} more of {record.total:,}" if rest else f", the only one of {record.total:,}"
-    )
+    rest = f"and {record.count - 1:,} more" if record.count > 1 else "the only one"
+    return f" at {text}, {rest} of {record.total:,}"
 
 
 def _as(tensor: Placed) -> str:

@@ -6,7 +6,8 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Unit, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, argument, given, targets_of, terminal, walk
+from torchvet.source.model.expressions import is_call, name_set, names_in, parents_in
 
 _LENGTHS = re.compile(r"(^|_)(len|lens|lengths?|seqlens?|num_frames|n_frames)(_|$|\d)")
 _DEEPEST = 3
@@ -14,13 +15,16 @@ _NUMBERS = frozenset(("tolist", "item", "numpy", "size", "dim", "numel", "elemen
 """Methods that give numbers, or what is no tensor."""
 _SINGLE = frozenset(("max", "min", "sum", "amax", "amin", "prod", "all", "any", "argmax", "argmin"))
 """Without arguments these give a tensor without dimensions, which goes with every device."""
-_CARRYING = frozenset(("cpu", "long", "int", "float", "clamp", "clamp_min", "clamp_max", "clone", "detach",
-                       "contiguous", "sort", "argsort", "view", "reshape", "squeeze", "flatten", "add", "sub", "div",
-                       "floor", "mul"))  # fmt: skip
+_CARRYING = name_set(
+    "cpu long int float clamp clamp_min clamp_max clone detach contiguous sort argsort view reshape squeeze flatten "
+    "add sub div floor mul"
+)
 """Methods whose result lives where their tensor does."""
-_READING = frozenset(("len", "int", "float", "bool", "max", "min", "sum", "list", "tuple", "range", "zip", "enumerate",
-                      "print", "sorted", "isinstance", "str", "any", "all", "reversed", "repr"))  # fmt: skip
+_READING = name_set(
+    "len int float bool max min sum list tuple range zip enumerate print sorted isinstance str any all reversed repr"
+)
 """Functions of Python's own; of a tensor's rows they make numbers or tensors without dimensions."""
+_GOING_ON = (ast.Tuple, ast.List, ast.IfExp, ast.BoolOp, ast.Slice, ast.keyword)
 _PACKING = "pack_padded_sequence"
 
 
@@ -28,7 +32,7 @@ def taken_on_host(file: SourceFile, event: Event, argument: ast.expr) -> bool:
     """Whether what a module's call passes may stay on the host. Where `forward` is in the file it decides; where it is
     not, a further argument that by its name or by its making holds lengths is not known to be a fault."""
     call = event.call
-    position = next((n for n, given in enumerate(call.args) if given is argument), 0)
+    position = next((n for n, one in enumerate(call.args) if one is argument), 0)
     known = file.roles.class_of(call.func, event.unit)
     forward = known.method("forward") if known is not None else None
     if forward is not None:
@@ -41,9 +45,7 @@ def _of_lengths(argument: ast.expr, event: Event) -> bool:
     if _LENGTHS.search(terminal(argument).lower()):
         return True
     values = event.unit.file.roles.values(argument, event.unit)
-    return bool(values) and all(
-        any(isinstance(n, ast.Call) and terminal(n) == "len" for n in walk(value)) for value, _ in values
-    )
+    return bool(values) and all(any(is_call(n, "len") for n in walk(value)) for value, _ in values)
 
 
 def _parameter(unit: Unit, position: int) -> str:
@@ -59,8 +61,7 @@ def _parameter(unit: Unit, position: int) -> str:
 def _only_read(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
     """Whether a parameter, and what is taken from it without leaving the host, is used for its numbers alone."""
     nodes = walk(unit.node)
-    parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
-    reading = _Reading(file, unit, parents, {name}, depth)
+    reading = _Reading(file, unit, name, depth)
     followed = 0
     while len(reading.names) > followed:  # until no name is added by what they are bound to
         followed = len(reading.names)
@@ -72,11 +73,11 @@ def _only_read(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
 class _Reading:
     """Judges uses of what is on the host within one function. `names` are the names that hold it."""
 
-    def __init__(self, file: SourceFile, unit: Unit, parents: dict[int, ast.AST], names: set[str], depth: int) -> None:
+    def __init__(self, file: SourceFile, unit: Unit, name: str, depth: int) -> None:
         self._file = file
         self._unit = unit
-        self._parents = parents
-        self.names = names
+        self._parents = parents_in(unit.node)
+        self.names = {name}
         self._depth = depth
 
     def harmless(self, node: ast.AST) -> bool:
@@ -85,39 +86,39 @@ class _Reading:
             changed = self._parents.get(id(node))
             return not isinstance(changed, ast.AugAssign) or self._own(changed.value)
         while True:
-            parent = self._parents.get(id(node))
-            if isinstance(parent, ast.Attribute):
-                called = self._parents.get(id(parent))
-                if not isinstance(called, ast.Call) or called.func is not parent:
-                    return parent.attr in ("shape", "device", "dtype", "ndim")
-                if parent.attr in _NUMBERS or (parent.attr in _SINGLE and not called.args and not called.keywords):
-                    return True
-                if parent.attr not in _CARRYING or not all(self._own(a) for a in called.args):
-                    return False
-                node = called
-            elif isinstance(parent, ast.Subscript):
-                if parent.value is not node:
-                    return True  # an index may be on the host
-                node = parent
-            elif isinstance(parent, (ast.BinOp, ast.Compare, ast.UnaryOp)):
-                if not all(self._own(n) for n in ast.iter_child_nodes(parent) if n is not node):
-                    return False
-                node = parent
-            elif isinstance(parent, ast.Call):
-                given = self._given_to(parent, node)
-                if given is not None:
-                    return given
-                node = parent
-            elif isinstance(parent, (ast.Tuple, ast.List, ast.IfExp, ast.BoolOp, ast.Slice, ast.keyword)):
-                node = parent
-            else:
-                return self._ends_in(parent, node)
+            found = self._outward(node)
+            if isinstance(found, bool):
+                return found
+            node = found
+
+    def _outward(self, node: ast.AST) -> ast.AST | bool:
+        """The next larger expression that is on the host as well; else whether the use is harmless."""
+        parent = self._parents.get(id(node))
+        if isinstance(parent, ast.Attribute):
+            return self._asked_for(parent)
+        if isinstance(parent, ast.Call):
+            judged = self._given_to(parent, node)
+            return parent if judged is None else judged
+        if isinstance(parent, ast.Subscript):
+            return parent if parent.value is node else True  # an index may be on the host
+        if isinstance(parent, (ast.BinOp, ast.Compare, ast.UnaryOp)):
+            return parent if all(self._own(n) for n in ast.iter_child_nodes(parent) if n is not node) else False
+        return parent if isinstance(parent, _GOING_ON) else self._ends_in(parent, node)
+
+    def _asked_for(self, attribute: ast.Attribute) -> ast.AST | bool:
+        """What an attribute, or a method's call, makes of a tensor on the host."""
+        called, name = self._parents.get(id(attribute)), attribute.attr
+        if not isinstance(called, ast.Call) or called.func is not attribute:
+            return name in ("shape", "device", "dtype", "ndim")
+        if name in _NUMBERS or (name in _SINGLE and not given(called)):
+            return True
+        return called if name in _CARRYING and all(self._own(a) for a in called.args) else False
 
     def _own(self, node: ast.AST) -> bool:
         """Whether the other side of an operation is a number, or of the same origin."""
         if not isinstance(node, ast.expr):
             return True
-        return all(not isinstance(n, ast.Name) or n.id in self.names for n in walk(node))
+        return names_in(node) <= self.names
 
     def _ends_in(self, parent: ast.AST | None, node: ast.AST) -> bool:
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
@@ -131,9 +132,7 @@ class _Reading:
         """Whether it may be an argument of a call; None where the call's result is judged in its place."""
         called, dotted = terminal(call), self._file.dotted(call.func)
         if called == _PACKING:
-            return (len(call.args) > 1 and call.args[1] is node) or any(
-                k is node and k.arg == "lengths" for k in call.keywords
-            )
+            return argument(call, "lengths", 1) is (node.value if isinstance(node, ast.keyword) else node)
         if isinstance(call.func, ast.Name) and called in _READING:
             return True
         if dotted.startswith("torch.") and call.args[:1] == [node] and dotted[6:] in (*_CARRYING, "as_tensor"):
@@ -142,7 +141,7 @@ class _Reading:
 
     def _read_below(self, call: ast.Call, node: ast.AST) -> bool:
         """Whether a method, a layer or a function of this file that it is handed on to does no more than read it."""
-        event = next((e for e in self._unit.calls.get(terminal(call), ()) if e.call is call), None)
+        event = self._unit.call_of(call)
         if event is None or self._depth >= _DEEPEST:
             return False
         below = self._file.callee(event)
@@ -161,6 +160,5 @@ class _Reading:
 def targets_may_stay(file: SourceFile, event: Event) -> bool:
     """Whether a loss is CTC's: cuDNN wants its targets on the host, and where cuDNN is not used torch moves them."""
     function = event.call.func
-    dotted = [file.dotted(function)]
-    dotted += [file.dotted(v.func) for v, _ in file.roles.values(function, event.unit) if isinstance(v, ast.Call)]
-    return any(d.rpartition(".")[2] in ("ctc_loss", "CTCLoss") for d in dotted)
+    made = [v.func for v, _ in file.roles.values(function, event.unit) if isinstance(v, ast.Call)]
+    return any(file.dotted(one).rpartition(".")[2] in ("ctc_loss", "CTCLoss") for one in (function, *made))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, Unit, terminal, walk
+from torchvet.source.model import ClassModel, Unit, is_call, name_set, parents_in, receiver, terminal, walk
 
-_CARRYING = frozenset(
-    ("unsqueeze", "squeeze", "view", "reshape", "expand", "repeat", "transpose", "permute", "t", "float", "clone",
-     "detach", "flatten", "contiguous", "half", "double", "long", "bool", "expand_as", "exp", "sum", "mean", "log",
-     "sqrt")
-)  # fmt: skip
+_CARRYING = name_set(
+    "unsqueeze squeeze view reshape expand repeat transpose permute t float clone detach flatten contiguous half "
+    "double long bool expand_as exp sum mean log sqrt"
+)
 """Methods whose result lives where their tensor does."""
 
 
@@ -19,7 +18,7 @@ def combined_in_forward(file: SourceFile, owner: ClassModel, name: str) -> bool:
     """Whether `forward`, or what it calls, uses `self.NAME` with other tensors and nothing ever moves it."""
     combined = False
     for unit in _methods_with(file, owner, name):
-        parents = {id(child): node for node in walk(unit.node) for child in ast.iter_child_nodes(node)}
+        parents = parents_in(unit.node)
         for node in walk(unit.node):
             if not (isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)):
                 continue
@@ -45,43 +44,45 @@ def _use(file: SourceFile, node: ast.AST, parents: dict[int, ast.AST]) -> str:
     """`combined`, `harmless` (an index, a size), or `unknown` (moved, kept under another name, handed on)."""
     while True:
         parent = parents.get(id(node))
-        if isinstance(parent, ast.Attribute):
-            call = parents.get(id(parent))
-            if parent.attr in ("shape", "device", "dtype", "ndim"):
-                return "harmless"
-            if parent.attr in ("T", "mT"):
-                node = parent
-            elif isinstance(call, ast.Call) and call.func is parent and parent.attr in _CARRYING:
-                node = call
-            else:
-                return "unknown" if parent.attr not in ("size", "dim", "numel") else "harmless"
-        elif isinstance(parent, ast.Subscript):
-            if parent.value is not node:
-                return "harmless"
-            node = parent
-        elif isinstance(parent, ast.UnaryOp):
-            node = parent
-        elif isinstance(parent, (ast.BinOp, ast.Compare)):
-            others = [n for n in ast.iter_child_nodes(parent) if n is not node and isinstance(n, ast.expr)]
-            if not all(isinstance(o, (ast.Constant, ast.operator, ast.cmpop)) for o in others):
-                return "combined" if any(_is_batch(o) for o in others) else "unknown"
-            node = parent
-        elif isinstance(parent, ast.Call):
+        if isinstance(parent, ast.Call):
             return _given_to(file, parent, node)
+        if isinstance(parent, ast.Attribute):
+            found = _asked_for(parent, parents.get(id(parent)))
+        elif isinstance(parent, ast.Subscript):
+            found = parent if parent.value is node else "harmless"
+        elif isinstance(parent, (ast.BinOp, ast.Compare)):
+            found = _computed(parent, node)
         else:
-            return "unknown"
+            found = parent if isinstance(parent, ast.UnaryOp) else "unknown"
+        if isinstance(found, str):
+            return found
+        node = found
+
+
+def _asked_for(attribute: ast.Attribute, call: ast.AST | None) -> ast.AST | str:
+    """What an attribute, or a method's call, gives of a tensor: what lives where it does, or a use."""
+    if attribute.attr in ("shape", "device", "dtype", "ndim", "size", "dim", "numel"):
+        return "harmless"
+    if attribute.attr in ("T", "mT"):
+        return attribute
+    carries = isinstance(call, ast.Call) and call.func is attribute and attribute.attr in _CARRYING
+    return call if carries and call is not None else "unknown"
+
+
+def _computed(parent: ast.BinOp | ast.Compare, node: ast.AST) -> ast.AST | str:
+    """What is computed of it and other operands; with constants alone it goes on."""
+    others = [n for n in ast.iter_child_nodes(parent) if n is not node and isinstance(n, ast.expr)]
+    if all(isinstance(o, ast.Constant) for o in others):
+        return parent
+    return "combined" if any(_is_batch(o) for o in others) else "unknown"
 
 
 def _given_to(file: SourceFile, call: ast.Call, node: ast.AST) -> str:
     """What a call that takes it does: torch's own operations on several tensors combine them."""
-    dotted = file.dotted(call.func)
-    others = [a for a in call.args if a is not node]
-    if dotted.startswith("torch.") and any(_is_batch(a) for a in others):
-        return "combined"
-    tensor_method = isinstance(call.func, ast.Attribute) and call.func.attr in ("masked_fill", "matmul", "mul", "add")
-    if tensor_method and isinstance(call.func, ast.Attribute) and _is_batch(call.func.value):
-        return "combined"
-    return "unknown"
+    torch = file.dotted(call.func).startswith("torch.")
+    others = [a for a in call.args if a is not node] if torch else []
+    on = receiver(call) if is_call(call, "masked_fill", "matmul", "mul", "add") else None
+    return "combined" if any(_is_batch(one) for one in (*others, on) if one is not None) else "unknown"
 
 
 def _is_batch(node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.memory._lasting import outermost_loop
 from torchvet.source.model import Event, targets_of, terminal, walk
 
 if TYPE_CHECKING:
@@ -85,9 +86,7 @@ def _read_before(file: SourceFile, event: Event, target: ast.expr) -> bool:
     """Whether a pass reads a name before it binds it, so that it reads what the pass before has left."""
     if isinstance(target, ast.Attribute):
         return any(_is_use(node, parents) for node, parents in _uses(file.tree, target.attr, attribute=True))
-    loop = event.loop
-    while loop is not None and loop.parent is not None:
-        loop = loop.parent
+    loop = outermost_loop(event)
     outside = terminal(target) in event.unit.outer_names
     body = getattr(loop.node if loop is not None else event.unit.node if outside else None, "body", [])
     return _first(body, terminal(target)) == "read"

@@ -45,11 +45,12 @@ def _position(carrier: Carrier) -> int:
 
 def _finding(
     rule: Rule, rank: RankRecording, recording: Recording, record: CarriedGraph, group: list[Carrier]
-) -> Finding:  # fmt: skip
+) -> Finding:
     carrier = group[0]
     name, store = carrier.name, carrier.store
-    at = Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
-                  function=store.function or None)  # fmt: skip
+    at = Location(
+        path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function or None
+    )
     kind = name.kind if name.kind in _KINDS else "unknown"
     return rule.observed(
         rank, severity="error", message=_message(record, group), place=at, cause=_cause(record, group),
@@ -65,8 +66,8 @@ def _names(group: list[Carrier]) -> str:
 def _message(record: CarriedGraph, group: list[Carrier]) -> str:
     name, line = _names(group), record.place.line
     if group[0].once:
-        return f"{name} is computed once, before the loop, and every backward in line {line} goes through its graph: " \
-               f"pass {record.passes + 1} raised"  # fmt: skip
+        once = f"{name} is computed once, before the loop"
+        return f"{once}, and every backward in line {line} goes through its graph: pass {record.passes + 1} raised"
     return (
         f"{name} {'carries its' if len(group) == 1 else 'carry their'} autograd graph from one pass into the next: the "
         f"backward in line {line} went into the graph of the pass before, and raised in pass {record.passes + 1}"
@@ -119,14 +120,13 @@ def _about(group: list[Carrier]) -> About:
 def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, carrier: Carrier) -> list[Related]:
     """Where it raised, and the line of the function that binds the name from which that was run."""
     message, store = record.message.partition(" (or ")[0], carrier.store
-    found = [Related(role="raised", message=message, path=record.place.path, line=record.place.line)]
+    found = [Rule.beside("raised", message, record.place)]
     ended = rank.last(Outcome)
     for place in () if ended is None or carrier.once else ended.stack:
         span = recording.index.function_at(place.path, place.line)
         there = place.path == store.path and (span.qualname if span is not None else "") == store.function
         if there and place != record.place:
-            found.append(Related(role=PASSED, message="the backward was run from here", path=place.path,
-                                 line=place.line))  # fmt: skip
+            found.append(Rule.beside(PASSED, "the backward was run from here", place))
             break
     return found
 
@@ -136,9 +136,7 @@ def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
     return rule.observed(
         rank, severity="error", place=record.place, measured=Measured(steps=passes),
         message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
-        cause="something that the pass before has computed is used in this one with its graph; no name "
-        "leads to it",
+        cause="something that the pass before has computed is used in this one with its graph; no name leads to it",
         advice=f"detach what is kept from one pass to the next, where it is kept. {_NO_ANSWER}",
-        related=[Related(role="raised", message=record.message.partition(" (or ")[0], path=record.place.path,
-                         line=record.place.line)],
+        related=[rule.beside("raised", record.message.partition(" (or ")[0], record.place)],
     )  # fmt: skip

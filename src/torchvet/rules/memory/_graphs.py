@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
-from torchvet.source.model import Event, receiver, terminal, value_bound
+from torchvet.rules.memory._lasting import bindings_at
+from torchvet.source.model import Event, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
 
 _DEEPEST = 10
-_LINEAR = {"mean", "sum", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous",
-           "clone", "to", "float", "half", "double", "cuda", "cpu", "flatten", "expand", "repeat", "add", "sub", "neg",
-           "type_as", "chunk", "split", "unbind", "stack", "cat", "requires_grad_", "mm", "type"}  # fmt: skip
+_LINEAR = name_set(
+    "mean sum view reshape squeeze unsqueeze transpose permute t contiguous clone to float half double cuda cpu "
+    "flatten expand repeat add sub neg type_as chunk split unbind stack cat requires_grad_ mm type"
+)
 """Operations that save nothing of the size of their operand."""
 
 

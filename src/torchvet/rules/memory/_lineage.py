@@ -7,19 +7,16 @@ import re
 from dataclasses import dataclass, field
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, value_bound, value_for
+from torchvet.source.model import Event, Loop, Unit, name_set, receiver, targets_of, terminal, value_bound, value_for
 from torchvet.source.model import torch_names as names
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
 _PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))
-_PLAIN_ARGUMENTS = frozenset(
-    ("to", "cuda", "view", "reshape", "flatten", "size", "sum", "mean", "unsqueeze", "squeeze")
-)
+_PLAIN_ARGUMENTS = name_set("to cuda view reshape flatten size sum mean unsqueeze squeeze")
 """Methods whose arguments are sizes or devices, never tensors with a graph."""
-_NOT_VALUES = frozenset(
-    ("module", "criterion", "optimizer", "scheduler", "scaler", "loader", "number", "constant", "fresh", "accelerator",
-     "engine", "parameter")
-)  # fmt: skip
+_NOT_VALUES = name_set(
+    "module criterion optimizer scheduler scaler loader number constant fresh accelerator engine parameter"
+)
 _AT_FIRST = frozenset(("fresh", "number", "constant"))
 """What an attribute may be before the first pass, and something else after it."""
 _DEEPEST = 12

@@ -6,13 +6,15 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, receiver, terminal, value_bound
+from torchvet.source.model import Event, Unit, name_set, receiver, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
 _LIKE = {"zeros_like", "ones_like", "randn_like", "rand_like", "empty_like", "full_like"}
-_KEEPING_LAYERS = {"ReLU", "Tanh", "Sigmoid", "GELU", "SiLU", "LeakyReLU", "ELU", "Softplus", "Dropout", "LayerNorm",
-                   "BatchNorm1d", "Identity", "Softmax", "PReLU", "Hardtanh", "Mish", "SELU", "LogSoftmax"}  # fmt: skip
+_KEEPING_LAYERS = name_set(
+    "ReLU Tanh Sigmoid GELU SiLU LeakyReLU ELU Softplus Dropout LayerNorm BatchNorm1d Identity Softmax PReLU Hardtanh "
+    "Mish SELU LogSoftmax"
+)
 _DEEPEST = 14
 _MOST = 150
 """Expressions that are looked at for one answer: what needs more is not written for readers either."""

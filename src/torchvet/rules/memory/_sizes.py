@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 from types import EllipsisType
 
-from torchvet.source.model import keyword, terminal
+from torchvet.source.model import keyword, name_set, terminal
 
 Dim = int | str | None | EllipsisType
 Shape = tuple[Dim, ...]
 """Sizes from the first dimension on: a number, the name of one, None for a size that is not known, and at most one
 `...` for dimensions whose number is not known."""
 
-_KEEPING = {"float", "double", "half", "bfloat16", "long", "int", "bool", "to", "cuda", "cpu", "detach", "clone",
-           "contiguous",
-            "relu", "tanh", "sigmoid", "exp", "log", "abs", "sqrt", "square", "pow", "clamp", "softmax", "log_softmax",
-            "gelu", "silu", "leaky_relu", "elu", "softplus", "dropout", "requires_grad_", "type", "sin", "cos", "neg",
-            "layer_norm", "normalize", "type_as", "sign", "data", "tanh_", "relu_", "Variable"}  # fmt: skip
-_REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "norm", "prod", "std", "var", "any",
-             "all", "logsumexp"}  # fmt: skip
+_KEEPING = name_set(
+    "float double half bfloat16 long int bool to cuda cpu detach clone contiguous relu tanh sigmoid exp log abs sqrt "
+    "square pow clamp softmax log_softmax gelu silu leaky_relu elu softplus dropout requires_grad_ type sin cos neg "
+    "layer_norm normalize type_as sign data tanh_ relu_ Variable"
+)
+_REDUCING = name_set("sum mean amax amin max min argmax argmin norm prod std var any all logsumexp")
 
 
 def broadcast(left: Shape, right: Shape) -> Shape | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory._stores import bindings_at
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
+from torchvet.rules.memory._lasting import bindings_at
+from torchvet.source.model import Event, name_set, receiver, targets_of, terminal, value_bound, value_for
 
-_SAME_SIZE = {"detach", "cpu", "clone", "contiguous", "to", "float", "half", "double", "view", "reshape", "squeeze",
-              "flatten", "permute", "transpose", "cuda", "requires_grad_", "unsqueeze", "bfloat16", "numpy", "sigmoid",
-              "softmax", "exp", "relu", "tanh", "log_softmax", "type"}  # fmt: skip
+_SAME_SIZE = name_set(
+    "detach cpu clone contiguous to float half double view reshape squeeze flatten permute transpose cuda "
+    "requires_grad_ unsqueeze bfloat16 numpy sigmoid softmax exp relu tanh log_softmax type"
+)
 """Methods whose result has as many elements as what they are called on."""
 _DEEPEST = 5
 

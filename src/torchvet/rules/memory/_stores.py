@@ -1,38 +1,26 @@
-"""What is put into things that outlive a pass: the store, its holder, the loop in which the holder grows."""
+"""What a statement stores, and into what: `holder.append(value)`, `holder[key] = value`, `total += value`."""
 
 from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.rules.memory import _keyed
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Loop,
-    Unit,
-    keyword,
-    receiver,
-    targets_of,
-    terminal,
-    value_for,
-    walk,
-)
-from torchvet.source.model.destinations import reaching
-from torchvet.source.syntax import limit
+from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 _BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")
-EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
-_REPEATED = {"training_step", "validation_step", "test_step", "compute_loss", "on_train_batch_end", "train_step",
-             "step", "on_validation_batch_end", "on_step_end", "forward", "__call__"}  # fmt: skip
-_DEEPEST = 4
+UNDER_A_KEY = re.compile(r"\][ \t]*=(?!=)")
+_KEYED = re.compile(r"[ \t]*([A-Za-z_][\w.]*\[[^\]\n'\":]+\])[ \t]*=(?!=)")
+"""A line that may put something under a key that is not written down."""
+ADDING = ("append", "extend", "appendleft", "add")
+_COMES_AGAIN = (ast.Mod, ast.FloorDiv, ast.BitAnd, ast.RShift)
+"""`step % 10`, `step // 100`: the same key for many steps."""
 
 
 @dataclass(eq=False, frozen=True)
-class Store:
+class Stored:
     """One store. `loop` is the widest loop of its unit in which the holder goes on growing; None where it only grows
     from call to call. `lasting` is whether nothing ever empties the holder as long as the program runs."""
 
@@ -49,36 +37,117 @@ class Store:
         """Whether it adds up values instead of collecting them."""
         return self.key is None and not isinstance(self.event.node, ast.Call)
 
+    @property
+    def name(self) -> str:
+        """The holder as it is written."""
+        return self.event.unit.file.segment(self.holder)
 
-def stores(file: SourceFile) -> Iterator[Store]:
-    """Stores into what outlives the pass: appended, put under a new key, or added up."""
-    for store in (*collected(file), *added_up(file)):
-        found = kept_on(file, store)
-        if found is not None:
-            yield found
+    @property
+    def variable(self) -> str:
+        """The variable that the holder's name begins with: `self` of `self.rows["loss"]`."""
+        return re.split(r"[.\[]", self.name, maxsplit=1)[0]
+
+    @property
+    def root(self) -> ast.expr:
+        """The holder without keys and calls: see `root_of`."""
+        return root_of(self.holder)
 
 
-def appended(file: SourceFile) -> Iterator[Store]:
-    """`holder.append(value)` and its kin, wherever they stand."""
-    for event in file.calls("append", "appendleft", "extend"):
-        on, given = receiver(event.call), event.call.args
-        if on is not None and len(given) == 1:
-            yield Store(event, on, given[0])
+def root_of(node: ast.expr) -> ast.expr:
+    """`history` of `history["loss"]` and of `history.setdefault(k, [])`."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
+    return node
 
 
-def collected(file: SourceFile) -> Iterator[Store]:
+def put_by(event: Event) -> Stored | None:
+    """What a call with one argument puts into what it is called on, as `holder.append(value)` does."""
+    on, given = receiver(event.call), event.call.args
+    return Stored(event, on, given[0]) if on is not None and len(given) == 1 else None
+
+
+def put(file: SourceFile, *methods: str) -> Iterator[Stored]:
+    """The stores by calls of these methods, wherever they stand."""
+    yield from filter(None, map(put_by, file.calls(*methods)))
+
+
+def collected(file: SourceFile) -> Iterator[Stored]:
     """`holder.append(value)` and `holder[step] = value`, wherever they stand."""
-    yield from appended(file)
+    yield from put(file, "append", "appendleft", "extend")
     yield from keyed(file)
 
 
-def keyed(file: SourceFile) -> Iterator[Store]:
-    """`holder[step] = value`."""
-    for one in _keyed.keyed(file):
-        yield Store(one.event, one.holder, one.value, key=one.key)
+def keyed(file: SourceFile) -> Iterator[Stored]:
+    """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
+    lines = {file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED, UNDER_A_KEY)}
+    for unit in file.units_at(sorted(lines)):
+        for event in unit.events:
+            if event.line in lines and (found := _keyed_by(event)) is not None:
+                yield found
 
 
-def added_up(file: SourceFile) -> Iterator[Store]:
+def _keyed_by(event: Event) -> Stored | None:
+    one = under_a_key(event)
+    return one if one is not None and one.key is not None and key_changes(one.key, event) and in_dict(one) else None
+
+
+def under_a_key(event: Event) -> Stored | None:
+    """`holder[key] = value`, whatever the holder and the key."""
+    node = event.node
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(target, ast.Subscript) or not isinstance(node, ast.Assign):
+        return None
+    return Stored(event, target.value, node.value, key=target.slice)
+
+
+def in_dict(store: Stored) -> bool:
+    """Whether a holder is bound to nothing but dicts."""
+    values = store.event.unit.file.roles.values(store.holder, store.event.unit)
+    return bool(values) and all(is_dict(value) for value, _ in values)
+
+
+def is_dict(node: ast.expr) -> bool:
+    """Whether an expression makes a dict."""
+    return isinstance(node, ast.Dict) or (
+        isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
+    )
+
+
+def key_changes(key: ast.expr, event: Event) -> bool:
+    """Whether a key counts up, or is what a loop around the event goes over."""
+    if any(isinstance(one, ast.BinOp) and isinstance(one.op, _COMES_AGAIN) for one in walk(key)):
+        return False
+    return counts_up(key, event) or loop_of_key(key, event) is not None
+
+
+def counts_up(key: ast.expr, event: Event) -> bool:
+    """Whether a part of a key is a number that a loop around, or a method of the class, adds to."""
+    for one in walk(key):
+        if isinstance(one, ast.Name):
+            bound = event.unit.bindings.get(one.id, ())
+            if any(isinstance(b.node, ast.AugAssign) and b.loop is not None and event.loop is not None
+                   and event.loop.within(b.loop) for b in bound):  # fmt: skip
+                return True
+        elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
+            owner = event.unit.method_class()
+            found = owner.attributes.get(one.attr, ()) if owner is not None else ()
+            if any(isinstance(b.node, ast.AugAssign) for b, _ in found):
+                return True
+    return False
+
+
+def loop_of_key(key: ast.expr, event: Event) -> Loop | None:
+    """The outermost loop around an event whose variable is a part of a key."""
+    names = {one.id for one in walk(key) if isinstance(one, ast.Name)}
+    loop, found = event.loop, None
+    while loop is not None:
+        if isinstance(loop.node, (ast.For, ast.AsyncFor)) and names & {terminal(t) for t in targets_of(loop.node)}:
+            found = loop
+        loop = loop.parent
+    return found
+
+
+def added_up(file: SourceFile) -> Iterator[Stored]:
     """`total += value`, `mean = 0.9 * mean + 0.1 * value`."""
     lines = list(_lines_that_add(file))
     units = {id(u): u for u in map(file.unit_at, lines)}
@@ -107,16 +176,16 @@ def _lines_that_add(file: SourceFile) -> Iterator[int]:
             position = file.text.find(operator, position + 2)
 
 
-def _sum(event: Event) -> Iterator[Store]:
+def _sum(event: Event) -> Iterator[Stored]:
     node = event.node
     if isinstance(node, ast.AugAssign):
         if isinstance(node.op, ast.Add):
-            yield Store(event, node.target, node.value)
+            yield Stored(event, node.target, node.value)
     elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
         target = node.targets[0]
         if isinstance(target, (ast.Name, ast.Attribute)):
             for value in _without(node.value, ast.unparse(target)):
-                yield Store(event, target, value)
+                yield Stored(event, target, value)
 
 
 def _without(node: ast.BinOp, name: str) -> Iterator[ast.expr]:
@@ -130,192 +199,18 @@ def _without(node: ast.BinOp, name: str) -> Iterator[ast.expr]:
             return
 
 
-def holder_root(node: ast.expr) -> ast.expr:
-    """`history` of `history["loss"]` and of `history.setdefault(k, [])`."""
-    while isinstance(node, (ast.Subscript, ast.Call)):
-        node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
-    return node
-
-
-def kept_on(file: SourceFile, store: Store, repeated: bool = False) -> Store | None:
-    """The store with the loop in which its holder grows; None where it does not, or that is not sure. `repeated` says
-    that its function is known to run again and again."""
-    root = holder_root(store.holder)
-    unit, found = store.event.unit, None
-    if isinstance(root, ast.Name):
-        found = _on_name(file, store, root.id, repeated)
-    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
-        found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
-    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
-        found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
-    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Attribute):
-        found = _on_attribute(file, store, root.attr, _class_of_part(file, root.value, unit), repeated)
-    if found is None or found.key is None or _keyed.counts_up(found.key, found.event):
-        return found
-    # The same keys come again when their loop does.
-    return replace(found, loop=_keyed.loop_of_key(found.key, found.event))
-
-
-def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassModel | None:
-    """The class of `self.stats`, where the object that was made with its owner stays there."""
-    owner = unit.method_class() if terminal(part.value) == unit.self_name() else None
-    made = owner.attributes.get(part.attr, []) if owner is not None else []
-    if any(e.unit.name != "__init__" or e.loop is not None for e, _ in made) or _attribute_cut(part.attr, file.text):
-        return None
-    return file.roles.class_of(part, unit) if made else None
-
-
-def _on_name(file: SourceFile, store: Store, name: str, repeated: bool) -> Store | None:
-    event = store.event
-    home = event.unit.home(name)
-    if home is None or name in home.parameters:
-        return None
-    fresh = [b for b in home.bindings.get(name, []) if not _from_itself(b, name)]
-    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
-        return None
-    emptied = [e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name]
-    emptied += [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
-    if home is not event.unit:
-        if emptied or _bound_elsewhere(file, name) or not (repeated or is_repeated(file, event.unit, event)):
-            return None
-        return replace(store, loop=None, lasting=True)
-    loop = _widest(event, [*fresh, *emptied])
-    if loop is None:
-        once = repeated and not emptied and all(b.loop is None for b in fresh)
-        return replace(store, loop=None, lasting=True) if once else None
-    lasting = home.is_module and not emptied and all(b.loop is None for b in fresh)
-    return replace(store, loop=loop, lasting=lasting)
-
-
-def _bound_elsewhere(file: SourceFile, name: str) -> bool:
-    """Whether a function that declares a name `global` or `nonlocal` starts it afresh."""
-    others = [u for u in file.units_with(name) if name in u.outer_names]
-    return any(not _from_itself(b, name) for u in others for b in u.bindings.get(name, ()))
-
-
-def _on_attribute(file: SourceFile, store: Store, name: str, owner: ClassModel | None, repeated: bool) -> Store | None:
-    bound = owner.attributes.get(name, []) if owner is not None else []
-    fresh = [event for event, _ in bound if not _from_itself(event, name)]
-    declared = not fresh and owner is not None and _is_field(owner, name)
-    if not (fresh or declared) or not all(_can_grow(b, name, store) for b in fresh):
-        return None
-    if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
-        return None
-    if any(terminal(holder_root(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
-        return None
-    if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
-        return None
-    return replace(store, loop=None, lasting=True)
-
-
-def _is_field(owner: ClassModel, name: str) -> bool:
-    """Whether a dataclass makes the attribute, a list or a dict, for each of its objects."""
-    for one in owner.node.body:
-        if isinstance(one, ast.AnnAssign) and terminal(one.target) == name and isinstance(one.value, ast.Call):
-            made = keyword(one.value, "default_factory")
-            return terminal(one.value) == "field" and terminal(made) in ("list", "dict", "OrderedDict", "deque")
-    return False
-
-
-def _attribute_cut(name: str, text: str) -> bool:
-    """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
-    return bool(re.search(
-        rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
-        rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
-    ))  # fmt: skip
-
-
-def _widest(event: Event, fresh: list[Event]) -> Loop | None:
-    """The outermost loop around an event in which nothing starts the holder afresh."""
-    loop, found = event.loop, None
-    while loop is not None:
-        if any(b.unit is event.unit and b.inside(loop) for b in fresh):
-            break
-        found = found if loop.comprehension else loop
-        loop = loop.parent
-    return found
-
-
-def _from_itself(binding: Event, name: str) -> bool:
-    """`total += x`, `total = total + x`."""
-    node = binding.node
-    if isinstance(node, ast.AugAssign):
-        return True
-    value = getattr(node, "value", None)
-    return isinstance(value, (ast.BinOp, ast.Call)) and any(
-        terminal(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
-    )
-
-
-def _can_grow(binding: Event, name: str, store: Store) -> bool:
-    """Whether what a holder starts as is a container without a limit, or something to add to."""
-    node = binding.node
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return False
-    values: list[ast.expr | None] = [node.value]
-    target = next((t for t in targets_of(node) if terminal(t) == name), None)
-    if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
-        own = value_for(node, target) if target is not None else None
-        values = [own] if own is not None else list(node.value.elts)
-    return all(growable(one, store.adds) for one in values)
-
-
-def growable(value: ast.expr | None, adds: bool) -> bool:
-    """Whether an expression makes a container without a limit; with `adds` a number to add to."""
-    if isinstance(value, ast.Constant):
-        return adds and (value.value is None or isinstance(value.value, (int, float)))
-    if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
-        return not _of_limited(value)
-    if isinstance(value, ast.Call):
-        name = terminal(value)
-        if name == "deque":
-            return not limit(value)
-        if name == "defaultdict" and value.args and _makes_limited(value.args[0]):
-            return False
-        return name in ("list", "dict", "defaultdict", "OrderedDict") or (adds and name in ("zeros", "tensor", "float"))
-    return False
-
-
-def _of_limited(value: ast.List | ast.ListComp | ast.Dict | ast.DictComp) -> bool:
-    """Whether a container is made of such as limit their own length: `{name: deque(maxlen=8) for name in names}`."""
-    if isinstance(value, (ast.List, ast.Dict)):
-        parts = value.elts if isinstance(value, ast.List) else value.values
-        return bool(parts) and all(limit(part) for part in parts)
-    return limit(value.elt if isinstance(value, ast.ListComp) else value.value)
-
-
-def _makes_limited(factory: ast.expr) -> bool:
-    """Whether what makes a `defaultdict`'s values makes such: `lambda: deque(maxlen=8)`, `partial(deque, maxlen=8)`."""
-    if isinstance(factory, ast.Lambda):
-        return limit(factory.body)
-    if not (isinstance(factory, ast.Call) and terminal(factory) == "partial" and factory.args):
-        return False
-    return limit(ast.Call(factory.args[0], factory.args[1:], factory.keywords))
-
-
-def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth: int = 0) -> bool:
-    """Whether a unit, or an event in it, runs again and again: in a loop here, or called in one."""
-    if event is not None and event.loop is not None:
-        return True
-    if depth > _DEEPEST or unit.is_module:
-        return False
-    if unit.owner is not None and unit.name in _REPEATED:
-        return True
-    return any(is_repeated(file, caller.unit, caller, depth + 1) for caller in file.callers(unit))
-
-
-def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
-    """Whether gradients are on at an event as far as every way there is seen: from the file's own level, from what runs
-    a backward itself, from `main`."""
-    unit = event.unit
-    if file.gradients.enabled(event) != "yes":
-        return False
-    if unit.is_module or unit.name == "main" or any(e.kind == "backward" for e in file.effects(unit)):
-        return True
-    callers = file.callers(unit)
-    return depth < _DEEPEST and bool(callers) and all(surely_recording(file, c, depth + 1) for c in callers)
-
-
-def bindings_at(name: str, event: Event) -> list[Event]:
-    """The bindings of a local name that an event may read."""
-    return reaching(name, event) if event.unit.home(name) is event.unit else []
+def store(event: Event) -> Stored | None:
+    """What an event stores, where it is `x.append(value)`, `x += value`, `x = x + value` or `x[key] = value` under a
+    key that changes."""
+    node = event.node
+    if isinstance(node, ast.Call) and isinstance(event.parent, ast.Expr) and terminal(node) in ADDING:
+        found = None if node.keywords else put_by(event)
+        places = (ast.Name, ast.Attribute, ast.Subscript)
+        return found if found is not None and isinstance(found.holder, places) else None
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return Stored(event, node.target, node.value)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        target, value = node.targets[0], node.value
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and terminal(value.left) == target.id:
+            return Stored(event, target, value.right)
+    return _keyed_by(event)

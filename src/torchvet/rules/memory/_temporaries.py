@@ -71,14 +71,15 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
 
     No fused operator gives the weights: where more reads them, or they outlive the step, they are wanted.
     """
-    seen = {(r.place, r.shape): r for r in rank.all(AttentionMatrix) if r.applied}.values()
+    seen = [record for record in rank.latest(AttentionMatrix, "place", "shape") if record.applied]
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
     shapes = {_matrices(r.shape) for r in replaced or seen}
     matrices = [
-        s for s in sites
+        s
+        for s in sites
         if _matrices(s.site.shape) in shapes
         and not any(name in (recording.source_line(s.site.place) or "") for name in _FUSED)
-    ]  # fmt: skip
+    ]
     if not matrices:
         return None
     instead = (

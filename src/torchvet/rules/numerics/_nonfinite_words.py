@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torchvet.recording.records.nonfinite import NonFinite, Operand
 from torchvet.rules.kit import About, Iterator
@@ -19,10 +19,10 @@ def settled(records: Iterable[NonFinite]) -> Iterator[NonFinite]:
     looked = {r.failed: r.found != "not-reproduced" for r in records if r.failed is not None}
     openings = [r for r in records if r.found == "not-reproduced" and r.failed is None and r.tick in looked]
     explained = {r.place for r in openings if looked[r.tick]}
-    return (
-        r for r in records
-        if r.found != "not-reproduced" or (r.place not in explained and not any(r is o for o in openings))
-    )  # fmt: skip
+    for record in records:
+        shown = record.found != "not-reproduced"
+        if shown or (record.place not in explained and not any(record is one for one in openings)):
+            yield record
 
 
 def step(record: NonFinite) -> str:
@@ -54,21 +54,20 @@ def _function(node: str) -> str:
 
 def what(record: NonFinite) -> str:
     """NaN, inf or -inf: what came out."""
-    result = record.result
-    if result is None:
+    if record.result is None:
         return "a value that is not finite"
-    if result.nans:
-        return "NaN"
-    return "an infinity"
+    return "NaN" if record.result.nans else "an infinity"
 
 
 def named(operand: Operand | None, fallback: str = "its operand") -> str:
     """An operand by its name, else by its shape."""
-    if operand is None:
+    if operand is None or (not operand.name and not operand.shape):
         return fallback
-    if operand.name:
-        return operand.name
-    return fallback if not operand.shape else f"{fallback} ({operand.dtype} {list(operand.shape)})"
+    return operand.name or f"{fallback} {_form(operand)}"
+
+
+def _form(operand: Operand) -> str:
+    return f"({operand.dtype} {list(operand.shape)})"
 
 
 def number(value: float) -> str:
@@ -78,12 +77,14 @@ def number(value: float) -> str:
 
 def cause(record: NonFinite) -> str:
     """Why, from the figures of the operands."""
-    texts = {
-        "overflow": _overflow, "division-by-zero": _divisor, "zero-by-zero": _divisor, "log-of-zero": _argument,
-        "log-of-negative": _argument, "root-of-negative": _argument, "domain": _argument,
-    }  # fmt: skip
-    say = texts.get(record.reason)
-    return say(record) + _some_rows(record) if say is not None else _PLAIN.get(record.reason, _unknown)(record)
+    of_operands = _OF_OPERANDS.get(record.reason)
+    if of_operands is not None:
+        return of_operands(record) + _some_rows(record)
+    if record.reason == "masked-row" and record.rows:
+        return f"{_CAUSES[record.reason]} (rows {_rows(record)})"
+    if record.reason in _BAD:
+        return _bad(record)
+    return _CAUSES.get(record.reason) or _unknown(record)
 
 
 def _some_rows(record: NonFinite) -> str:
@@ -92,8 +93,11 @@ def _some_rows(record: NonFinite) -> str:
     if not 0 < len(record.rows) < length:
         return ""
     more = " and more" if len(record.rows) > _MOST_ROWS else ""
-    rows = ", ".join(map(str, record.rows[:_MOST_ROWS]))
-    return f"; in row{'s' if len(record.rows) > 1 else ''} {rows}{more} of {length}"
+    return f"; in row{'s' if len(record.rows) > 1 else ''} {_rows(record)}{more} of {length}"
+
+
+def _rows(record: NonFinite) -> str:
+    return ", ".join(map(str, record.rows[:_MOST_ROWS]))
 
 
 def _first(record: NonFinite) -> Operand | None:
@@ -114,25 +118,25 @@ def _divisor(record: NonFinite) -> str:
     zeros = f"{divisor.zeros} zeros" if divisor.zeros > 1 else "a zero"
     both = "0 / 0 is NaN" if record.reason == "zero-by-zero" else "a division by 0 is infinite"
     name = divisor.name or "the divisor"
-    return f"{name} has {zeros} ({divisor.dtype} {list(divisor.shape)}): {both}"
+    return f"{name} has {zeros} {_form(divisor)}: {both}"
 
 
 def _argument(record: NonFinite) -> str:
     first = record.operands[-1] if record.reason.startswith("log") and record.operands else _first(record)
     if first is None:
         return f"{operator(record)} outside its domain"
-    name, shape = first.name or "its argument", f"{first.dtype} {list(first.shape)}"
+    name, form = first.name or "its argument", _form(first)
     if record.reason == "log-of-zero":
-        return f"{name} has {first.zeros} zeros ({shape}): log(0) is -inf"
+        return f"{name} has {first.zeros} zeros {form}: log(0) is -inf"
     if record.reason in ("log-of-negative", "root-of-negative"):
-        return f"{name} has {first.negatives} negative elements ({shape})"
-    return f"{name} reaches {number(first.largest)} ({shape}), outside the domain of {operator(record)} or at its edge"
+        return f"{name} has {first.negatives} negative elements {form}"
+    return f"{name} reaches {number(first.largest)} {form}, outside the domain of {operator(record)} or at its edge"
 
 
 def _bad(record: NonFinite) -> str:
     held = record.result
     amount = f"{held.nans} NaN and {held.infinities} infinite" if held is not None else "some"
-    rows = f", in rows {', '.join(map(str, record.rows[:_MOST_ROWS]))}" if record.rows else ""
+    rows = f", in rows {_rows(record)}" if record.rows else ""
     since = f" since step {record.since}" if record.since is not None else ""
     return f"{named(held, 'a tensor')} has {amount} elements before any operator has run{rows}{since}"
 
@@ -144,51 +148,58 @@ def _unknown(record: NonFinite) -> str:
     return f"{operator(record)} made it from finite values ({sizes})"
 
 
-_PLAIN = {
-    "root-gradient-at-zero": lambda r: "the derivative of a root at 0 is infinite, and times a gradient of 0 NaN",
-    "norm-gradient-at-zero": lambda r: "the derivative of a norm at a vector of zeros does not exist",
-    "power-gradient-at-zero": lambda r: "the derivative of a power at 0 is infinite where the exponent is below 1",
-    "masked-row": lambda r: "every score of a row is -inf, and softmax divides 0 by 0 there"
-    + (f" (rows {', '.join(map(str, r.rows[:_MOST_ROWS]))})" if r.rows else ""),
-    "empty-reduction": lambda r: "nothing was there to be averaged: 0 / 0",
-    "single-sample": lambda r: "the spread of a single sample: it divides by n - 1 = 0",
-    "inf-minus-inf": lambda r: "an infinity met another of the opposite sign, or was divided by one",
-    "inf-times-zero": lambda r: "an infinity was multiplied by 0",
-    "where-branch": lambda r: "the branch not chosen has an infinite derivative, and times a gradient of 0 NaN",
-    "bad-data": _bad, "bad-parameter": _bad, "bad-buffer": _bad, "bad-state": _bad,
-}  # fmt: skip
+_OF_OPERANDS: dict[str, Callable[[NonFinite], str]] = {
+    "overflow": _overflow,
+    **dict.fromkeys(("division-by-zero", "zero-by-zero"), _divisor),
+    **dict.fromkeys(("log-of-zero", "log-of-negative", "root-of-negative", "domain"), _argument),
+}
+_CAUSES = {
+    "root-gradient-at-zero": "the derivative of a root at 0 is infinite, and times a gradient of 0 NaN",
+    "norm-gradient-at-zero": "the derivative of a norm at a vector of zeros does not exist",
+    "power-gradient-at-zero": "the derivative of a power at 0 is infinite where the exponent is below 1",
+    "masked-row": "every score of a row is -inf, and softmax divides 0 by 0 there",
+    "empty-reduction": "nothing was there to be averaged: 0 / 0",
+    "single-sample": "the spread of a single sample: it divides by n - 1 = 0",
+    "inf-minus-inf": "an infinity met another of the opposite sign, or was divided by one",
+    "inf-times-zero": "an infinity was multiplied by 0",
+    "where-branch": "the branch not chosen has an infinite derivative, and times a gradient of 0 NaN",
+}
+_BAD = ("bad-data", "bad-parameter", "bad-buffer", "bad-state")
+_APART = "keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out"
+_ADVICE = {
+    "division-by-zero": _APART,
+    "zero-by-zero": _APART,
+    "log-of-zero": "use the stable form (log_softmax, logsigmoid, cross_entropy), or `{name}.clamp(min=1e-6)`",
+    "log-of-negative": "make {name} positive before the logarithm: clamp it, or predict its logarithm",
+    "root-of-negative": "make {name} non-negative before the root, e.g. `{name}.clamp(min=0)` plus an epsilon",
+    "root-gradient-at-zero": "add an epsilon under the root: `torch.sqrt(x + 1e-8)`",
+    "norm-gradient-at-zero": "add an epsilon under the root: `(x.square().sum(-1) + 1e-8).sqrt()`",
+    "power-gradient-at-zero": "add an epsilon to the base, or clamp it, before the power",
+    "domain": "clamp {name} to the inside of the domain, e.g. `.clamp(-1 + 1e-6, 1 - 1e-6)`",
+    "masked-row": "leave rows out that are masked throughout, or keep one position unmasked in each",
+    "empty-reduction": "skip the term where nothing is selected, or divide by `count.clamp(min=1)`",
+    "single-sample": "use `correction=0`, with an eps where it is divided by, or skip the term for a single sample",
+    "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
+    "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
+    "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",
+    "bad-data": "clean or drop these rows where the data is loaded: `assert torch.isfinite(x).all()` there",
+    "bad-parameter": "find the first step that made the parameter bad; no later step can repair it",
+    "bad-buffer": "reset the buffer; a step that was skipped has written it all the same",
+    "bad-state": "reset the state that is carried from step to step when a step goes wrong",
+}
 
 
 def advice(record: NonFinite) -> str:
     """What to change."""
-    operand = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
-    name = (
-        named(operand or _first(record), "its argument") if record.found == "operator" else named(record.result, "it")
-    )
-    name = name if " " not in name else "divisor" if operand is not None else "x"
-    texts = {
-        "overflow": _against_overflow(record),
-        "division-by-zero": f"keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out",
-        "zero-by-zero": f"keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out",
-        "log-of-zero": f"use the stable form (log_softmax, logsigmoid, cross_entropy), or `{name}.clamp(min=1e-6)`",
-        "log-of-negative": f"make {name} positive before the logarithm: clamp it, or predict its logarithm",
-        "root-of-negative": f"make {name} non-negative before the root, e.g. `{name}.clamp(min=0)` plus an epsilon",
-        "root-gradient-at-zero": "add an epsilon under the root: `torch.sqrt(x + 1e-8)`",
-        "norm-gradient-at-zero": "add an epsilon under the root: `(x.square().sum(-1) + 1e-8).sqrt()`",
-        "power-gradient-at-zero": "add an epsilon to the base, or clamp it, before the power",
-        "domain": f"clamp {name} to the inside of the domain, e.g. `.clamp(-1 + 1e-6, 1 - 1e-6)`",
-        "masked-row": "leave rows out that are masked throughout, or keep one position unmasked in each",
-        "empty-reduction": "skip the term where nothing is selected, or divide by `count.clamp(min=1)`",
-        "single-sample": "use `correction=0`, with an eps where it is divided by, or skip the term for a single sample",
-        "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
-        "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
-        "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",
-        "bad-data": "clean or drop these rows where the data is loaded: `assert torch.isfinite(x).all()` there",
-        "bad-parameter": "find the first step that made the parameter bad; no later step can repair it",
-        "bad-buffer": "reset the buffer; a step that was skipped has written it all the same",
-        "bad-state": "reset the state that is carried from step to step when a step goes wrong",
-    }  # fmt: skip
-    return texts.get(record.reason, "check the operands of this operation")
+    if record.reason == "overflow":
+        return _against_overflow(record)
+    divisor = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
+    name = named(record.result, "it")
+    if record.found == "operator":
+        name = named(divisor or _first(record), "its argument")
+    if " " in name:
+        name = "divisor" if divisor is not None else "x"
+    return _ADVICE.get(record.reason, "check the operands of this operation").format(name=name)
 
 
 def _against_overflow(record: NonFinite) -> str:

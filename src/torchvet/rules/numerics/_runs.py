@@ -1,21 +1,21 @@
-"""What the rules about numbers read out of a run's records."""
+"""What the rules about numbers share: the failures of a run, and findings at the lines that they are about."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
-from torchvet.recording.records.base import Place, Record
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
-from torchvet.rules.kit import Iterator, RankRecording, Recording, Severity
+from torchvet.rules.kit import NOTHING_MORE, About, Finding, Measured, Place, RankRecording, Recording, Rule, Severity
+from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
 
-R = TypeVar("R", bound=Record)
+if TYPE_CHECKING:
+    from torchvet.recording.records.base import Record
 
-
-def by_place(rank: RankRecording, kind: type[R]) -> Iterator[R]:
-    """The last record of a type for each line."""
-    last: dict[Place | None, R] = {getattr(r, "place", None): r for r in rank.all(kind)}
-    return iter(last.values())
+R = TypeVar("R", bound="Record")
+EXACT = {"float16": 2048, "bfloat16": 256}
+"""Up to here a half dtype has every whole number; its binary digits are as many."""
 
 
 class Failure(NamedTuple):
@@ -25,17 +25,72 @@ class Failure(NamedTuple):
     record: NonFinite
     severity: Severity
 
+    @property
+    def operator(self) -> str:
+        """The operator by its name in torch."""
+        return say.operator(self.record)
 
-def failures(recording: Recording, *reasons: str) -> Iterator[Failure]:
+
+class NumberRule(Rule):
+    """A rule about numbers that go wrong at one line of a run: `failed` words an operator that failed."""
+
+    reasons: ClassVar[tuple[str, ...]] = ()
+    """Why an operator gave what is not finite, where the rule knows the mechanism."""
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Operators that failed for one of the rule's reasons, one for each line and operator."""
+        for failure in failures(rank, *self.reasons):
+            yield from self.failed(failure, recording)
+
+    def failed(self, failure: Failure, recording: Recording) -> Iterator[Finding]:
+        """What the rule says of one failed operator."""
+        return iter(())
+
+    def at(
+        self,
+        rank: RankRecording,
+        place: Place | None,
+        message: str,
+        cause: str,
+        advice: str,
+        severity: Severity,
+        steps: int | None = None,
+        about: About = NOTHING_MORE,
+    ) -> Finding:
+        """A finding at a line, in a step or after so many."""
+        return self.observed(
+            rank,
+            severity=severity,
+            message=message,
+            place=place,
+            cause=cause,
+            advice=advice,
+            measured=Measured(steps=steps),
+            about=about,
+        )
+
+    def in_step(self, failure: Failure, message: str, cause: str, advice: str) -> Finding:
+        """A finding at the line of a failed operator."""
+        rank, record, severity = failure
+        message = f"in step {record.tick} {message}"
+        return self.at(rank, record.place, message, cause, advice, severity, record.tick, say.about(record))
+
+
+def by_place(rank: RankRecording, kind: type[R]) -> Iterator[R]:
+    """The last record of a type for each line."""
+    last: dict[Place | None, R] = {getattr(record, "place", None): record for record in rank.all(kind)}
+    return iter(last.values())
+
+
+def failures(rank: RankRecording, *reasons: str) -> Iterator[Failure]:
     """Operators that made what is not finite for one of these reasons, one for each line and operator."""
-    for rank in recording.ranks:
-        totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
-        seen = set()
-        for record in rank.all(NonFinite):
-            key = (record.place, record.reason, record.operator)
-            if record.found == "operator" and record.reason in reasons and key not in seen:
-                seen.add(key)
-                yield Failure(rank, record, severity_of(record, totals, rank.ticks))
+    totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
+    seen = set()
+    for record in rank.all(NonFinite):
+        key = (record.place, record.reason, record.operator)
+        if record.found == "operator" and record.reason in reasons and key not in seen:
+            seen.add(key)
+            yield Failure(rank, record, severity_of(record, totals, rank.ticks))
 
 
 def half_operand(record: NonFinite) -> Operand | None:

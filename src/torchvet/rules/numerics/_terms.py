@@ -10,6 +10,8 @@ from torchvet.rules.shared.half_precision import latest
 from torchvet.source.model import Event, Unit, is_call, name_set, operand, value_bound, walk
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+LARGEST_ZERO = 2.0**-25
+"""The largest number that float16 rounds to 0."""
 _OTHER_LIBRARIES = name_set("np numpy math jnp jax tf scipy cupy mx")
 
 

@@ -1,21 +1,66 @@
-"""What the rules about copies and waits read out of a run's records."""
+"""What the rules about copies and waits between host and device share: the records of a run, and how they are told."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchvet.formatting import size
-from torchvet.recording.records.crossing import Crossing
-from torchvet.rules.kit import Iterator, Measured, RankRecording, Recording
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Related, Rule, Sequence, Severity
+
+if TYPE_CHECKING:
+    from torchvet.recording.records.crossing import Crossing
 
 LARGE = 1 << 20
 """Bytes a step from which on a copy that need not be is worth a warning: a tenth of a millisecond on a fast bus, a
 third on a slow one, with the wait beside it."""
 
 
-def each_step(recording: Recording) -> Iterator[tuple[RankRecording, Crossing]]:
+class CrossingRule(Rule):
+    """A rule about lines that copy between host and device, or wait, in about every step."""
+
+    found_with = ("run", "--simulate-gpu", "24GiB")
+    needs_at_work = "a device"
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """What a rule says of the lines that bring something to the device."""
+        for record in each_step(rank):
+            if record.kind == "to device":
+                yield from self.brought(rank, record, recording)
+
+    def brought(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
+        """What to say of one line that brings something to the device in about every step."""
+        return iter(())
+
+    def crossing(
+        self,
+        rank: RankRecording,
+        record: Crossing,
+        message: str,
+        cause: str,
+        advice: str,
+        *,
+        severity: Severity | None = None,
+        related: Sequence[Related] = (),
+    ) -> Finding:
+        """A finding at a line; graded by the bytes that it copies unless a severity is given."""
+        return self.observed(
+            rank,
+            severity=severity or ("warning" if record.bytes_per_step >= LARGE else "info"),
+            message=f"{message} (seen in {min(record.steps, record.sampled)} of {record.sampled} sampled steps)",
+            place=record.place,
+            cause=cause,
+            advice=advice,
+            measured=Measured(bytes=record.bytes or None, steps=record.sampled),
+            related=related,
+        )
+
+
+def each_step(rank: RankRecording) -> Iterator[Crossing]:
     """Every line that copies or waits in about every step, the totals written last."""
-    for rank in recording.ranks:
-        last = {(r.place, r.kind, r.what): r for r in rank.all(Crossing)}
-        yield from ((rank, record) for record in last.values() if record.each_step)
+    from torchvet.recording.records.crossing import Crossing
+
+    last = {(record.place, record.kind, record.what): record for record in rank.all(Crossing)}
+    return (record for record in last.values() if record.each_step)
 
 
 def mostly(part: int, record: Crossing) -> bool:
@@ -23,21 +68,6 @@ def mostly(part: int, record: Crossing) -> bool:
     return record.calls >= 2 and part >= record.calls - 1 and part >= 0.9 * (record.calls - 1)
 
 
-def of_loader(record: Crossing) -> bool:
-    """Whether a line brings batches to the device."""
-    return mostly(record.batches, record)
-
-
-def measured(record: Crossing) -> Measured:
-    """Bytes copied, in how many sampled steps."""
-    return Measured(bytes=record.bytes or None, steps=record.sampled)
-
-
 def amount(record: Crossing) -> str:
     """Bytes a step, in words."""
     return f"{size(record.bytes_per_step)} a step"
-
-
-def seen(record: Crossing) -> str:
-    """How often it was seen."""
-    return f"seen in {min(record.steps, record.sampled)} of {record.sampled} sampled steps"

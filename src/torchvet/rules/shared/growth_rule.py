@@ -10,12 +10,12 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from torchvet.analysis import growth_by_rank
-from torchvet.finding import NOTHING_MORE, SEVERITIES, About, Holder, HolderKind, Location, Measured, Related, Remedy
+from torchvet.analysis import growth_by_rank, growth_of
+from torchvet.finding import NOTHING_MORE, SEVERITIES, About, Holder, HolderKind, Location, Measured, Related
 from torchvet.formatting import count
 from torchvet.recording.records.base import NODE_BYTES, Window
 from torchvet.rules.core import grading
-from torchvet.rules.kit import DetailedFinding, Finding, Findings, Growth, Place, Recording, Rule, Severity, Store
+from torchvet.rules.kit import Finding, Findings, Growth, Place, RankRecording, Recording, Rule, Severity, Store
 from torchvet.rules.shared.bounds import Bound, bound_of
 from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
 from torchvet.rules.shared.number_format import per_step, size
@@ -52,25 +52,27 @@ class GrowthRule(Rule):
         """What the rule's own fixes need to know of the finding."""
         return NOTHING_MORE
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding for every growing name that this rule recognises."""
-        for rank, summary in growth_by_rank(recording):
-            for growth in summary.growths:
-                if self.recognises(growth, recording):
-                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+        for growth in growth_of(rank).growths:
+            if self.recognises(growth, recording):
+                yield self.finding(growth, rank, recording)
 
-    def finding(self, growth: Growth, recording: Recording, device: str | None) -> Finding:
+    def finding(self, growth: Growth, rank: RankRecording, recording: Recording) -> Finding:
         """Put together what was measured, where it is stored and what to do."""
         store = self.store(growth, recording)
-        severity = self.grade(growth, recording)
-        return DetailedFinding(
-            code=self.code, name=self.name, severity=severity, evidence="observed",
-            message=self.message(growth, recording), location=self.location(growth, store, recording),
-            cause=self.cause(growth, store), remedy=Remedy(summary=self.advice(growth, store)),
-            related=self.related(growth, recording), holder=holder_of(growth),
+        return self.observed(
+            rank,
+            severity=self.grade(growth, recording),
+            message=self.message(growth, recording),
+            place=self.location(growth, store, recording),
+            cause=self.cause(growth, store),
+            advice=self.advice(growth, store),
+            related=self.related(growth, recording),
+            holder=holder_of(growth),
             measured=measured_of(growth, recording),
-            rank=growth.rank, device=device, about=self.about(growth, store),
-        )  # fmt: skip
+            about=self.about(growth, store),
+        )
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:
         """The line that stores into the growing name, by joining the name with the source."""
@@ -117,8 +119,9 @@ class GrowthRule(Rule):
         """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
         if store is not None:
             store = next(iter(recording.index.passed_by(store)), store)
-            return Location(path=store.path, line=store.line, column=store.column, end_line=store.end_line,
-                            function=store.function)  # fmt: skip
+            return Location(
+                path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function
+            )
         return location_of(first_place(growth.holding.sites))
 
     def related(self, growth: Growth, recording: Recording) -> list[Related]:
@@ -243,6 +246,12 @@ def holder_of(growth: Growth) -> Holder:
     return Holder(name=holding.name, kind=kind, path=holding.path)  # type: ignore[arg-type]
 
 
+def growths_of(finding: Finding, recording: Recording) -> list[Growth]:
+    """The growing names, one in each rank that has it, that a finding's holder is."""
+    name = finding.holder.name if finding.holder is not None else None
+    return [g for _, summary in growth_by_rank(recording) for g in summary.growths if g.holding.name == name]
+
+
 def measured_of(growth: Growth, recording: Recording) -> Measured:
     """The growth's figures; the end of memory is that of the run's one forecast."""
     return Measured(
@@ -300,10 +309,8 @@ def allocated(row: SiteBytes) -> Related:
     site = row.site
     shape = f"({', '.join(map(str, site.shape))}{',' if len(site.shape) == 1 else ''})"
     where = f" in {site.module}" if site.module else ""
-    place = site.place or site.inner
     message = f"{site.op}, {shape} {site.dtype}{where}: {size(row.bytes)} in {row.storages} of the sampled storages"
-    return Related(role="allocated", message=message, path=place.path if place else None,
-                   line=place.line if place else None)  # fmt: skip
+    return Rule.beside("allocated", message, site.place or site.inner)
 
 
 def first_place(sites: list[SiteBytes]) -> Place | None:

@@ -11,37 +11,30 @@ from functools import lru_cache
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    keyword,
-    receiver,
-    targets_of,
-    terminal,
-    value_bound,
-)
+from torchvet.source.model import Event, name_set, value_bound
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal
 
 _HALF = re.compile(r"\.half\b")
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
-_FULL = ("torch.float32", "torch.float", "torch.float64", "torch.double")
+NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 WORDS = (".half", "float16")
 """A file with neither has nothing in half precision that the text shows; `bfloat16` holds the second."""
-_KEEPS = frozenset(
-    ("mean", "sum", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "t", "contiguous", "clone",
-     "detach", "cuda", "cpu", "log", "exp", "sqrt", "rsqrt", "pow", "abs", "clamp", "clamp_min", "softmax",
-     "log_softmax", "sigmoid", "tanh", "relu", "flatten", "expand", "repeat", "norm", "std", "var", "square", "neg",
-     "requires_grad_", "prod", "cumsum", "amax", "amin", "fill_", "zero_", "normal_", "uniform_", "new_zeros",
-     "new_ones", "chunk", "masked_fill", "tril", "triu", "pin_memory", "unbind", "add_", "mul_", "sub_", "div_")
-)  # fmt: skip
+_KEEPS = name_set(
+    "mean sum view reshape squeeze unsqueeze transpose permute t contiguous clone detach cuda cpu log exp sqrt rsqrt "
+    "pow abs clamp clamp_min softmax log_softmax sigmoid tanh relu flatten expand repeat norm std var square neg "
+    "requires_grad_ prod cumsum amax amin fill_ zero_ normal_ uniform_ new_zeros new_ones chunk masked_fill tril triu "
+    "pin_memory unbind add_ mul_ sub_ div_"
+)
 """Methods whose result has the dtype of what they are called on, given numbers."""
-_SAME = frozenset(("softmax", "exp", "log", "sqrt", "rsqrt", "sigmoid", "tanh", "relu", "abs", "sum", "mean", "square",
-                   "normalize", "matmul", "bmm", "mm", "norm", "zeros_like", "ones_like", "empty_like", "randn_like",
-                   "rand_like", "full_like", "clone", "neg"))  # fmt: skip
+_SAME = name_set(
+    "softmax exp log sqrt rsqrt sigmoid tanh relu abs sum mean square normalize matmul bmm mm norm zeros_like "
+    "ones_like empty_like randn_like rand_like full_like clone neg"
+)
 """Functions of torch whose result has the dtype of their tensors."""
-_FACTORIES = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "tensor",
-                        "as_tensor", "logspace", "zeros_like", "ones_like", "full_like", "empty_like", "randn_like",
-                        "rand_like"))  # fmt: skip
+_FACTORIES = name_set(
+    "zeros ones empty full rand randn arange linspace eye tensor as_tensor logspace zeros_like ones_like full_like "
+    "empty_like randn_like rand_like"
+)
 _DEEPEST = 7
 
 

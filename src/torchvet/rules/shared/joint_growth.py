@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.finding import ALSO_GROWS
 from torchvet.recording.records.base import NODE_BYTES, SiteBytes
-from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Store
+from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
 from torchvet.rules.shared.number_format import per_step, size
-
-if TYPE_CHECKING:
-    from torchvet.rules import Rule
 
 _AS_LARGE = 0.9
 """Share of the largest name's rate from which on a name is as large: the first in the source is the one to say, in
@@ -136,10 +132,9 @@ def _place(part: _Part) -> tuple[str, int, str]:
 
 
 def _beside(part: _Part) -> Related:
-    at, growth = part.finding.location, part.growth
+    growth = part.growth
     amount = f"{size(growth.bytes_per_step)} per {per_step(growth.kind)}"
-    return Related(role=ALSO_GROWS, message=f"{growth.holding.name}: {amount}",
-                   path=at.path if at else None, line=at.line if at else None)  # fmt: skip
+    return Rule.beside(ALSO_GROWS, f"{growth.holding.name}: {amount}", part.finding.location)
 
 
 def _sum(parts: list[Growth]) -> Growth:

@@ -8,12 +8,22 @@ from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording
 from torchvet.source.model import SourceFile
 
 
-def suspected_at(rule: Rule, recording: Recording, place: Place | None, role: str = "") -> Findings:
-    """The rule's suspicions about a line, or about what a related line of this role does there."""
-    for one in suspected_in(rule, recording, place.path) if place is not None else ():
-        lines = {r.line for r in one.related if r.role == role} if role else {one.location.line if one.location else 0}
+def confirmed(
+    rule: Rule,
+    recording: Recording,
+    rank: RankRecording,
+    place: Place | None,
+    *,
+    seen: str,
+    measured: Measured,
+    role: str = "",
+) -> Findings:
+    """The rule's suspicions about a line, or about what a related line of this role does there, as a run has seen them
+    come true: what it has seen ends the message."""
+    for found in suspected_in(rule, recording, place.path) if place is not None else ():
+        lines = {r.line for r in found.related if r.role == role} if role else {found.location and found.location.line}
         if place is not None and place.line in lines:
-            yield one
+            yield as_observed(found, rank, f"{found.message}{seen}", measured)
 
 
 def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
@@ -27,7 +37,6 @@ def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
 
 def as_observed(finding: Finding, rank: RankRecording, message: str, measured: Measured) -> Finding:
     """A suspicion that a run has seen come true."""
-    return msgspec.structs.replace(
-        finding, evidence="observed", message=message, measured=measured,
-        rank=rank.program.rank if rank.program else None, device=rank.program.device if rank.program else None,
-    )  # fmt: skip
+    program = rank.program
+    place = {"rank": program.rank, "device": program.device} if program is not None else {}
+    return msgspec.structs.replace(finding, evidence="observed", message=message, measured=measured, **place)

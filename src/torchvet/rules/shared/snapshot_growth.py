@@ -47,8 +47,4 @@ def _exhausted(memory: DeviceMemory, per_step: float) -> tuple[int | None, bool]
 
 
 def _line(leak: Leak) -> Related:
-    at = location_of(leak.place)
-    return Related(
-        role="allocated", message=f"{size(leak.per_step)} of it per step", path=at.path if at else None,
-        line=at.line if at else None,
-    )  # fmt: skip
+    return Rule.beside("allocated", f"{size(leak.per_step)} of it per step", location_of(leak.place))

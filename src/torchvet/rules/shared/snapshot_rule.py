@@ -54,14 +54,11 @@ def named(place: Place | None, otherwise: str = "code without a Python line") ->
 
 def allocated(row: Row) -> Related:
     """A row of a table as another place of a finding."""
-    at = location_of(row.place)
     note = f"{row.note} this line, " if row.note else ""
     operator = f"{row.operator}, " if row.operator else ""
     number = f"{row.blocks:,} {'block' if row.blocks == 1 else 'blocks'}"
-    return Related(
-        role="allocated", message=f"{note}{operator}{row.category}: {size(row.bytes)} in {number}",
-        path=at.path if at else None, line=at.line if at else None,
-    )  # fmt: skip
+    message = f"{note}{operator}{row.category}: {size(row.bytes)} in {number}"
+    return Rule.beside("allocated", message, location_of(row.place))
 
 
 def limit_of(memory: DeviceMemory) -> int | None:

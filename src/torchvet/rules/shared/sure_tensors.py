@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, receiver, terminal, value_bound
+from torchvet.source.model import Event, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 
-_TENSOR_ONLY = frozenset(("unsqueeze", "view", "size", "numel", "contiguous", "permute", "transpose", "squeeze",
-                          "flatten", "expand", "backward", "argmax", "softmax", "detach", "eq", "view_as", "sum",
-                          "mean", "long", "dim"))  # fmt: skip
+_TENSOR_ONLY = name_set(
+    "unsqueeze view size numel contiguous permute transpose squeeze flatten expand backward argmax softmax detach eq "
+    "view_as sum mean long dim"
+)
 """Methods that a tensor has, and that modules, batch encodings and graphs of other libraries have not."""
 _ALSO_OF_OTHERS = frozenset(("to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "size", "sum", "mean"))
 

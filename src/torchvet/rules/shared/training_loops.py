@@ -7,8 +7,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Effect, Iterator, SourceFile, Step
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal, walk
+import msgspec
+
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Rule, SourceFile, Step
+from torchvet.source.model import (
+    Event,
+    Loop,
+    Unit,
+    blocks,
+    edits,
+    given,
+    receiver,
+    targets_of,
+    terminal,
+    value_for,
+    walk,
+)
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 
@@ -17,9 +31,20 @@ if TYPE_CHECKING:
 
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
-_ONLY_READS = re.compile(r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict"
-                         r"|.*checkpoint|.*meter.*|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$")  # fmt: skip
+_ONLY_READS = re.compile(
+    r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict|.*checkpoint|.*meter.*"
+    r"|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$"
+)
 _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
+
+
+class LoopRule(Rule):
+    """A rule about training loops. In a test suite its findings are `info`: faults often stand there on purpose."""
+
+    def in_source(self, file: SourceFile) -> Iterator[Finding]:
+        """See `Rule`."""
+        for finding in super().in_source(file):
+            yield msgspec.structs.replace(finding, severity="info") if is_test(file) else finding
 
 
 def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
@@ -43,7 +68,7 @@ def text_between(file: SourceFile, first: int, last: int) -> str:
 
 def unit_text(unit: Unit) -> str:
     """The text of a unit, nested functions included."""
-    return text_between(unit.file, unit.first, min(unit.last, len(unit.file.lines)))
+    return unit.file.text_of(unit)
 
 
 def loop_text(file: SourceFile, loop: Loop) -> str:
@@ -54,6 +79,11 @@ def loop_text(file: SourceFile, loop: Loop) -> str:
 def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
     """Events of a unit that lie in a loop, all of them without one."""
     return (e for e in unit.events if e.inside(loop))
+
+
+def bound_before(name: str, event: Event) -> list[Event]:
+    """The bindings of a name in an event's unit that may come before it, in order."""
+    return [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
 
 
 def subject_of(effect: Effect) -> ast.expr | None:
@@ -110,11 +140,8 @@ def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
 
 def wholes_of(node: ast.AST | None, unit: Unit) -> Identity:
     """What the models of an optimizer are parts of: `net` for `net.encoder.parameters()`."""
-    found: set[tuple[object, ...]] = set()
-    for call, where in constructors(node, unit) or []:
-        for model in models_in(call):
-            found |= bases_of(model, where)
-    return frozenset(found)
+    made = constructors(node, unit) or []
+    return frozenset[tuple[object, ...]]().union(*(bases_of(m, where) for call, where in made for m in models_in(call)))
 
 
 def bases_of(node: ast.AST, unit: Unit) -> Identity:
@@ -156,11 +183,9 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
         return not name.startswith(("clip_grad", "clip_"))
     if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
         return not name.startswith(("zeros", "zero_like"))
-    given = [*event.call.args, *(k.value for k in event.call.keywords)]
-    if any(file.roles.is_a("optimizer", one, event.unit) for one in given):
-        return True
     trains = _MAY_CLEAR.search(name.lower()) is not None and not name.startswith("clip_grad")
-    return trains and any(file.roles.is_a("module", one, event.unit) for one in given)
+    wanted = ("optimizer", "module") if trains else ("optimizer",)
+    return any(file.roles.is_a(role, one, event.unit) for one in given(event.call) for role in wanted)
 
 
 def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
@@ -188,31 +213,39 @@ def loss_of(backward: Effect) -> ast.expr | None:
     return loss_in(backward.event.unit.file, backward.event)
 
 
-def returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
-    """The elements that a name gets of the tuples which a module or function of this file returns."""
+def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[ast.expr, Event]]]:
+    """What a binding gives a name: the expression; else, where it unpacks what a module or function of this file
+    returns, the name's element of each of the tuples returned, with its event."""
+    node = binding.node
+    named = (t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name)
+    value = next((value_for(node, t) for t in named), None)
+    return value, _returned_part(node, name, binding) if value is None and isinstance(node, ast.Assign) else []
+
+
+def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
     call, target, file = node.value, node.targets[0], binding.unit.file
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
         return []
-    own = next((e for e in binding.unit.calls[terminal(call)] if e.node is call), binding)
     model = file.gradients.forwards.class_run(call, binding.unit)
-    run = model.method("forward") if model is not None else file.callee(own)
+    run = model.method("forward") if model is not None else file.callee(binding.unit.call_of(call) or binding)
     place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
-    found: list[tuple[ast.expr, Event]] = []
-    for event in run.events if run is not None and place is not None else ():
-        if isinstance(event.node, ast.Return):
-            value = event.node.value
-            if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
-                return []
-            found.append((value.elts[place], event))  # type: ignore[index]
-    return found
+    if run is None or place is None:
+        return []
+    returned = [e for e in run.events if isinstance(e.node, ast.Return)]
+    values: list[ast.expr | None] = [e.node.value for e in returned]  # type: ignore[attr-defined]
+    tuples = [v.elts for v in values if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
+    return [(elts[place], e) for elts, e in zip(tuples, returned, strict=True)] if len(tuples) == len(values) else []
 
 
 def without_statement(file: SourceFile, statement: ast.stmt) -> list[Edit]:
     """Take out a statement with its lines; nothing where it shares them."""
-    if not edits.stands_alone(file, statement):
-        return []
-    last = statement.end_lineno or statement.lineno
-    return [Edit(path=file.path, start=(statement.lineno, 1), end=(last + 1, 1), text="")]
+    return blocks.without(file, [statement])
+
+
+def moved_behind(file: SourceFile, statement: ast.stmt, other: ast.stmt) -> list[Edit]:
+    """Move a statement to right after another; nothing where one of them shares its lines."""
+    removed, put = blocks.without(file, [statement]), edits.after(file, other, file.segment(statement))
+    return [*removed, *put] if removed and put else []
 
 
 @dataclass(frozen=True)
@@ -247,11 +280,11 @@ def windows(file: SourceFile) -> Iterator[Window]:
 
 
 def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
-    own = [arm for arm in stepped.arms if arm not in backward.arms]
     clears = [e for e in step.of("zero_grad") if not e.excludes(stepped)]
-    for arm in own:
-        found = _modulus(arm, stepped.event.unit)
-        if found is not None and clears and all(arm in e.arms for e in clears):
+    for arm in stepped.arms if clears else ():
+        own = arm not in backward.arms and all(arm in e.arms for e in clears)
+        found = _modulus(arm, stepped.event.unit) if own else None
+        if found is not None:
             return found
     return _inner_loop(step, backward, stepped, clears)
 
@@ -269,15 +302,24 @@ def _modulus(arm: Arm, unit: Unit) -> ast.expr | None:
     tests: list[ast.expr] = [branch.test]
     for name in (n for n in walk(branch.test) if isinstance(n, ast.Name)):
         tests += [v for v, _ in unit.file.roles.values(name, unit) if isinstance(v, (ast.Compare, ast.BoolOp))]
-    for test in tests:
-        for one in walk(test):
-            if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.Eq) and _is_mod(one.left):
-                return one.left.right  # type: ignore[attr-defined,no-any-return]
-            if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.Not) and _is_mod(one.operand):
-                return one.operand.right  # type: ignore[attr-defined,no-any-return]
-            if isinstance(one, ast.Compare) and _counts(one, branch, unit):
-                return one.comparators[0]
-    return None
+    periods = (_period_in(one, branch, unit) for test in tests for one in walk(test))
+    return next((found for found in periods if found is not None), None)
+
+
+def _period_in(test: ast.AST, branch: ast.If, unit: Unit) -> ast.expr | None:
+    """`n` of `… % n == 0`, of `not … % n`, and of the `pending == n` of a counter."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _divisor(test.operand)
+    if not isinstance(test, ast.Compare):
+        return None
+    by = _divisor(test.left) if isinstance(test.ops[0], ast.Eq) else None
+    return test.comparators[0] if by is None and _counts(test, branch, unit) else by
+
+
+def _divisor(node: ast.expr) -> ast.expr | None:
+    """`n` of `… % n`; None for `… % 1`, which is always 0."""
+    mod = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not _is_number(node.right, 1)
+    return node.right if mod else None  # type: ignore[attr-defined]
 
 
 def _counts(test: ast.Compare, branch: ast.If, unit: Unit) -> bool:
@@ -293,14 +335,6 @@ def _counts(test: ast.Compare, branch: ast.If, unit: Unit) -> bool:
 
 def _is_number(node: ast.expr, value: int) -> bool:
     return isinstance(node, ast.Constant) and node.value == value
-
-
-def _is_mod(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mod)
-        and not (isinstance(node.right, ast.Constant) and node.right.value == 1)
-    )
 
 
 def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effect]) -> ast.expr | None:
@@ -326,10 +360,10 @@ def _pieces(over: ast.expr) -> ast.expr | None:
         over = over.args[0]
     if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
         return None
-    given = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
-    if len(given) != 1 or (isinstance(given[0], ast.Constant) and not isinstance(given[0].value, int)):
+    numbers = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
+    if len(numbers) != 1 or (isinstance(numbers[0], ast.Constant) and not isinstance(numbers[0].value, int)):
         return None
-    return over if terminal(over) == "split" else given[0]
+    return over if terminal(over) == "split" else numbers[0]
 
 
 def _lies_in(effect: Effect, loop: Loop) -> bool:

@@ -9,9 +9,8 @@ from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.step_code import names_in
 from torchvet.rules.training import _mode_switchers as switchers
-from torchvet.source.model import ClassModel, Event, Loop, Unit, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
@@ -45,27 +44,41 @@ def moments(file: SourceFile, unit: Unit, depth: int = 0) -> Iterator[Moment]:
             continue
         while leaving and not switchers.within(event, leaving[-1][0]):
             yield from leaving.pop()[1]
-        on, name = receiver(event.call), terminal(event.node)
         callee = file.callee(event)
         for model in switchers.switched_unseen(file, event, callee):
             yield Moment("either", identity(model, unit), event, event)
-        if callee is not None and callee.name != "forward":
-            inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
-            handed = switchers.first_yield(callee) if switchers.entered(event) else None
-            if handed is not None:
-                leaving.append((event, [_called(m, event) for m in inner if m.at.index > handed.index]))
-                inner = [m for m in inner if m.at.index < handed.index]
-            yield from (_called(one, event) for one in inner)
-            if _is_pass(file, event):
-                for run in _runs_given(file, callee):
-                    yield Moment("evaluates", identity(run.call.func, callee), run, event, event)
-        elif name in ("train", "eval") and on is not None:
-            if file.roles.of(on, unit) & {"trainer", "engine"} == frozenset():
-                yield Moment(_kind(event), identity(on, unit), event, event)
-        elif _evaluates(file, event):
-            yield Moment("evaluates", identity(event.call.func, unit), event, event)
+        if callee is None or callee.name == "forward":
+            yield from _own(file, event)
+            continue
+        now, later = _in_callee(file, event, callee, depth)
+        yield from now
+        if later:
+            leaving.append((event, later))
     for _, rest in reversed(leaving):
         yield from rest
+
+
+def _own(file: SourceFile, event: Event) -> Iterator[Moment]:
+    """What a call does that runs no function of the file, or a `forward`."""
+    on, unit = receiver(event.call), event.unit
+    if terminal(event.node) in ("train", "eval") and on is not None:
+        if not file.roles.of(on, unit) & {"trainer", "engine"}:
+            yield Moment(_kind(event), identity(on, unit), event, event)
+    elif file.roles.is_a("module", event.call.func, unit) and _is_pass(file, event):
+        yield Moment("evaluates", identity(event.call.func, unit), event, event)
+
+
+def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tuple[list[Moment], list[Moment]]:
+    """What a function of the file does that a call runs; and where the call makes the context manager of a `with`
+    statement, what it does when the block is left."""
+    inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
+    handed = switchers.first_yield(callee) if switchers.entered(event) else None
+    later = [m for m in inner if handed is not None and m.at.index > handed.index]
+    now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
+    if _is_pass(file, event):
+        runs = _runs_given(file, callee)
+        now += [Moment("evaluates", identity(run.call.func, callee), run, event, event) for run in runs]
+    return now, [_called(m, event) for m in later]
 
 
 def _called(one: Moment, event: Event) -> Moment:
@@ -77,16 +90,10 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
     call = event.call
     if terminal(call) == "eval":
         return "eval"
-    given = [*call.args, *(k.value for k in call.keywords)]
-    if not given:
+    if not given(call):
         return "train"
-    if isinstance(given[0], ast.Constant):
-        return "train" if given[0].value else "eval"
-    return "either"
-
-
-def _evaluates(file: SourceFile, event: Event) -> bool:
-    return file.roles.is_a("module", event.call.func, event.unit) and _is_pass(file, event)
+    mode = given(call)[0]
+    return ("train" if mode.value else "eval") if isinstance(mode, ast.Constant) else "either"
 
 
 def _is_pass(file: SourceFile, event: Event) -> bool:
@@ -108,14 +115,14 @@ def _is_evaluation_of(unit: Unit, over: ast.expr) -> bool:
 
 def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
     """The calls of models in a function that are given what the function is given."""
-    given = set(unit.parameters) - {unit.self_name()}
+    known = set(unit.parameters) - {unit.self_name()}
     for event in unit.events:
         value = getattr(event.node, "value", None)
-        if isinstance(event.node, ast.Assign) and names_in(value) & given:
-            given |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
+        if isinstance(event.node, ast.Assign) and names_in(value) & known:
+            known |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
             continue
         called = event.node.__class__ is ast.Call and file.roles.is_a("module", event.call.func, unit)
-        if called and names_in(event.node) & given:
+        if called and names_in(event.node) & known:
             yield event
 
 
@@ -128,7 +135,7 @@ def _given_a_batch(event: Event, loop: Loop) -> bool:
         assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
         if binding.index < event.index and names_in(assigned) & batch:
             batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
-    return any(names_in(a) & batch for a in (*event.call.args, *(k.value for k in event.call.keywords)))
+    return any(names_in(a) & batch for a in given(event.call))
 
 
 def _gone_over(node: ast.AST) -> ast.expr | None:
@@ -148,27 +155,23 @@ def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, whe
         return False
     waiting, run = list(loops.events_in(unit, loop)), set[int]()
     for _ in range(_DEEPEST):
-        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call for u in _run_by(file, e)}
+        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
         waiting = [e for key, u in callees.items() if key not in run for e in u.events]
         run |= callees.keys()
     return all(id(home) in run for _, home in makers)
 
 
-def _run_by(file: SourceFile, event: Event) -> Iterator[Unit]:
+def _run_by(file: SourceFile, event: Event) -> Unit | None:
     """The function of the file that a call runs, or the constructor."""
     made = file.roles.class_named(event.call.func, event.unit)
-    callee = made.method("__init__") if made is not None else file.callee(event)
-    if callee is not None:
-        yield callee
+    return made.method("__init__") if made is not None else file.callee(event)
 
 
 def stochastic(file: SourceFile, model: ast.expr, unit: Unit) -> Literal["yes", "no", "unknown"]:
     """Whether a model has layers that behave differently in train mode: dropout, batch norm and their like."""
-    made = [(v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call)]
-    if not made:
-        return "unknown"
+    made = ((v, w) for v, w in made_by(model, unit) if isinstance(v, ast.Call))
     answers = {_of_constructor(file, call, where) for call, where in made}
-    return "yes" if "yes" in answers else "unknown" if "unknown" in answers else "no"
+    return "yes" if "yes" in answers else "unknown" if "unknown" in answers or not answers else "no"
 
 
 def _of_constructor(file: SourceFile, call: ast.Call, unit: Unit) -> Literal["yes", "no", "unknown"]:
@@ -198,7 +201,7 @@ def _of_class(file: SourceFile, model: ClassModel) -> Literal["yes", "no", "unkn
         if one.qualname in seen:
             continue
         seen.add(one.qualname)
-        text = "\n".join(file.lines[one.node.lineno - 1 : one.node.end_lineno])
+        text = file.text_of(one)
         if _MODES.search(text):
             return "yes"
         words = set(re.findall(r"\w+", text))

@@ -12,6 +12,7 @@ from torchvet.source.model.expressions import (
     holds,
     is_call,
     is_name,
+    is_set,
     name_set,
     names_in,
     operand,
@@ -22,15 +23,16 @@ from torchvet.source.model.expressions import (
 )
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.model.words import signs_of
+from torchvet.source.syntax import argument, given
 from torchvet.source.walking import Loop, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 __all__ = [
-    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "blocks", "calls_in", "edits", "holds", "is_call",
-    "is_name", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver", "signs_of",
-    "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
+    "ClassModel", "Event", "Loop", "SourceFile", "Unit", "argument", "blocks", "calls_in", "edits", "given", "holds",
+    "is_call", "is_name", "is_set", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver",
+    "signs_of", "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
 ]  # fmt: skip
 
 

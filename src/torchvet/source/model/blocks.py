@@ -50,6 +50,21 @@ def without(file: SourceFile, statements: Sequence[ast.stmt]) -> list[Edit]:
     return [Edit(path=file.path, start=(first_line(statements[0]), 1), end=end, text="")]
 
 
+def moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool = False) -> list[Edit]:
+    """Move a statement before another, or behind it, at that one's indentation. Nothing where it shares its rows,
+    behind the last row of the file, or where it would indent a string that goes over several rows."""
+    removed = without(file, [statement])
+    strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
+    line = last_line(other) + 1 if behind else first_line(other)
+    inner, outer = margin(file, statement), margin(file, other)
+    torn = inner != outer and any(n.lineno != n.end_lineno for n in strings)
+    if not removed or line > len(file.lines) or torn:
+        return []
+    rows = file.lines[first_line(statement) - 1 : last_line(statement)]
+    text = "".join(f"{outer}{row.removeprefix(inner)}{file.newline}" for row in rows)
+    return [Edit(path=file.path, start=(line, 1), end=(line, 1), text=text), *removed]
+
+
 def text_of_lines(file: SourceFile, first: int, last: int) -> str:
     """Lines as they are, each with its end."""
     return "".join(f"{line}{file.newline}" for line in file.lines[first - 1 : last])

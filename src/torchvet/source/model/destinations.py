@@ -11,34 +11,34 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
 from torchvet.source.model.forwards import INDICES
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
-from torchvet.source.syntax import given, parts
-from torchvet.source.text import words
+from torchvet.source.syntax import bindings, given, parts
+from torchvet.source.text import name_set
 from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 _ROUNDS = 12
-_TO_NUMBERS = words("""
+_TO_NUMBERS = name_set("""
     print len float int str repr round isinstance type id hash format bool hasattr range warnings.warn
 """)
-_PASS_ON = words("""
+_PASS_ON = name_set("""
     sum max min list tuple zip enumerate reversed sorted dict set map next iter filter abs copy.copy copy.deepcopy
     collections.deque collections.OrderedDict getattr slice tqdm.tqdm any all
 """)
-_LIBRARIES = words("""
+_LIBRARIES = name_set("""
     numpy. math. matplotlib. wandb. logging. json. tqdm. time. statistics. pandas. seaborn. sklearn. scipy. mlflow.
     PIL. pprint. torchvision.utils. torch.save plt. np.
 """)
 """What these are given is read, not kept: no gradient comes back from there."""
-_READERS = words("""
+_READERS = name_set("""
     add_scalar add_scalars add_histogram add_image add_images add_figure set_postfix set_description set_postfix_str
     info debug warning error write format log_metric log_metrics plot imshow scatter savefig join report
     isEnabledFor log_dict writerow add_text print imwrite echo
 """)
 _ADDING = {"append", "appendleft", "extend", "extendleft", "add", "insert", "put", "put_nowait", "setdefault"}
 """Methods that put their arguments into what they are called on."""
-_OTHERS = words("""
+_OTHERS = name_set("""
     eq ne gt lt ge le equal allclose isclose expand_as view_as reshape_as topk dot outer maximum minimum
     masked_select logical_and logical_or lerp cosine_similarity where addmm baddbmm cross fmod remainder true_divide
 """)
@@ -191,18 +191,10 @@ class Destinations:
                 self._return(event.unit)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.escaped |= self.flows(node.value, event)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            if self.flows(node.iter, event):
-                for target in targets_of(node):
-                    self._taint(target, event)
         else:
-            self._assign(node, event)
-
-    def _assign(self, node: ast.AST, event: Event) -> None:
-        for target, value in _pairs(node):
-            added_to = isinstance(node, ast.AugAssign) and self.flows(target, event)
-            if added_to or self.flows(value, event):
-                self._taint(target, event)
+            for target, sources in _given(node):
+                if any(self.flows(one, event) for one in sources):
+                    self._taint(target, event)
 
     def _return(self, unit: Unit) -> None:
         if id(unit) in self._returning:
@@ -311,19 +303,15 @@ class Destinations:
         return any(self.flows(one, event) for one in (on, *given(node)))
 
 
-def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Each target of an assignment with the expression that reaches it; none for other nodes."""
-    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        yield node.target, node.value
-    for target in node.targets if isinstance(node, ast.Assign) else ():
-        value = node.value  # type: ignore[attr-defined]
-        if not isinstance(target, (ast.Tuple, ast.List)):
-            yield target, value
-            continue
-        same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-        for number, one in enumerate(target.elts):
-            if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
-                yield one, value.elts[number] if same else value
+def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
+    """The targets of a binding, each with the expressions that its value is made of."""
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+        yield from ((target, (node.iter,)) for target in targets_of(node))
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, (node.target, node.value)
+    for number, (target, value, _) in enumerate(bindings(node)):
+        if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
+            yield target, (value,)
 
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:

@@ -12,10 +12,10 @@ from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
 from torchvet.source.model.expressions import value_bound
-from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, terminal
+from torchvet.source.model.units import Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
-from torchvet.source.syntax import parts
-from torchvet.source.text import words
+from torchvet.source.syntax import argument, parts
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -25,14 +25,14 @@ Place = Literal["cpu", "device", ""]
 
 _ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
-_WRAPPERS = words("""
+_WRAPPERS = name_set("""
     DataParallel DistributedDataParallel DDP FullyShardedDataParallel FSDP prepare setup prepare_model initialize
 """)
 """Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
-_SIZED = words("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
-_SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | words("""
+_SIZED = name_set("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
+_SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | name_set("""
     long int bool short requires_grad_ unsqueeze squeeze new_zeros new_ones new_full new_empty argmax argmin eq ne
     view_as expand_as triu tril pin_memory
 """)
@@ -58,7 +58,9 @@ class Devices:
         if node is None or depth > _DEEPEST:
             return ""
         if isinstance(node, ast.Constant):
-            return _place_named(node.value)
+            head = str(node.value).partition(":")[0]
+            number = isinstance(node.value, int) and not isinstance(node.value, bool)
+            return "cpu" if head == "cpu" else "device" if number or head in _ACCELERATORS else ""
         if isinstance(node, ast.JoinedStr):
             return self.named(node.values[0], unit, depth + 1) if node.values else ""
         if isinstance(node, ast.IfExp):
@@ -97,7 +99,7 @@ class Devices:
             return "device", call.args[0] if call.args else None
         if name == "cpu":
             return "cpu", None
-        given = next((k.value for k in call.keywords if k.arg == "device"), call.args[0] if call.args else None)
+        given = argument(call, "device", 0)
         place = self.named(given, unit)
         return (place, given) if place else None
 
@@ -167,17 +169,12 @@ class Devices:
             return ""
         reaching = self.reaching(node.id, event)
         filled = self._file.mentions(f"{node.id}[")
-        if filled and any(self._fills(e, node.id) for e in event.unit.events[: event.index]):
-            return ""  # `blocks[i] = blocks[i].to(device)`
+        for before in event.unit.events[: event.index] if filled else ():
+            targets = before.node.targets if isinstance(before.node, ast.Assign) else ()
+            if any(isinstance(t, ast.Subscript) and terminal(t.value) == node.id for t in targets):
+                return ""  # `blocks[i] = blocks[i].to(device)`
         found = {self._of_binding(b, node.id, depth) for b in reaching}
         return found.pop() if len(found) == 1 else ""
-
-    @staticmethod
-    def _fills(event: Event, name: str) -> bool:
-        """Whether an event puts something into a container by index."""
-        node = event.node
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        return any(isinstance(t, ast.Subscript) and terminal(t.value) == name for t in targets)
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Place:
         node = binding.node
@@ -207,7 +204,8 @@ class Devices:
         if any(isinstance(v, ast.Call) and self._moved_by(v, where) for v, where in values):
             return True
         if isinstance(node, ast.Name) and node.id in event.unit.parameters:
-            return self._passed_moved(node.id, event.unit, depth)
+            given = [(passed(event.unit, node.id, e.call), e) for e in self._file.callers(event.unit)]
+            return bool(given) and all(g is not None and self.module_moved(g, e, depth + 1) for g, e in given)
         return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
 
     def _bound_otherwise(self, node: ast.AST, unit: Unit) -> bool:
@@ -252,11 +250,6 @@ class Devices:
         moved = self.move(call.call, call.unit)
         return moved is not None and moved[0] == "device" and not call.context.arms
 
-    def _passed_moved(self, name: str, unit: Unit, depth: int) -> bool:
-        callers = self._file.callers(unit)
-        given = [(passed(unit, name, e.call), e) for e in callers]
-        return bool(given) and all(g is not None and self.module_moved(g, e, depth + 1) for g, e in given)
-
     # What loaders yield ----------------------------------------------------------------------------------------------
 
     def loader_calls(self, node: ast.AST, unit: Unit, depth: int = 0) -> Iterator[tuple[ast.Call, Unit]]:
@@ -285,7 +278,8 @@ class Devices:
     def _on_host(self, loader: ast.Call, unit: Unit) -> bool:
         given = {k.arg: k.value for k in loader.keywords}
         collate = given.get("collate_fn")
-        if None in given or (collate is not None and not self._moves_nothing(collate)):
+        collating = [self._file.text_of(u) for u in self._file.functions(terminal(collate))] if collate else [""]
+        if None in given or not collating or any(map(_moves, collating)):
             return False
         dataset = loader.args[0] if loader.args else given.get("dataset")
         if dataset is None:
@@ -301,7 +295,13 @@ class Devices:
             return self._given_on_host(value, unit)
         known = self._file.classes.get(value.func.id) if isinstance(value.func, ast.Name) else None
         if known is not None:
-            return not self._class_moves(known) and (not _hands_through(known) or self._given_on_host(value, unit))
+            bases = {b.rpartition(".")[2] for b in known.ancestors}
+            if _moves(self._file.text_of(known)) or not bases & {"Dataset", "IterableDataset"}:
+                return False
+            # Without a call in it, `__getitem__` gives out parts of what the dataset was made with, as they are.
+            item = known.method("__getitem__")
+            computes = item is None or any(isinstance(e.node, ast.Call) for e in item.events)
+            return computes or self._given_on_host(value, unit)
         return depth < 2 and self._returns_host_dataset(value, unit, depth)
 
     def _given_on_host(self, value: ast.Call, unit: Unit) -> bool:
@@ -319,20 +319,6 @@ class Devices:
         given = [e.node.value for e in made.events if isinstance(e.node, ast.Return)]
         return bool(given) and all(isinstance(g, ast.Call) and self._host_dataset(g, made, depth + 1) for g in given)
 
-    def _class_moves(self, known: ClassModel) -> bool:
-        bases = {b.rpartition(".")[2] for b in known.ancestors}
-        return _moves(self._file.text_of(known)) or not bases & {"Dataset", "IterableDataset"}
-
-    def _moves_nothing(self, function: ast.expr) -> bool:
-        texts = [self._file.text_of(unit) for unit in self._file.functions(terminal(function))]
-        return bool(texts) and not any(map(_moves, texts))
-
-
-def _hands_through(dataset: ClassModel) -> bool:
-    """Whether a dataset gives out parts of what it was made with, as they are."""
-    item = dataset.method("__getitem__")
-    return item is not None and not any(isinstance(e.node, ast.Call) for e in item.events)
-
 
 def _moves(text: str) -> bool:
     return any(word in text for word in _CALLS_THAT_MOVE)
@@ -344,16 +330,9 @@ def _joined(found: Iterable[Place]) -> Place:
     return "device" if "device" in places else "cpu" if places == {"cpu"} else ""
 
 
-def _place_named(value: object) -> Place:
-    if isinstance(value, str):
-        head = value.partition(":")[0]
-        return "cpu" if head == "cpu" else "device" if head in _ACCELERATORS else ""
-    return "device" if isinstance(value, int) and not isinstance(value, bool) else ""
-
-
 def operands(node: ast.Call) -> list[ast.expr]:
     """Positional arguments of a call, lists and tuples among them taken apart."""
     found: list[ast.expr] = []
-    for argument in node.args:
-        found.extend(argument.elts if isinstance(argument, (ast.List, ast.Tuple)) else [argument])
+    for one in node.args:
+        found.extend(one.elts if isinstance(one, (ast.List, ast.Tuple)) else [one])
     return found

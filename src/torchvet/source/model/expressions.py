@@ -6,16 +6,12 @@ import ast
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
-from torchvet.source.model.units import receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.text import name_set as name_set
 from torchvet.source.walking import walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
-
-
-def name_set(text: str) -> frozenset[str]:
-    """The names in a text, which blanks separate: so a table of names stays a few plain lines."""
-    return frozenset(text.split())
 
 
 def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:
@@ -26,6 +22,12 @@ def is_name(node: ast.AST | None, name: str) -> TypeGuard[ast.Name]:
 def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
     """Whether a node calls something whose last identifier is one of the names."""
     return isinstance(node, ast.Call) and terminal(node) in names
+
+
+def is_set(call: ast.Call, name: str, value: object = True) -> bool:
+    """Whether a call gives a keyword argument as a literal of this value."""
+    given = keyword(call, name)
+    return isinstance(given, ast.Constant) and given.value is value
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:

@@ -146,16 +146,14 @@ class SourceFile:
 
     def calls(self, *names: str) -> Iterator[Event]:
         """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
-        found = [event for name in names for event in self._calls(name)]
-        if len(names) > 1:
-            found.sort(key=lambda e: (e.line, e.index))
-        yield from found
-
-    def _calls(self, name: str) -> list[Event]:
-        if name not in self._cache:
-            found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
-            self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
-        return self._cache[name]
+        for name in names:
+            if name not in self._cache:
+                found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
+                self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
+        if len(names) == 1:
+            yield from self._cache[names[0]]
+        else:
+            yield from sorted((e for name in names for e in self._cache[name]), key=lambda e: (e.line, e.index))
 
     def functions(self, name: str) -> list[Unit]:
         """Functions and methods of a name."""

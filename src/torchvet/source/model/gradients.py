@@ -8,27 +8,28 @@ from typing import TYPE_CHECKING, Literal
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_name, value_bound
 from torchvet.source.model.forwards import Forwards, takes_indices
-from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.model.units import Unit, keyword, receiver, targets_of, terminal
 from torchvet.source.syntax import DISPLAYS, given, parts
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 Answer = Literal["yes", "no", "unknown"]
 
-_OFF = words("""
+_OFF = name_set("""
     torch.no_grad torch.inference_mode torch.autograd.no_grad torch.autograd.inference_mode
     torch.autograd.grad_mode.no_grad torch.autograd.grad_mode.inference_mode
 """)
 _SET = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 _ON = {"torch.enable_grad", "torch.autograd.enable_grad", "torch.autograd.grad_mode.enable_grad"}
-_OFF_BY_FRAMEWORK = words("""
+_OFF_BY_FRAMEWORK = name_set("""
     validation_step test_step predict_step on_validation_epoch_end validation_epoch_end on_test_epoch_end
     test_epoch_end on_validation_batch_end
 """)
-_SUSPECT_WORDS = words("""
+_SUSPECT_WORDS = name_set("""
     no_grad nograd inference eval_mode eval_decorator disable_grad evaluating without_grad stop_grad
 """)
 """A decorator or context manager of such a name may well switch gradients off."""
@@ -56,8 +57,10 @@ class Gradients:
             found = self._of_context(context)
             if found is not None:
                 return found
-        if self._switched_off_before(event):
-            return "unknown"
+        # `torch.set_grad_enabled(...)` as a statement, here or at the module's level.
+        for call in self._file.calls("set_grad_enabled"):
+            if isinstance(call.parent, ast.Expr) and (call.unit is event.unit or call.unit.is_module):
+                return "unknown"
         return self._in_unit(event.unit)
 
     def _of_context(self, node: ast.expr) -> Answer | None:
@@ -65,7 +68,7 @@ class Gradients:
         dotted = self._file.dotted(node.func if isinstance(node, ast.Call) else node)
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
         if dotted in _OFF:
-            return "no" if first is None or _is_true(first) else "unknown"
+            return "no" if first is None or getattr(first, "value", None) is True else "unknown"
         if dotted in _ON:
             return "yes"
         if dotted in _SET:
@@ -85,13 +88,6 @@ class Gradients:
         known = map(self._file.text_of, self._file.functions(name))
         return any("no_grad" in text or "inference_mode" in text for text in known)
 
-    def _switched_off_before(self, event: Event) -> bool:
-        """`torch.set_grad_enabled(...)` as a statement, here or at the module's level."""
-        if not self._file.mentions("set_grad_enabled"):
-            return False
-        found = [e for e in self._file.calls("set_grad_enabled") if isinstance(e.parent, ast.Expr)]
-        return any(e.unit is event.unit or e.unit.is_module for e in found)
-
     def _in_unit(self, unit: Unit) -> Answer:
         key = id(unit)
         if key not in self._units:
@@ -100,17 +96,16 @@ class Gradients:
         return self._units[key]
 
     def _find(self, unit: Unit) -> Answer:
-        for decorator in unit.decorators:
-            if decorator in _OFF:
-                return "no"
-            if any(word in decorator.lower() for word in _SUSPECT_WORDS) or decorator in _SET:
-                return "unknown"
+        told = (d for d in unit.decorators if d in _OFF or d in _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
+        decorator = next(told, None)
+        if decorator is not None:
+            return "no" if decorator in _OFF else "unknown"
         if unit.owner is not None and unit.name in _OFF_BY_FRAMEWORK:
             return "no"
-        if unit.parent is not None and not unit.parent.is_module and unit.owner is None:
-            outer = self._in_unit(unit.parent)
-            if outer != "yes":
-                return outer
+        nested = unit.parent is not None and not unit.parent.is_module and unit.owner is None
+        outer = self._in_unit(unit.parent) if nested and unit.parent is not None else "yes"
+        if outer != "yes":
+            return outer
         callers = self._file.callers(unit)
         if not callers:
             return "yes"
@@ -190,7 +185,8 @@ class Gradients:
             return "unknown"
         before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
         if not before:
-            return self._of_parameter(name, unit, depth)
+            passed = [(v, e) for e in self._file.callers(unit) for v in self._file.passed(e, unit, name)]
+            return _same(self.carries(v, e, depth + 1) for v, e in passed if name in unit.parameters)
         last = before[-1]
         # A binding within a branch that this event is not in may or may not have run. The three before it are asked, no
         # more: each may lead to further questions.
@@ -209,29 +205,22 @@ class Gradients:
         again = (e for e in later if event.loop is not None and e.loop is not None and event.loop.within(e.loop))
         return any(self._of_binding(e, name, depth + 1) != "no" for e in again)
 
-    def _of_parameter(self, name: str, unit: Unit, depth: int) -> Answer:
-        """What all callers of this file pass."""
-        if name not in unit.parameters:
-            return "unknown"
-        calls = [(value, event) for event in self._file.callers(unit) for value in self._file.passed(event, unit, name)]
-        return _same(self.carries(value, event, depth + 1) for value, event in calls)
-
     def _of_binding(self, binding: Event, name: str, depth: int) -> Answer:
         node = binding.node
         if isinstance(node, ast.AugAssign):
             # What is added may bring a graph; that it brings none says nothing of what was there before.
             return "yes" if self.carries(node.value, binding, depth + 1) == "yes" else "unknown"
-        target = next((t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name), None)
-        value = value_for(node, target) if target is not None else None
+        value = value_bound(node, name)
         if isinstance(value, ast.List) and not value.elts:
             added = [e for e in binding.unit.calls.get("append", ()) if terminal(receiver(e.call)) == name]
             return _any(self.carries(e.call.args[0], e, depth + 1) for e in added if e.call.args)
         if value is not None:
             return self.carries(value, binding, depth + 1)
         # `output, hidden = model(x)`: what is taken apart came from one call.
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and target is not None:
-            targets = targets_of(node)
-            return self.forwards.part(node.value, target, targets.index(target), len(targets), binding, depth + 1)
+        targets = targets_of(node)
+        number = next((i for i, target in enumerate(targets) if is_name(target, name)), None)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and number is not None:
+            return self.forwards.part(node.value, targets[number], number, len(targets), binding, depth + 1)
         return "unknown"
 
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Answer:
@@ -267,10 +256,6 @@ def _written_names(node: ast.AST) -> Iterator[str]:
             target = target.value
             if isinstance(target, ast.Name):
                 yield target.id
-
-
-def _is_true(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
 
 
 def _any(answers: Iterable[Answer]) -> Answer:

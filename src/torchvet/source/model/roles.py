@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.units import ClassModel, Unit, receiver, terminal
 from torchvet.source.syntax import expression, parts
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event
@@ -37,10 +37,10 @@ _HINTS = {
 }
 """Names that people give to things. Only asked where nothing else is known."""
 
-KEEPS_ROLE = words("""
+KEEPS_ROLE = name_set("""
     to cuda cpu train eval half float double bfloat16 requires_grad_ type share_memory to_empty compile set_epoch
 """)
-WRAPPERS = words("""
+WRAPPERS = name_set("""
     compile DataParallel DistributedDataParallel FullyShardedDataParallel FSDP DDP prepare prepare_model setup
     script jit deepcopy convert_sync_batchnorm prepare_optimizer prepare_data_loader setup_dataloaders EMA
 """)
@@ -116,21 +116,24 @@ class RoleFinder:
         before = self._of(on, unit, depth + 1)
         if name in WRAPPERS and node.args and not before:
             return self._of(node.args[0], unit, depth + 1)
-        if on is not None and name in KEEPS_ROLE:
-            return before
-        if on is not None and name in names.NUMBER_METHODS:
-            return frozenset({"number"})
-        if name in names.TENSOR_METHODS and before & _TENSORS:
-            return before & _TENSORS
-        if on is not None and name == "scale" and self.is_a("scaler", on, unit):
-            return frozenset({"loss", "scaled"})
-        return self._result(self._of(node.func, unit, depth + 1), node)
-
-    def _result(self, called: Roles, node: ast.Call) -> Roles:
-        """What calling a thing gives."""
+        by_name = self._of_method(name, before, on, unit) if on is not None else None
+        if by_name is not None:
+            return by_name
+        called = self._of(node.func, unit, depth + 1)
         if "criterion" in called or (not called and self.hinted("criterion", node.func)):
             return frozenset({"loss", "tensor"})
         return frozenset({"output", "tensor"}) if "module" in called else NOTHING
+
+    def _of_method(self, name: str, before: Roles, on: ast.expr, unit: Unit) -> Roles | None:
+        """What a method gives, by its name and what it is called on; None where these do not say."""
+        if name in KEEPS_ROLE:
+            return before
+        if name in names.NUMBER_METHODS:
+            return frozenset({"number"})
+        if name in names.TENSOR_METHODS and before & _TENSORS:
+            return before & _TENSORS
+        scales = name == "scale" and self.is_a("scaler", on, unit)
+        return frozenset({"loss", "scaled"}) if scales else None
 
     def of_class(self, model: ClassModel) -> Roles:
         """What instances of a class of this file are."""
@@ -189,7 +192,8 @@ class RoleFinder:
             key = (id(home), node.id)
             known = self._bound.get(key)
             if known is None:
-                known = self._bound[key] = list(_bound(home, node.id)) if home is not None else []
+                given = [value_bound(event.node, node.id) for event in home.bindings.get(node.id, ())] if home else []
+                known = self._bound[key] = [(value, home or unit) for value in given if value is not None]
             return known
         if isinstance(node, ast.Attribute):
             owner = self._owner(node.value, unit)
@@ -224,12 +228,11 @@ class RoleFinder:
 
     def _of_binding(self, event: Event, name: str, home: Unit, depth: int) -> Roles:
         node = event.node
-        for target in _targets_named(node, name):
-            if isinstance(node, (ast.With, ast.AsyncWith)):
-                return NOTHING
-            value = value_for(node, target)
-            if value is not None:
-                return self._of(value, home, depth + 1)
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            return NOTHING
+        value = value_bound(node, name)
+        if value is not None:
+            return self._of(value, home, depth + 1)
         if isinstance(node, ast.AugAssign):
             return self._of(node.value, home, depth + 1) & _TENSORS
         return self._unpacked(event, name, depth)
@@ -250,11 +253,9 @@ class RoleFinder:
         if found or depth > 2:
             return found
         passed = self._file.arguments(unit, name)
-        by_caller = [self._of(value, caller, depth + 2) or self._hints(value) for value, caller in passed]
-        return NOTHING.union(*by_caller)
-
-    def _hints(self, node: ast.AST) -> Roles:
-        return frozenset(role for role in _HINTS if self.hinted(role, node))
+        for value, caller in passed:
+            found |= self._of(value, caller, depth + 2) or {role for role in _HINTS if self.hinted(role, value)}
+        return found
 
     def _of_annotation(self, node: ast.expr) -> Roles:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -273,15 +274,3 @@ def _of_literal(node: ast.AST) -> Roles:
     if isinstance(node, (ast.List, ast.ListComp, ast.Dict, ast.Set, ast.DictComp, ast.Tuple)):
         return frozenset({"container"})
     return NOTHING
-
-
-def _targets_named(node: ast.AST, name: str) -> list[ast.expr]:
-    return [t for t in targets_of(node) if isinstance(t, ast.Name) and t.id == name]
-
-
-def _bound(home: Unit, name: str) -> Iterator[tuple[ast.expr, Unit]]:
-    for event in home.bindings.get(name, ()):
-        for target in _targets_named(event.node, name):
-            value = value_for(event.node, target)
-            if value is not None:
-                yield value, home

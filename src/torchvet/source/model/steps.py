@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import Arm, Loop, exclude
 
 if TYPE_CHECKING:
@@ -112,17 +112,16 @@ class StepFinder:
         # Most files train nothing: their words show it without a walk.
         if not self._file.mentions("backward", "zero_grad", "unscale_"):
             return []
-        found: list[Step] = []
-        for unit in self._file.units:
-            found.extend(self._steps_of(unit))
-        return found
+        calling = {id(u): u for word in _BACKWARD for u in self._file.units_calling(word)}
+        training = self._reaching(calling)
+        return [step for unit in self._file.units for step in self._steps_of(unit, training)]
 
     def sequence(self, unit: Unit) -> list[Effect]:
         """Everything that one run of a unit does, calls within the file followed."""
         return self._expand(unit, 0)
 
-    def _steps_of(self, unit: Unit) -> Iterator[Step]:
-        if id(unit) not in self._training:
+    def _steps_of(self, unit: Unit, training: set[int]) -> Iterator[Step]:
+        if id(unit) not in training:
             return
         effects = self.sequence(unit)
         loops = [self._loop_of(effect, effects) for effect in effects if effect.kind == "backward"]
@@ -144,21 +143,12 @@ class StepFinder:
         return innermost
 
     @lazy
-    def _training(self) -> set[int]:
-        """Units that call backward, or what does in this file."""
-        return self._reaching({id(u): u for word in _BACKWARD for u in self._file.units_calling(word)})
-
-    @lazy
     def _acting(self) -> set[int]:
         """Units that act on a step in any way, or call what does in this file."""
         found = {id(u): u for word in _NAMES for u in self._file.units_calling(word)}
         if self._file.mentions("grad = None", "grad=None"):
             found.update((id(u), u) for u in self._file.units_with("grad"))
         return self._reaching(found)
-
-    def _may_act(self, event: Event) -> bool:
-        """Whether a call may run what acts: by its name, or an instance that can be called by any."""
-        return terminal(event.node) in self._acting_names or "__call__" in self._acting_names
 
     @lazy
     def _acting_names(self) -> set[str]:
@@ -191,7 +181,8 @@ class StepFinder:
             own = self._own(event, len(found))
             if own is not None:
                 found.append(own)
-            elif kind is ast.Call and depth < _DEEPEST and self._may_act(event):
+            # A call may run what acts: by its name, or an instance that can be called by any.
+            elif kind is ast.Call and depth < _DEEPEST and self._acting_names & {terminal(event.node), "__call__"}:
                 found.extend(self._called(event, depth, len(found)))
         self._sequences[key] = found
         return found
@@ -202,14 +193,14 @@ class StepFinder:
         if callee is None or id(callee) not in self._acting:
             return []
         renamed = self._names_for(event, callee)
-        effects = self._expand(callee, depth + 1)
-        return [self._moved(e, event, renamed, order + number) for number, e in enumerate(effects)]
-
-    @staticmethod
-    def _moved(effect: Effect, event: Event, renamed: dict[str, str], order: int) -> Effect:
-        subject, through = _renamed(effect.subject, renamed), _renamed(effect.through, renamed)
-        arms, guards = (*event.context.arms, *effect.arms), (*event.context.guards, *effect.guards)
-        return Effect(effect.kind, subject, effect.event, event, through, effect.scaled, arms, guards, order)
+        found, around = [], event.context
+        for number, effect in enumerate(self._expand(callee, depth + 1), order):
+            subject, through = _renamed(effect.subject, renamed), _renamed(effect.through, renamed)
+            arms, guards = (*around.arms, *effect.arms), (*around.guards, *effect.guards)
+            found.append(
+                replace(effect, subject=subject, at=event, through=through, arms=arms, guards=guards, order=number)
+            )
+        return found
 
     @staticmethod
     def _names_for(event: Event, callee: Unit) -> dict[str, str]:
@@ -328,7 +319,7 @@ _NAMES = {
     **dict.fromkeys(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"), StepFinder._clip),
 }
 """How calls that act on a step are read, by their names."""
-_HARMLESS = words("""
+_HARMLESS = name_set("""
     print len float int str range enumerate zip isinstance tqdm.tqdm next iter min max sum round sorted abs format
     append
 """)

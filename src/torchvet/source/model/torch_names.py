@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 Roles = frozenset[str]
 _NONE: Roles = frozenset()
 
-OPTIMIZERS = words("""
+OPTIMIZERS = name_set("""
     Adam AdamW SGD RMSprop Adagrad Adadelta Adamax NAdam RAdam ASGD LBFGS Rprop SparseAdam Adafactor Muon FusedAdam
     FusedLAMB Adam8bit AdamW8bit PagedAdamW Lion LARS LAMB DeepSpeedCPUAdam Ranger NovoGrad Prodigy Shampoo
     ZeroRedundancyOptimizer
 """)
-ADAPTIVE = words("Adam AdamW NAdam RAdam Adamax RMSprop Adagrad Adadelta Adafactor FusedAdam LAMB")
+ADAPTIVE = name_set("Adam AdamW NAdam RAdam Adamax RMSprop Adagrad Adadelta Adafactor FusedAdam LAMB")
 """Optimizers that divide by something plus eps."""
-SCHEDULERS = words("""
+SCHEDULERS = name_set("""
     StepLR MultiStepLR LambdaLR ExponentialLR CosineAnnealingLR ReduceLROnPlateau CyclicLR OneCycleLR
     CosineAnnealingWarmRestarts LinearLR ConstantLR PolynomialLR SequentialLR ChainedScheduler MultiplicativeLR
     SWALR get_scheduler get_linear_schedule_with_warmup get_cosine_schedule_with_warmup
     get_constant_schedule_with_warmup get_polynomial_decay_schedule_with_warmup get_constant_schedule
     get_cosine_with_hard_restarts_schedule_with_warmup
 """)
-LOSS_FUNCTIONS = words("""
+LOSS_FUNCTIONS = name_set("""
     cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy
     binary_cross_entropy_with_logits kl_div poisson_nll_loss gaussian_nll_loss ctc_loss cosine_embedding_loss
     margin_ranking_loss triplet_margin_loss hinge_embedding_loss multi_margin_loss multilabel_margin_loss
     soft_margin_loss multilabel_soft_margin_loss
 """)
-FACTORIES = words("""
+FACTORIES = name_set("""
     zeros ones empty full rand randn randint randperm arange linspace eye tensor as_tensor from_numpy zeros_like
     ones_like empty_like full_like rand_like randn_like logspace normal bernoulli multinomial FloatTensor LongTensor
     Tensor tril triu
 """)
 """Functions of `torch` that make tensors without a graph."""
-NUMBER_METHODS = words("""
+NUMBER_METHODS = name_set("""
     item tolist numpy numel dim ndimension size stride data_ptr nelement element_size is_contiguous get_device
     storage_offset
 """)
 """Methods of a tensor that give Python numbers, lists or arrays."""
-DETACHING = NUMBER_METHODS | words("""
+DETACHING = NUMBER_METHODS | name_set("""
     detach detach_ argmax argmin argsort nonzero eq ne gt lt ge le bool long int requires_grad isnan isinf isfinite
     sign bincount unique any all count_nonzero new_zeros new_ones new_empty new_full new_tensor zeros_like ones_like
 """)
 """Methods whose results refer to no graph."""
-TENSOR_METHODS = words("""
+TENSOR_METHODS = name_set("""
     mean sum view reshape squeeze unsqueeze transpose permute t contiguous clone detach to float half double cuda
     cpu log exp sqrt pow abs max min clamp softmax log_softmax sigmoid tanh relu flatten expand repeat mul add sub
     div norm std var index_select gather masked_fill type_as requires_grad_ bmm matmul mm chunk split unbind neg

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event, UnitWalker
 from torchvet.source.statements import first_line, last_line
-from torchvet.source.syntax import argument, parameters
+from torchvet.source.syntax import argument, bindings, parameters
 from torchvet.source.syntax import keyword as keyword
 from torchvet.source.syntax import receiver as receiver
 from torchvet.source.syntax import terminal as terminal
@@ -48,15 +48,14 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     else:
         return []
     if len(found) == 1 and found[0].__class__ in _WHOLE:
-        return found
-    flat: list[ast.expr] = []
-    while found:
-        one = found.pop(0)
-        if isinstance(one, (ast.Tuple, ast.List)):
-            found[:0] = one.elts
-        else:
-            flat.append(one.value if isinstance(one, ast.Starred) else one)
-    return flat
+        return found  # most targets are
+    return [one for target in found for one in _flat(target)]
+
+
+def _flat(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [one for element in target.elts for one in _flat(element)]
+    return [target.value if isinstance(target, ast.Starred) else target]
 
 
 @dataclass(eq=False)
@@ -146,22 +145,16 @@ class Unit:
     def home(self, name: str) -> Unit | None:
         """The unit that a name used here belongs to; None for builtins and what is only imported."""
         if name not in self._homes:
-            self._homes[name] = self._home(name)
+            # What is bound here by `global` or `nonlocal` is an outer unit's.
+            unit = self.parent if name in self.outer_names else self
+            while unit is not None and name not in unit.bindings and name not in unit.parameters:
+                unit = unit.parent
+            self._homes[name] = unit
         return self._homes[name]
 
     @lazy
     def _homes(self) -> dict[str, Unit | None]:
         return {}
-
-    def _home(self, name: str) -> Unit | None:
-        unit: Unit | None = self
-        skip = name in self.outer_names  # bound here by `global` or `nonlocal`, but an outer unit's
-        while unit is not None:
-            if not skip and (name in unit.bindings or name in unit.parameters):
-                return unit
-            skip = False
-            unit = unit.parent
-        return None
 
     @lazy
     def _method(self) -> Unit | None:
@@ -177,15 +170,11 @@ class Unit:
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
-        return self._self_name
-
-    @lazy
-    def _self_name(self) -> str:
         method = self._method
         return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
 
-    def call_of(self, node: ast.Call) -> Event | None:
-        """The event of a call of this unit; None for a call that stands elsewhere."""
+    def call_of(self, node: ast.AST | None) -> Event | None:
+        """The event of a call of this unit; None for a call that stands elsewhere, and for what is no call."""
         return next((event for event in self.calls.get(terminal(node), ()) if event.node is node), None)
 
 
@@ -249,20 +238,9 @@ class ClassModel:
 
 def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     """The expression that a binding gives a target; None where that is only a part of an expression."""
-    if isinstance(node, ast.Assign):
-        for one in node.targets:
-            if one is target:
-                return node.value
-            if not (isinstance(one, (ast.Tuple, ast.List)) and isinstance(node.value, (ast.Tuple, ast.List))):
-                continue
-            if len(one.elts) == len(node.value.elts) and target in one.elts:
-                return node.value.elts[one.elts.index(target)]
-        return None
-    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
-        return node.value
     if isinstance(node, (ast.With, ast.AsyncWith)):
-        return next((i.context_expr for i in node.items if i.optional_vars is target), None)
-    return None
+        return next((item.context_expr for item in node.items if item.optional_vars is target), None)
+    return next((value for one, value, own in bindings(node) if one is target and own), None)
 
 
 def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:

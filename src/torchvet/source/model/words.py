@@ -6,14 +6,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate, count
-from operator import add
 
 from torchvet.source.lazily import lazy
+from torchvet.source.text import line_starts
 
 _SEPARATORS = bytes(c if chr(c).isalnum() or c == ord("_") else ord(" ") for c in range(128)) + b" " * 128
 _RUN = re.compile(r"[A-Za-z0-9_]+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @lru_cache(maxsize=4096)
@@ -63,9 +61,7 @@ class Words(dict[str, bool]):
 
     @lazy
     def _line_starts(self) -> list[int]:
-        if "\r" in self.text:
-            return [0, *(m.end() for m in _LINE_END.finditer(self.text))]
-        return list(map(add, accumulate(map(len, self.text.split("\n")[:-1]), initial=0), count()))
+        return line_starts(self.text)
 
     def line_of(self, position: int) -> int:
         """The line, from 1, of a position in the text."""

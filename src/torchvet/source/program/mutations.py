@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torchvet.source import syntax
 from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 from torchvet.source.walking import Loop
 
 StoreKind = Literal[
@@ -33,7 +33,7 @@ REMOVAL_METHODS: dict[str, RemovalKind] = {
 _HEAP = {"heappush", "heappushpop", "heappop", "heapreplace"}
 _ONLY_AS_STATEMENT = {"add", "update", "insert", "reset", "remove"}
 """Methods that tensors, optimizers or data frames have too, with a result that is used."""
-_READS = words("""
+_READS = name_set("""
     sort reverse copy index count keys start close join backward to cuda cpu train eval step zero_grad
     load_state_dict print info debug save flush task_done zero_ requires_grad_ detach_ share_memory_ apply
     retain_grad set_description set_postfix remove_hook wait item tolist split format write seek exists parse_args
@@ -89,10 +89,7 @@ class MutationReader:
             yield from self._call(node, parent)
         elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
             for target, value, _ in syntax.bindings(node):
-                if isinstance(target, (ast.Name, ast.Attribute)):
-                    yield from self._bind(target, value, node, "assign")
-                elif isinstance(target, ast.Subscript):
-                    yield from self._item(target, value, node)
+                yield from self._bind(target, value, node, "assign")
 
     def _found(
         self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
@@ -100,8 +97,12 @@ class MutationReader:
         if base is not None:
             yield Mutation(node, self.scope, self.loop, base, keys, **what)
 
-    def _bind(self, base: Base, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
-        if syntax.limit(value):
+    def _bind(self, base: ast.expr, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
+        if isinstance(base, ast.Subscript):
+            yield from self._item(base, value, node)
+        elif not isinstance(base, (ast.Name, ast.Attribute)):
+            return
+        elif syntax.limit(value):
             yield from self._found(base, (), node, removal="maxlen", value=value)
         elif syntax.is_fresh(value):
             yield from self._found(base, (), node, removal="fresh", value=value)
@@ -115,7 +116,7 @@ class MutationReader:
     def _item(self, target: ast.Subscript, value: ast.expr, node: ast.expr | ast.stmt) -> Iterator[Mutation]:
         base, keys = syntax.peel(target)
         if isinstance(target.slice, ast.Slice):
-            if not _is_len(target.slice.lower):  # `x[len(x):] = y` adds at the end
+            if syntax.ident(getattr(target.slice.lower, "func", None)) != "len":  # `x[len(x):] = y` adds at the end
                 yield from self._found(base, keys, node, removal="slice", value=value)
         elif any(syntax.remainders(target.slice)):
             yield from self._found(base, keys, node, removal="modulo", value=value)
@@ -189,7 +190,3 @@ def _cuts(value: ast.expr, base: Base) -> bool:
             if bounded and inner is not None and syntax.same(inner, base):
                 return True
     return False
-
-
-def _is_len(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Call) and syntax.ident(node.func) == "len"

@@ -10,12 +10,12 @@ from torchvet.source.program import reading
 from torchvet.source.program.flows import Flow
 from torchvet.source.program.module import CallSite, Module
 from torchvet.source.program.scopes import Member, Scope, Subject, Variable
-from torchvet.source.text import words
+from torchvet.source.text import name_set
 
 _DEEPEST_CALL = 4
 CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))
 _OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
-CALLED_BY_FRAMEWORK = words("""
+CALLED_BY_FRAMEWORK = name_set("""
     forward backward __call__ __getitem__ __iter__ __next__ run training_step validation_step test_step compute_loss
     on_log on_step_end __enter__ __exit__
 """)

@@ -71,7 +71,11 @@ class AliasSearch:
             self._add(Alias(root))
         while self._waiting:
             alias = self._waiting.popleft()
-            for module in self._modules(alias.subject):
+            subject = alias.subject
+            if isinstance(subject, Variable) and subject.scope.parent is not None:
+                self._search(alias, subject.scope.file)
+                continue
+            for module in self._project.containing(subject.name, self._first):
                 self._search(alias, module)
 
     @property
@@ -87,11 +91,6 @@ class AliasSearch:
         if alias.depth <= DEEPEST and alias.subject not in self.aliases and len(self.aliases) < _MOST:
             self.aliases[alias.subject] = alias
             self._waiting.append(alias)
-
-    def _modules(self, subject: Subject) -> Iterator[Module]:
-        if isinstance(subject, Variable) and subject.scope.parent is not None:
-            return iter((subject.scope.file,))
-        return self._project.containing(subject.name, self._first)
 
     def _fit(self, alias: Alias, base: syntax.Base, scope: Scope) -> int:
         return min(name_resolution.fit(self._project, alias.subject, base, scope), alias.fit)

@@ -9,30 +9,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Container, Mapping, Sequence
 
-from torchvet.source import holder, syntax
-from torchvet.source.holder import HolderName
-from torchvet.source.must_execute import reached
+from torchvet.source import running, syntax
 from torchvet.source.program.module import Module
 from torchvet.source.program.project import Project
 from torchvet.source.stores import indirect_stores, limits, name_resolution, occasions, ranking, rebinding
 from torchvet.source.stores import removals as removing
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
+from torchvet.source.stores.name_resolution import Asked
 from torchvet.source.text import SourceText
 
 _MOST_STORES = 3
 """Stores whose loops decide on the occasions of removals."""
-_WITHOUT_STATEMENT = ("cache", "hooks")
-"""Kinds of names that no statement stores into."""
 
 
 class SourceIndex:
-    """The user's files by path. A file that does not parse answers nothing; none is read before it is needed."""
+    """The user's files by path. A file that does not parse answers nothing; none is read before it is needed.
+
+    A holder is asked about as a recording has it: its name and scope, `path`, the file of its root, and `files`, those
+    of the classes along it. A name that has no identifier has no stores and no limits.
+    """
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._project = Project(sources)
         self._unread = Module("", SourceText(""), ast.Module([], []), self._project)
-        self._searched: dict[tuple[str, str, str, tuple[str, ...], int], AliasSearch] = {}
+        self._searched: dict[tuple[Asked, int], AliasSearch] = {}
 
     def _module(self, path: str) -> Module:
         """A file; an empty one where it is not there or does not parse."""
@@ -41,33 +42,35 @@ class SourceIndex:
     def stores(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Store]:
         """Where something is stored into a holder, the best candidate first.
 
-        `name` and `scope` are those of a recording's holding, `path` is the file of its root and `files` those of the
-        classes along it. Where nothing stores into the last identifier, the one before it is tried, and so on.
+        Where nothing stores into the last identifier, the one before it is tried, and so on.
         """
-        parsed = holder.parse(name)
-        if parsed is None:
+        asked = Asked.of(name, scope, path, files)
+        if asked is None:
             return []
-        first = [path, *files]
-        found = indirect_stores.stores(self._project, parsed, first)
-        if found and parsed.special in _WITHOUT_STATEMENT:
+        found = indirect_stores.stores(self._project, asked)
+        if found and asked.has_no_statement:
             return found
-        last = len(parsed.parts) - 1
-        for index in range(last, -1, -1):
-            ranked = self._ranked(parsed, index, scope, path, files)
-            if index < last:
-                # `learner = Learner()` before the loop makes what holds the holder: it stores nothing in it.
-                ranked = [u for u in ranked if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
-            elif not ranked:
-                found += indirect_stores.set_by_name(self._project, parsed, first)
-                if found:
-                    return found
-            if ranked:
-                ordinary = [_store(use) for use in ranked]
-                # A variable that a hook only reads grows with the number of hooks.
-                return list(
-                    dict.fromkeys(found + ordinary if indirect_stores.binds_anew(ranked[0]) else ordinary + found)
-                )
-        return found
+        ranked = self._ranked(asked, asked.last)
+        if not ranked:
+            found += indirect_stores.set_by_name(self._project, asked)
+            ranked = self._ranked_outward(asked) if not found else []
+        if not ranked:
+            return found
+        ordinary = [
+            stored(m.node, m.scope, m.store, m.value, use.in_loop) for use in ranked if (m := use.mutation).store
+        ]
+        # A variable that a hook only reads grows with the number of hooks.
+        first, then = (found, ordinary) if indirect_stores.binds_anew(ranked[0]) else (ordinary, found)
+        return list(dict.fromkeys(first + then))
+
+    def _ranked_outward(self, asked: Asked) -> list[Use]:
+        """The stores into what holds the holder. `learner = Learner()` before the loop stores nothing in it."""
+        for index in range(asked.last - 1, -1, -1):
+            uses = self._ranked(asked, index)
+            found = [u for u in uses if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
+            if found:
+                return found
+        return []
 
     def passed_by(self, store: Store) -> list[Store]:
         """The calls that hand in what a store puts away, where that is a bare parameter of the function around it, or
@@ -77,50 +80,43 @@ class SourceIndex:
         """
         function = self._module(store.path).function_at(store.line)
         given = _given(store.value, function.params) if function is not None else ""
-        if function is None or not given:
-            return []
-        passed = self._project.arguments(function, given)
+        passed = self._project.arguments(function, given) if function is not None else ()
         found = [stored(site.node, site.scope, "call", value, site.again) for site, value in passed]
         return sorted(found, key=lambda s: not s.in_loop)
 
     def removals(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Removal]:
         """What bounds a holder: removals from it, limits, and where it is made anew; in the order of the files."""
-        parsed = holder.parse(name)
-        if parsed is None:
+        asked = Asked.of(name, scope, path, files)
+        if asked is None:
             return []
-        found = list(indirect_stores.removals(self._project, parsed, [path, *files]))
-        indexes = range(len(parsed.parts) - 1, -1, -1)
-        for index in indexes if parsed.special not in _WITHOUT_STATEMENT else ():
-            search = self._search(parsed, index, scope, path, files)
-            found += removing.of(self._project, search, parsed.parts[index])
-            if found or self._ranked(parsed, index, scope, path, files):
+        found = list(indirect_stores.removals(self._project, asked))
+        for index in range(asked.last, -1, -1) if not asked.has_no_statement else ():
+            found += removing.of(self._project, self._search(asked, index), asked.name.parts[index])
+            if found or self._ranked(asked, index):
                 break
         return list(dict.fromkeys(found))
 
     def limits(
-        self,
-        name: str,
-        scope: str,
-        path: str,
-        files: Sequence[str] = (),
-        steps: Sequence[tuple[str, int]] = (),
+        self, name: str, scope: str, path: str, files: Sequence[str] = (), steps: Sequence[tuple[str, int]] = ()
     ) -> list[Limit]:
         """What bounds a holder, as far as the text says how often or at what length; in the order of the files.
 
         `steps` are lines of the loop whose turns are steps: what is done once a turn of a loop around it is `outer`.
         """
-        parsed = holder.parse(name)
-        if parsed is None:
+        asked = Asked.of(name, scope, path, files)
+        if asked is None:
             return []
         stores = [(s.path, s.line) for s in self.stores(name, scope, path, files)[:_MOST_STORES]]
         beat = occasions.beat_of(self._project, stores, steps)
-        search = self._search(parsed, len(parsed.parts) - 1, scope, path, files)
-        held = {parsed.terminal.name, *(alias.name for alias in search.aliases)}
+        held = {asked.name.terminal.name, *(alias.name for alias in self._search(asked, asked.last).aliases)}
+        # What is done with each turn of an outer loop lets as much pile up as the loop that stores has turns.
+        counted, line = beat.counted or ("", 0)
+        turns = limits.turns_of(self._module(counted), line)
         found = []
         for removal in self.removals(name, scope, path, files):
             occasion = self._occasion(removal, beat, held)
             if occasion is not None:
-                found.append(Limit(removal, occasion, self._length(beat) if occasion.outer else None))
+                found.append(Limit(removal, occasion, turns if occasion.outer else None))
         return found
 
     def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
@@ -133,21 +129,15 @@ class SourceIndex:
             return occasions.Occasion()
         return occasions.occasion_of(self._project, (removal.path, removal.line), beat, held)
 
-    def _length(self, beat: occasions.Beat) -> int | None:
-        """The turns of the loop that stores, where the program states them."""
-        path, line = beat.counted or ("", 0)
-        return limits.turns_of(self._module(path), line)
-
     def is_renewed(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> bool:
         """Whether every pass binds a holder to something new, made neither of its value before nor of what piles up.
 
         False where no statement is found that binds it, and where one cannot be followed.
         """
-        parsed = holder.parse(name)
-        if parsed is None or parsed.special in _WITHOUT_STATEMENT:
+        asked = Asked.of(name, scope, path, files)
+        if asked is None or asked.has_no_statement:
             return False
-        search = self._search(parsed, len(parsed.parts) - 1, scope, path, files)
-        return rebinding.is_rebound(self._project, search, parsed.terminal)
+        return rebinding.is_rebound(self._project, self._search(asked, asked.last), asked.name.terminal)
 
     def turns_around(self, store: Store) -> tuple[int, int] | None:
         """How often a store is run at most, by the ranges that the loops around it go over, and the innermost loop's
@@ -171,7 +161,7 @@ class SourceIndex:
 
     def reached(self, path: str, seen: Collection[int], line: int) -> bool:
         """Whether the statement at a line ran, given lines of its file that did. False where that is not shown."""
-        return reached(self._module(path).tree, seen, line)
+        return running.reached(self._module(path).tree, seen, line)
 
     def function_at(self, path: str, line: int) -> FunctionSpan | None:
         """The innermost `def` around a line, its decorators included; None outside of all."""
@@ -183,23 +173,18 @@ class SourceIndex:
         loop = self._module(path).loop_at(line)
         return (loop.first, loop.last) if loop is not None else None
 
-    def _search(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> AliasSearch:
-        key = (str(parsed), scope, path, tuple(files), index)
+    def _search(self, asked: Asked, index: int) -> AliasSearch:
+        key = (asked, index)
         if key not in self._searched:
-            search = AliasSearch(self._project, [path, *files] if parsed.parts[index].free else [*files, path])
-            search.run(name_resolution.start(self._project, parsed, index, scope, path, files))
+            files, path = asked.files, asked.path
+            search = AliasSearch(self._project, asked.first if asked.name.parts[index].free else [*files, path])
+            search.run(name_resolution.start(self._project, asked, index))
             self._searched[key] = search
         return self._searched[key]
 
-    def _ranked(self, parsed: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> list[Use]:
-        search = self._search(parsed, index, scope, path, files)
-        return ranking.ranked(self._project, search, parsed.parts[index], [path, *files])
-
-
-def _store(use: Use) -> Store:
-    mutation = use.mutation
-    assert mutation.store is not None
-    return stored(mutation.node, mutation.scope, mutation.store, mutation.value, use.in_loop)
+    def _ranked(self, asked: Asked, index: int) -> list[Use]:
+        search = self._search(asked, index)
+        return ranking.ranked(self._project, search, asked.name.parts[index], asked.first)
 
 
 def _given(value: str, params: Container[str]) -> str:

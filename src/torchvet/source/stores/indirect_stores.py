@@ -4,7 +4,7 @@ attributes that are set by a name that is passed on."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torchvet.source import syntax
 from torchvet.source.holder import HolderName
@@ -14,29 +14,30 @@ from torchvet.source.program.project import Project
 from torchvet.source.program.scopes import Scope
 from torchvet.source.stores.aliases import Use
 from torchvet.source.stores.answers import Removal, Store, removed, stored
+from torchvet.source.stores.name_resolution import Asked
 
 _CACHES = {"lru_cache", "cache", "cached", "memoize", "cachedmethod"}
 
 
-def stores(project: Project, name: HolderName, first: Sequence[str]) -> list[Store]:
+def stores(project: Project, asked: Asked) -> list[Store]:
     """The decorator of a cached function, or the registrations of hooks on an object, best first."""
-    if name.special == "cache":
-        return [stored(d, function, "call", None, False) for function, d in _cached(project, name, first)]
-    if [part.name for part in name.parts] == ["weakref", "finalize"]:
+    if asked.name.special == "cache":
+        return [stored(d, function, "call", None, False) for function, d in _cached(project, asked)]
+    if [part.name for part in asked.name.parts] == ["weakref", "finalize"]:
         return list(_finalizers(project))
-    return [_called(s, s.node.args[0] if s.node.args else None) for s in _registrations(project, name, first)]
+    return [_called(s, s.node.args[0] if s.node.args else None) for s in _registrations(project, asked)]
 
 
 def _called(site: CallSite, value: ast.expr | None, kind: StoreKind = "call") -> Store:
     return stored(site.node, site.scope, kind, value, site.again)
 
 
-def set_by_name(project: Project, name: HolderName, first: Sequence[str]) -> list[Store]:
+def set_by_name(project: Project, asked: Asked) -> list[Store]:
     """`setattr(self, name, value)` in a function that is called with the attribute's name, or in a loop over names."""
     found: list[Store] = []
-    for site in project.calls("setattr", first) if not name.terminal.free else ():
+    for site in project.calls("setattr", asked.first) if not asked.name.terminal.free else ():
         key = site.node.args[1] if len(site.node.args) == 3 else None
-        if isinstance(key, ast.Name) and name.terminal.name in _names_passed(project, site, key.id):
+        if isinstance(key, ast.Name) and asked.name.terminal.name in _names_passed(project, site, key.id):
             found.append(_called(site, site.node.args[2], "setattr"))
     return sorted(found, key=lambda s: not s.in_loop)
 
@@ -52,15 +53,15 @@ def _names_passed(project: Project, site: CallSite, variable: str) -> set[str]:
     return {v.value for v in given if isinstance(v, ast.Constant) and isinstance(v.value, str)}
 
 
-def removals(project: Project, name: HolderName, first: Sequence[str]) -> Iterator[Removal]:
+def removals(project: Project, asked: Asked) -> Iterator[Removal]:
     """What empties a cache or limits it; where hooks' handles are removed."""
-    if name.special == "cache":
-        for function, decorator in _cached(project, name, first):
+    if asked.name.special == "cache":
+        for function, decorator in _cached(project, asked):
             if _limited(decorator):
                 yield Removal(function.file.path, decorator.lineno, "maxlen", False)
-        yield from _calls(project, "cache_clear", "clear", name.terminal.name)
-    if name.hooked:
-        registering = {site.file.path for site in _registrations(project, name, first)}
+        yield from _calls(project, "cache_clear", "clear", asked.name.terminal.name)
+    if asked.name.hooked:
+        registering = {site.file.path for site in _registrations(project, asked)}
         yield from (r for r in _calls(project, "remove", "remove", None) if r.path in registering)
 
 
@@ -71,16 +72,17 @@ def binds_anew(use: Use) -> bool:
     return mutation.store == "assign" and own
 
 
-def _cached(project: Project, name: HolderName, first: Sequence[str]) -> list[tuple[Scope, ast.expr]]:
-    found = []
-    for module in project.containing(name.terminal.name, first):
-        for function in module.functions(name.terminal.name):
+def _cached(project: Project, asked: Asked) -> list[tuple[Scope, ast.expr]]:
+    found, parts = [], asked.name.parts
+    name = parts[-1].name
+    for module in project.containing(name, asked.first):
+        for function in module.functions(name):
             for decorator in function.decorators:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if syntax.ident(called) in _CACHES:
                     found.append((function, decorator))
     # Methods of one name in several classes: the class that the holder's name shows goes first.
-    owner = name.parts[-2].name if len(name.parts) > 1 else ""
+    owner = parts[-2].name if len(parts) > 1 else ""
     classes = {owner} | project.classes_of(owner)
     return sorted(found, key=lambda f: f[0].parent is None or f[0].parent.name not in classes)
 
@@ -103,14 +105,14 @@ def _finalizers(project: Project) -> Iterator[Store]:
             yield _called(site, given[-1])
 
 
-def _registrations(project: Project, name: HolderName, first: Sequence[str]) -> list[CallSite]:
+def _registrations(project: Project, asked: Asked) -> list[CallSite]:
     """The calls that register hooks, those on what a name's hooks are registered on first."""
     found: list[CallSite] = []
-    for module in project.containing("register_", first) if name.hooked else ():
+    for module in project.containing("register_", asked.first) if asked.name.hooked else ():
         for called, sites in module.calls.items():
             if called.startswith("register_") and called.endswith("_hook"):
                 found += sites
-    return sorted(found, key=lambda site: _closeness(site, name), reverse=True)
+    return sorted(found, key=lambda site: _closeness(site, asked.name), reverse=True)
 
 
 def _closeness(site: CallSite, name: HolderName) -> tuple[bool, ...]:

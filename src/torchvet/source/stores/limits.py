@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 
 from torchvet.source import syntax
+from torchvet.source.model.expressions import names_in
 from torchvet.source.program.module import Module
 from torchvet.source.program.scopes import Scope
+from torchvet.source.statements import spans
 from torchvet.source.stores import numbers
 from torchvet.source.walking import Loop
 
@@ -19,20 +21,20 @@ def turns_around(module: Module, line: int) -> tuple[int, int] | None:
     """How often a line is run at most, and the line of the loop that says so: the `for` statements around it, and
     around the only call of its function, go over ranges that the program states. None where one does not."""
     total, first = 1, 0
-    where: tuple[Module, int] | None = (module, line)
     for _ in range(_DEEPEST):
-        if where is None:
-            break
-        here, at = where
-        loop = here.loop_at(at)
+        loop = module.loop_at(line)
         while loop is not None:
             # One loop of unknown length, and the product says nothing.
-            turns = _turns_of(loop, here.scope_at(at))
+            turns = _turns_of(loop, module.scope_at(line))
             if turns is None:
                 return None
             total, first = total * turns, first or loop.first
             loop = loop.outer()
-        where = _only_call(here, at)
+        function = module.function_at(line)
+        calls = list(module.project.calls(function.name)) if function is not None else []
+        if len(calls) != 1:  # several calls are an unknown number
+            break
+        module, line = calls[0].file, calls[0].line
     return (total, first) if first else None
 
 
@@ -40,13 +42,6 @@ def turns_of(module: Module, line: int) -> int | None:
     """The turns of the `for` loop at a line, where the program states them."""
     loop = next((one for one in module.loops if one.first == line), None)
     return _turns_of(loop, module.scope_at(line)) if loop is not None else None
-
-
-def _only_call(module: Module, line: int) -> tuple[Module, int] | None:
-    """The one call of the function around a line; None at a module's top. Several calls are an unknown number."""
-    function = module.function_at(line)
-    calls = list(module.project.calls(function.name)) if function is not None else []
-    return (calls[0].file, calls[0].line) if len(calls) == 1 else None
 
 
 def _turns_of(loop: Loop, scope: Scope) -> int | None:
@@ -91,16 +86,14 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
         return False
     made_of_given = set(function.params[1:])
     keys: list[ast.expr] = []
-    for node in ast.walk(function.node):
-        if not isinstance(node, ast.Assign):
-            continue
-        for target in node.targets:
-            # `key = (index, self.split)` is made of the index too.
-            if isinstance(target, ast.Name) and _names(node.value) & made_of_given:
-                made_of_given.add(target.id)
-            if isinstance(target, ast.Subscript) and node.lineno <= line <= (node.end_lineno or line):
-                keys.append(target.slice)
-    return bool(keys) and all(_names(key) & made_of_given for key in keys)
+    assigned = (n for n in ast.walk(function.node) if isinstance(n, ast.Assign))
+    for target, node in ((target, one) for one in assigned for target in one.targets):
+        # `key = (index, self.split)` is made of the index too.
+        if isinstance(target, ast.Name) and names_in(node.value) & made_of_given:
+            made_of_given.add(target.id)
+        if isinstance(target, ast.Subscript) and spans([node], line):
+            keys.append(target.slice)
+    return bool(keys) and all(names_in(key) & made_of_given for key in keys)
 
 
 def of_trainings(module: Module, line: int, value: str) -> int | None:
@@ -113,15 +106,11 @@ def of_trainings(module: Module, line: int, value: str) -> int | None:
     calls = (n for n in ast.walk(loop.node) if isinstance(n, ast.Call))
     of = [syntax.receiver(c) for c in calls if syntax.ident(c.func) in ("parameters", "named_parameters")]
     trained = {on.id for on in of if isinstance(on, ast.Name)}
-    return loop.first if any(_is_made_in(loop, n, module.scope_at(line)) for n in trained & _names(stored)) else None
+    return loop.first if any(_is_made_in(loop, n, module.scope_at(line)) for n in trained & names_in(stored)) else None
 
 
 def _is_made_in(loop: Loop, name: str, scope: Scope) -> bool:
     """Whether a call in the loop makes what a name has, of other things than what it had, and nothing else does."""
     bound = [m for m in scope.file.bindings_of(name, scope) if m.rebinds]
     made = [m.value for m in bound if isinstance(m.value, ast.Call) and m.around is loop]
-    return any(name not in _names(value) for value in made) and len(made) == len(bound)
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return any(name not in names_in(value) for value in made) and len(made) == len(bound)

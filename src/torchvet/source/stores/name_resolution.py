@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from torchvet.source import syntax
+from torchvet.source import holder, syntax
 from torchvet.source.holder import HolderName, scope_name
 from torchvet.source.program.module import Module
 from torchvet.source.program.project import Project
@@ -62,19 +63,51 @@ def is_module(path: str, name: str) -> bool:
     return bool(wanted) and _flat(path).rpartition("/")[2] == wanted[-1]
 
 
-def start(project: Project, name: HolderName, index: int, scope: str, path: str, files: Sequence[str]) -> list[Subject]:
+@dataclass(frozen=True)
+class Asked:
+    """A holder that a question is about: its name, the scope and the file of its root, and the files of the classes
+    along it."""
+
+    name: HolderName
+    scope: str
+    path: str
+    files: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, scope: str, path: str, files: Iterable[str]) -> Asked | None:
+        """The same from what a recording says; None where the name has no identifier."""
+        parsed = holder.parse(name)
+        return cls(parsed, scope, path, tuple(files)) if parsed is not None else None
+
+    @property
+    def first(self) -> list[str]:
+        """The files that are searched first."""
+        return [self.path, *self.files]
+
+    @property
+    def last(self) -> int:
+        """The position of what is stored into among the name's parts."""
+        return len(self.name.parts) - 1
+
+    @property
+    def has_no_statement(self) -> bool:
+        """Whether no statement stores into such a name."""
+        return self.name.special in ("cache", "hooks")
+
+
+def start(project: Project, asked: Asked, index: int) -> list[Subject]:
     """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
-    part = name.parts[index]
+    name, part, path = asked.name, asked.name.parts[index], asked.path
     if not part.free:
-        return [_member(project, name, index, scope, path)]
-    if index == len(name.parts) - 1 and name.special == "default":
-        return list(_default_parameters(project, part.name, [path, *files]))
+        return [_member(project, asked, index)]
+    if index == asked.last and name.special == "default":
+        return list(_default_parameters(project, part.name, asked.first))
     if index > 0 or name.special == "frame":
-        return list(_variables_of(project, part.name, name.function, [path, *files]))
+        return list(_variables_of(project, part.name, name.function, asked.first))
     module = project.module(path)
     if module is None:
-        return [v for m in project.containing(part.name, files) for v in _everywhere(m, part.name)]
-    found = (function_named(module, scope) or module.top).resolve(part.name)
+        return [v for m in project.containing(part.name, asked.files) for v in _everywhere(m, part.name)]
+    found = (function_named(module, asked.scope) or module.top).resolve(part.name)
     if part.name in found.bound or found.globals:
         return [Variable(found, part.name)]
     return list(_everywhere(module, part.name)) or [Variable(found, part.name)]
@@ -99,15 +132,15 @@ def function_named(module: Module, scope: str) -> Scope | None:
     return next(iter(module.functions(parts[-1])), None)
 
 
-def _member(project: Project, name: HolderName, index: int, scope: str, path: str) -> Member:
-    part, before = name.parts[index], name.parts[index - 1]
-    if index == len(name.parts) - 1 and name.special == "ctx":
-        return Member(part.name, frozenset(), "ctx")
+def _member(project: Project, asked: Asked, index: int) -> Member:
+    name, before = asked.name.parts[index].name, asked.name.parts[index - 1]
+    if index == asked.last and asked.name.special == "ctx":
+        return Member(name, frozenset(), "ctx")
     if before.name in ("self", "cls") and before.free:
-        module = project.module(path)
-        known = [n for n in scope_name(scope).split(".") if module is not None and n in module.classes]
-        return Member(part.name, frozenset(known[-1:]), "")
-    return Member(part.name, frozenset(project.classes_meant(before.name)), before.name)
+        module = project.module(asked.path)
+        known = [n for n in scope_name(asked.scope).split(".") if module is not None and n in module.classes]
+        return Member(name, frozenset(known[-1:]), "")
+    return Member(name, frozenset(project.classes_meant(before.name)), before.name)
 
 
 def _default_parameters(project: Project, name: str, files: Sequence[str]) -> Iterator[Subject]:

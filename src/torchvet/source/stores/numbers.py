@@ -32,7 +32,8 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
         return _computed(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
-    found = [number(v, s, depth + 1) if v is not None else None for v, s in _values(node, scope)]
+    values = _of_name(node.id, scope) if isinstance(node, ast.Name) else _of_attribute(node, scope)
+    found = [number(value, where, depth + 1) if value is not None else None for value, where in values]
     # One unknown value among several may be the largest.
     known = [n for n in found if n is not None]
     return max(known) if known and len(known) == len(found) else None
@@ -49,13 +50,6 @@ def _computed(op: ast.operator, left: int, right: int) -> int | None:
     if isinstance(op, (ast.FloorDiv, ast.Div)):
         return left // right if right else None
     return left + right if isinstance(op, ast.Add) else left - right if isinstance(op, ast.Sub) else left * right
-
-
-def _values(node: ast.expr, scope: Scope) -> Values:
-    if isinstance(node, ast.Name):
-        yield from _of_name(node.id, scope)
-    elif isinstance(node, ast.Attribute):
-        yield from _of_attribute(node, scope)
 
 
 def _of_name(name: str, scope: Scope) -> Values:
@@ -81,9 +75,11 @@ def _given(function: Scope, name: str) -> Values:
     yield from ((value, site.scope) for site, value in function.file.project.arguments(function, name))
 
 
-def _of_attribute(node: ast.Attribute, scope: Scope) -> Values:
+def _of_attribute(node: ast.expr, scope: Scope) -> Values:
     """What attributes of that name are bound to: the class's own where it is `self`'s, else any, also as an option of
     the command line."""
+    if not isinstance(node, ast.Attribute):
+        return
     project, home, on = scope.file.project, scope.owner_class(), syntax.ident(node.value)
     bound = list(_bound(project, node.attr))
     if home is not None and on in ("self", "cls"):

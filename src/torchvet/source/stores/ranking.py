@@ -77,7 +77,10 @@ def _carries(project: Project, mutation: Mutation) -> int:
     value = mutation.value
     if value is None:
         return 1
-    if syntax.is_number(_plain(value)) or _is_given_number(project, mutation, value):
+    made = isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor")
+    # `torch.as_tensor(float(x))` holds a number.
+    plain = value.args[0] if made and isinstance(value, ast.Call) and value.args else value
+    if syntax.is_number(plain) or _is_given_number(project, mutation, value):
         return 0
     nodes = list(ast.walk(value))
     lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in nodes)
@@ -85,13 +88,6 @@ def _carries(project: Project, mutation: Mutation) -> int:
         return 1
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     return 0 if called <= {"tuple", "list", "map"} else 1
-
-
-def _plain(value: ast.expr) -> ast.expr:
-    """What a tensor is made of that is written down: `torch.as_tensor(float(x))` holds a number."""
-    if isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor") and value.args:
-        return value.args[0]
-    return value
 
 
 def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> bool:

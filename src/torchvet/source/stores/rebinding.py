@@ -29,7 +29,8 @@ def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     if any(isinstance(m.node, ast.Call) and syntax.ident(m.node.func) in _OTHER_SIZE for m in own):
         return False
     repeated = [m for m in own if (_binds(m) or m.adds) and _again(project, m)]
-    anew = [m for m in repeated if _is_anew(project, m, part.name)]
+    binding = [m for m in repeated if _binds(m)]
+    anew = [m for m in binding if m.value is None or not _owes(project, m.scope, m.value, part.name)]
     depending = [m for m in repeated if m not in anew]
     # A loop's variable is new in every turn, whatever its body then does to it.
     loops = list(_loop_variables(search, part.name))
@@ -52,10 +53,6 @@ def _again(project: Project, mutation: Mutation) -> bool:
     if mutation.around is not None:
         return True
     return function is not None and function.name not in CONSTRUCTORS and not project.runs_once(function)
-
-
-def _is_anew(project: Project, mutation: Mutation, name: str) -> bool:
-    return _binds(mutation) and (mutation.value is None or not _owes(project, mutation.scope, mutation.value, name))
 
 
 def _is_given_anew(project: Project, mutation: Mutation, name: str) -> bool:

@@ -12,11 +12,14 @@ from torchvet.source.program.mutations import Mutation
 from torchvet.source.program.project import Project
 from torchvet.source.program.scopes import Scope
 from torchvet.source.statements import spans
-from torchvet.source.stores import initial_values, name_resolution, ranking
+from torchvet.source.stores import name_resolution, ranking
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import Removal, removed
+from torchvet.source.text import name_set
 from torchvet.source.walking import Loop
 
+_MISSING = name_set("AttributeError KeyError NameError LookupError IndexError")
+"""Errors of reading what is not there."""
 _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh", "maxlen"}
 
 
@@ -28,7 +31,7 @@ def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
         mutation = use.mutation
         if mutation.removal is None:
             continue
-        if mutation.removal != "fresh" or (_is_made_anew(project, mutation) and not initial_values.starts(mutation)):
+        if mutation.removal != "fresh" or (_is_made_anew(project, mutation) and not _starts(mutation)):
             found.append(removed(mutation, mutation.removal, use.in_loop))
     found += _rings(certain)
     found += _guards(search, certain)
@@ -46,14 +49,10 @@ def _is_made_anew(project: Project, mutation: Mutation) -> bool:
         return True
     if function is None or (isinstance(base, ast.Name) and mutation.scope.resolve(base.id) is mutation.scope):
         return False
-    if isinstance(base, ast.Name) or _is_self(base):
+    inner = syntax.peel(base.value)[0] if isinstance(base, ast.Attribute) else None
+    if isinstance(base, ast.Name) or (isinstance(inner, ast.Name) and inner.id in ("self", "cls")):
         return not project.runs_once(function)
     return project.is_hot(function)
-
-
-def _is_self(base: ast.Attribute) -> bool:
-    inner, _ = syntax.peel(base.value)
-    return isinstance(inner, ast.Name) and inner.id in ("self", "cls")
 
 
 def _rings(uses: list[Use]) -> Iterator[Removal]:
@@ -148,3 +147,65 @@ def _starts_within(mutation: Mutation, loop: Loop) -> bool:
     if mutation.around is loop and mutation.removal is not None:
         return True
     return mutation.around is loop.outer() and mutation.line < loop.first
+
+
+# Whether a value starts a holder ------------------------------------------------------------------------------------
+
+
+def _starts(mutation: Mutation) -> bool:
+    """`if not hasattr(x, "rows"): x.rows = []`. Whether a fresh value starts a holder rather than empties it: it stands
+    under a test of whether there is any yet, or where reading the holder failed."""
+    for guard, scope in mutation.file.guards:
+        if scope is not mutation.scope or isinstance(guard, ast.IfExp):
+            continue
+        if spans(guard.body, mutation.line) and _is_absent(guard.test, mutation, there=False):
+            return True
+        if spans(guard.orelse, mutation.line) and _is_absent(guard.test, mutation, there=True):
+            return True
+    within = mutation.scope.node or mutation.file.tree
+    handlers = (h for n in ast.walk(within) if isinstance(n, ast.Try) for h in n.handlers)
+    around = [h.type for h in handlers if spans(h.body, mutation.line) and h.type is not None]
+    caught = (kind.elts if isinstance(kind, ast.Tuple) else [kind] for kind in around)
+    return any(all(syntax.ident(kind) in _MISSING for kind in kinds) for kinds in caught)
+
+
+def _is_absent(test: ast.expr, mutation: Mutation, *, there: bool) -> bool:
+    """Whether a test holds (`there`: fails) only where the holder has no value, or none that keeps anything."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_absent(test.operand, mutation, there=not there)
+    if isinstance(test, ast.BoolOp):
+        # One part of an `and` that holds is enough; where the whole `and` fails, any part may be the one that failed.
+        parts = [_is_absent(one, mutation, there=there) for one in test.values]
+        return any(parts) if isinstance(test.op, ast.And) is not there else all(parts)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _compares(test, mutation, there)
+    return there and (_asks_for(test, mutation) or _is_target(test, mutation))
+
+
+def _compares(test: ast.Compare, mutation: Mutation, there: bool) -> bool:
+    op, left, right = test.ops[0], test.left, test.comparators[0]
+    absent: tuple[type[ast.cmpop], ...] = (ast.IsNot, ast.NotEq) if there else (ast.Is, ast.Eq)
+    if isinstance(op, absent) and isinstance(right, ast.Constant) and right.value is None:
+        return _is_target(left, mutation)
+    if not isinstance(op, ast.In if there else ast.NotIn):
+        return False
+    if mutation.keys:
+        base, keys = syntax.peel(right)
+        return base is not None and syntax.same(base, mutation.base) and len(keys) < len(mutation.keys)
+    named = isinstance(left, ast.Constant) and left.value == syntax.ident(mutation.base)
+    return named and syntax.terminal(right) in ("vars", "globals", "dir", "locals", "__dict__")
+
+
+def _asks_for(test: ast.expr, mutation: Mutation) -> bool:
+    """`hasattr(x, "rows")`."""
+    if not (isinstance(test, ast.Call) and syntax.ident(test.func) == "hasattr" and len(test.args) == 2):
+        return False
+    name, base = test.args[1], mutation.base
+    on = isinstance(base, ast.Attribute) and syntax.same(test.args[0], base.value)
+    return on and isinstance(name, ast.Constant) and name.value == syntax.ident(base)
+
+
+def _is_target(node: ast.expr, mutation: Mutation) -> bool:
+    """Whether an expression reads what the statement binds, by way of `getattr` or `get` too."""
+    base, keys = syntax.peel(node)
+    return base is not None and syntax.same(base, mutation.base) and len(keys) == len(mutation.keys)

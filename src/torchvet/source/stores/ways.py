@@ -84,11 +84,8 @@ def _may_be_called(project: Project, scope: Scope) -> bool:
         return False
     known = filter(None, map(project.class_named, project.lineage(owner.name)))
     foreign = any(project.class_named(base) is None and base not in _PLAIN_BASES for c in known for base in c.bases)
-    return foreign or bool(scope.decorators) or any(_spelled(m, scope.name) for m in project.containing(scope.name))
-
-
-def _spelled(module: Module, name: str) -> bool:
-    return any(isinstance(n, ast.Constant) and n.value == name for n in ast.walk(module.tree))
+    nodes = (node for module in project.containing(scope.name) for node in ast.walk(module.tree))
+    return foreign or bool(scope.decorators) or any(getattr(node, "value", None) == scope.name for node in nodes)
 
 
 def callers(project: Project, function: Scope) -> list[CallSite]:
@@ -127,10 +124,9 @@ def _is_on(project: Project, site: CallSite, owner: Scope) -> int:
 def _outward(scope: Scope, line: int, way: Way) -> None:
     """Add to a way what is passed from a line to the outside of its function, innermost first."""
     for place in reversed(path_to_line(scope.node or scope.file.tree, line)):
-        for before in reversed(place.before):
-            # `if test: return` before a statement: the statement runs where the test fails.
-            ends = isinstance(before, ast.If) and isinstance(before.body[-1], (ast.Return, ast.Continue))
-            if isinstance(before, ast.If) and ends and not before.orelse:
+        # `if test: return` before a statement: the statement runs where the test fails.
+        for before in (s for s in reversed(place.before) if isinstance(s, ast.If) and not s.orelse):
+            if isinstance(before.body[-1], (ast.Return, ast.Continue)):
                 way.tests.append(Test(before.test, False, scope))
         owner = place.owner
         if place.field == "handlers":

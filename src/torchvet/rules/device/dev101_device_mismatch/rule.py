@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
-from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import About, Edit, Finding, Iterator, RankRecording, Sequence, SourceFile
 from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
@@ -22,12 +22,10 @@ _MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "add
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
 _MADE = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor)\(")
 _MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
-_TOLD_ELSEWHERE = ("attribute", "unregistered", "optimizer state")
-"""What DEV102, DEV109 and DEV103 tell of."""
 _MOVES = (".to(", ".cuda(", "type_as(", "device=", "to_device")
 
 
-class DeviceMismatch(Rule):
+class DeviceMismatch(_crashes.CrashRule):
     """An operation is given tensors that live on different devices."""
 
     code = "DEV101"
@@ -46,66 +44,54 @@ class DeviceMismatch(Rule):
         """The tensor that is out of place brought to the others' device."""
         return brought_along(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """The error that ended the program: which names were where, and which of them nothing has moved."""
-        for rank, record, stray in _crashes.mismatches(recording):
-            elsewhere = (stray is not None and stray.role in _TOLD_ELSEWHERE) or _crashes.by_its_text(record, stray)
-            if record.dtypes_differ or elsewhere:
-                continue
-            if stray is None:
-                yield self.observed(
-                    rank, severity="error", place=record.place, message=record.message,
-                    cause="the tensors of this operation could not be told apart by name", advice=self.remedy,
-                    related=_crashes.where(record),
-                )  # fmt: skip
-            else:
-                yield self._crash(rank, record, stray)
-
-    def _crash(self, rank: RankRecording, record: Mismatch, stray: Placed) -> Finding:
+    def crash(self, rank: RankRecording, record: Mismatch, stray: Placed) -> Finding:
+        """Which names were where, and which of them nothing has moved."""
+        if not stray.name:
+            cause = "the tensors of this operation could not be told apart by name"
+            message, related = record.message, _crashes.where(record)
+            return self.observed(rank, record.place, message, cause=cause, advice=self.remedy, related=related)
         here, there = _crashes.here(record, stray), _crashes.there(record, stray)
         module = f" in {record.module}" if record.module is not None else ""
-        place = _crashes.made(stray, record.place)
-        related = [*([_crashes.raised(record)] if place != record.place else []), *_crashes.where(record)]
-        other = _crashes.companion(record, stray)
+        place, other = stray.made or record.place, _crashes.companion(record, stray)
         on_cpu = here == "cpu" and stray.name.isidentifier()
         return self.observed(
-            rank, severity="error", place=place, about=About(ON_CPU if on_cpu else "", (stray.name, other)),
-            message=f"{stray.name} is on {here} where {other} is on {there}: "
-            f"{record.operation}{module} takes tensors of one device",
-            cause=_why(record, stray), advice=_how(stray, there), related=related,
-        )  # fmt: skip
+            rank,
+            place,
+            f"{stray.name} is on {here} where {other} is on {there}: {record.operation}{module} takes tensors of one "
+            "device",
+            cause=_why(record, stray),
+            advice=_how(stray, there),
+            related=_crashes.evidence(record) if place != record.place else _crashes.where(record),
+            about=About(ON_CPU if on_cpu else "", (stray.name, other)),
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
         for unit in file.functions("forward"):
-            if (
-                unit.owner is not None
-                and "module" in file.roles.of_class(unit.owner)
-                and _owner_moves(file, unit.owner)
-            ):
+            owner = unit.owner
+            if owner is not None and "module" in file.roles.of_class(owner) and _owner_moves(file, owner):
                 yield from self._made_in_forward(file, unit)
         for unit in self._units(file):
             yield from self._modules_left(file, unit)
             hosted = self._hosted(file, unit)
             for event in unit.events if hosted else ():
-                if event.context.deferred:
-                    continue
-                if isinstance(event.node, (ast.Assign, ast.Return)) and _reads(event.node.value, hosted):
-                    yield from self._in_arithmetic(file, event, event.node.value)
-                if event.node.__class__ is not ast.Call or not _gives(event.call, hosted):
-                    continue
-                wrong = self._on_host(file, event)
-                if wrong is not None:
-                    yield self._finding(file, event, wrong, f"{terminal(event.call)}(…) has its other tensors")
+                if not event.context.deferred:
+                    yield from self._at(file, event, hosted)
+
+    def _at(self, file: SourceFile, event: Event, hosted: set[str]) -> Iterator[Finding]:
+        """What an event of a unit does with what can be on the CPU, by the names that stand for such."""
+        node = event.node
+        if isinstance(node, (ast.Assign, ast.Return)) and _reads(node.value, hosted):
+            yield from self._in_arithmetic(file, event, node.value)
+        wrong = self._on_host(file, event) if isinstance(node, ast.Call) and _gives(node, hosted) else None
+        if wrong is not None:
+            yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its other tensors")
 
     @staticmethod
     def _hosted(file: SourceFile, unit: Unit) -> set[str]:
         """Names in a unit, and factories called there, that can stand for something on the CPU."""
-        found = {
-            name
-            for name in names.FACTORIES & unit.calls.keys()
-            if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[name])
-        }
+        called = names.FACTORIES & unit.calls.keys()
+        found = {n for n in called if any(file.devices.made(e.call, e) == "cpu" for e in unit.calls[n])}
         loaders = file.mentions("DataLoader(")
         for event in unit.events:
             node = event.node
@@ -149,18 +135,12 @@ class DeviceMismatch(Rule):
             if len(bound) != 1 or not unit.calls.get(name) or not _stays(file, name, bound[0]):
                 continue
             for event in unit.calls[name]:
-                if isinstance(event.call.func, ast.Name) and event.call.args:
-                    given = event.call.args[0]
-                    if file.devices.of(given, event) == "device":
-                        yield self._module_finding(file, event, bound[0], given)
-                        break
-
-    def _module_finding(self, file: SourceFile, event: Event, made: Event, given: ast.expr) -> Finding:
-        name = file.segment(event.call.func)
-        return self.suspect(
-            file, event, f"{name} is on the CPU where its input {file.segment(given)} is on a device",
-            cause=f"nothing moves {name} after line {made.line} makes it", advice=f"move it too: `{name}.to(device)`",
-        )  # fmt: skip
+                func, first = event.call.func, event.call.args[:1]
+                if isinstance(func, ast.Name) and first and file.devices.of(first[0], event) == "device":
+                    message = f"{name} is on the CPU where its input {file.segment(first[0])} is on a device"
+                    cause = f"nothing moves {name} after line {bound[0].line} makes it"
+                    yield self.suspect(file, event, message, cause=cause, advice=f"move it too: `{name}.to(device)`")
+                    break
 
     def _made_in_forward(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
         """In the `forward` of a module that the file moves: a new CPU tensor added to a batch, or given to a layer."""
@@ -175,12 +155,12 @@ class DeviceMismatch(Rule):
                     yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its parameters")
             values = [node.value] if isinstance(node, (ast.Assign, ast.Return)) else []
             values += node.args if isinstance(node, ast.Call) else []
-            for one in (n for v in values if isinstance(v, ast.BinOp) and _reads(v, hosted) for n in walk(v)):
-                if isinstance(one, ast.BinOp):
-                    sides = [(one.left, one.right), (one.right, one.left)]
-                    odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, unit)), None)
-                    if odd is not None:
-                        yield self._finding(file, event, odd, "the batch is")
+            sums = (v for v in values if isinstance(v, ast.BinOp) and _reads(v, hosted))
+            for one in (n for v in sums for n in walk(v) if isinstance(n, ast.BinOp)):
+                sides = [(one.left, one.right), (one.right, one.left)]
+                odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, unit)), None)
+                if odd is not None:
+                    yield self._finding(file, event, odd, "the batch is")
 
     def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Iterator[Finding]:
         """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
@@ -192,32 +172,27 @@ class DeviceMismatch(Rule):
                 yield self._finding(file, event, wrong, "the other operand is")
 
     @staticmethod
-    def _odd_one(file: SourceFile, given: list[ast.expr], event: Event) -> ast.expr | None:
-        places = [file.devices.of(a, event) for a in given]
-        return given[places.index("cpu")] if "cpu" in places and "device" in places else None
+    def _odd_one(file: SourceFile, operands: list[ast.expr], event: Event) -> ast.expr | None:
+        places = [file.devices.of(a, event) for a in operands]
+        return operands[places.index("cpu")] if "cpu" in places and "device" in places else None
 
     @staticmethod
     def _moves_inputs(file: SourceFile, event: Event) -> bool:
         known = file.roles.class_of(event.call.func, event.unit)
-        if known is None:
-            return False
-        lines = file.lines[known.node.lineno - 1 : known.node.end_lineno]
-        return any(word in line for line in lines for word in _MOVES)
-
-    @staticmethod
-    def _known(file: SourceFile, event: Event) -> bool:
-        """Whether it is known what is called: a model of another file could move its inputs itself."""
-        return bool(file.roles.of(event.call.func, event.unit)) or file.dotted(event.call.func).startswith("torch.")
+        return known is not None and any(word in file.text_of(known) for word in _MOVES)
 
     def _finding(self, file: SourceFile, event: Event, wrong: ast.expr, others: str) -> Finding:
-        subject = file.segment(wrong)
-        sure = not isinstance(event.node, ast.Call) or self._known(file, event)
+        subject, func = file.segment(wrong), getattr(event.node, "func", None)
+        # A model of another file could move its inputs itself.
+        foreign = (
+            func is not None and not file.roles.of(func, event.unit) and not file.dotted(func).startswith("torch.")
+        )
+        message = f"{subject} is on the CPU where {others} on a device"
+        cause = f"nothing moved {subject}: loaders and factories without device= make CPU tensors"
+        advice = f"move it first: `{subject} = {subject}.to(device)`"
         return self.suspect(
-            file, event, f"{subject} is on the CPU where {others} on a device",
-            cause=f"nothing moved {subject}: loaders and factories without device= make CPU tensors",
-            advice=f"move it first: `{subject} = {subject}.to(device)`", node=wrong,
-            severity=None if sure else "warning",
-        )  # fmt: skip
+            file, event, message, cause=cause, advice=advice, node=wrong, severity="warning" if foreign else None
+        )
 
 
 def _why(record: Mismatch, stray: Placed) -> str:
@@ -226,9 +201,8 @@ def _why(record: Mismatch, stray: Placed) -> str:
         on, all_of = record.spread.get(stray.device, 0), sum(record.spread.values())
         if on == all_of:
             return f"none of the {all_of} parameters and buffers of {stray.owner} was moved"
-        return (
-            f"{on} of the {all_of} parameters and buffers of {stray.owner} are on {stray.device}, {all_of - on} are not"
-        )
+        some = f"{on} of the {all_of} parameters and buffers of {stray.owner}"
+        return f"{some} are on {stray.device}, {all_of - on} are not"
     if not stray.device:
         return f"all else in this operation is on {_crashes.there(record, stray)}, and this has no name that tells more"
     return f"nothing moved {stray.name}: loaders, and factories without device=, make CPU tensors"
@@ -257,7 +231,7 @@ def _stays(file: SourceFile, name: str, bound: Event) -> bool:
     known = file.roles.class_named(value.func, bound.unit)
     dotted = file.dotted(value.func)
     if known is not None:
-        text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
+        text = file.text_of(known)
         stateful = "module" in file.roles.of_class(known) and _STATEFUL.search(text) is not None
         if not stateful or any(w in text for w in ("device", ".cuda(", ".to(")) or len(known.lineage) > 1:
             return False
@@ -287,7 +261,8 @@ def _owner_moves(file: SourceFile, owner: ClassModel) -> bool:
     """Whether the file moves an instance of a class to a device as it makes it: `Net().to(device)`."""
     for made in file.calls(owner.name):
         move = made.parent
-        call = next((e.call for e in made.unit.calls.get(getattr(move, "attr", ""), ()) if e.call.func is move), None)
+        calls = made.unit.calls.get(getattr(move, "attr", ""), ())
+        call = next((e.call for e in calls if e.call.func is move), None)
         moved = file.devices.move(call, made.unit) if call is not None else None
         if moved is not None and moved[0] == "device":
             return True
@@ -320,11 +295,5 @@ def _has_dimensions(file: SourceFile, node: ast.expr, event: Event) -> bool:
 
 def _reads(node: ast.AST | None, hosted: set[str]) -> bool:
     """Whether an expression reads one of the names or calls one of the factories."""
-    if node is None:
-        return False
-    if isinstance(node, ast.Name):
-        return node.id in hosted
-    return any(
-        (isinstance(n, ast.Name) and n.id in hosted) or (isinstance(n, ast.Attribute) and n.attr in hosted)
-        for n in walk(node)
-    )
+    within = walk(node) if node is not None else ()
+    return any(isinstance(n, (ast.Name, ast.Attribute)) and terminal(n) in hosted for n in within)

@@ -7,23 +7,26 @@ import re
 from typing import TYPE_CHECKING
 
 from torchvet.rules.device import _crashes, _uses
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Sequence, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.expressions import is_call, name_set, under_methods
 
 if TYPE_CHECKING:
     from torchvet.recording.records.device import DeviceMismatch, Placed
 
-_PLACING = ("to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory")
-_MATRIX = frozenset(("zeros", "ones", "empty", "full", "rand", "randn", "arange", "linspace", "eye", "from_numpy",
-                     "tril", "triu", "logspace", "randint", "randperm"))  # fmt: skip
+_STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "pin_memory"}
+"""Methods of a tensor whose result is a tensor on the same device."""
+_MATRIX = name_set(
+    "zeros ones empty full rand randn arange linspace eye from_numpy tril triu logspace randint randperm"
+)
 
 _SHAPING = ("view", "reshape", "unsqueeze", "expand", "repeat")
 
 _MADE = re.compile(r"\.(?:" + "|".join((*sorted(_MATRIX), "tensor", "Tensor", "FloatTensor")) + r")\(")
 
 
-class TensorNotRegistered(Rule):
+class TensorNotRegistered(_crashes.CrashRule):
     """A module keeps a tensor as a plain attribute, which `.to()` never moves."""
 
     code = "DEV102"
@@ -43,32 +46,26 @@ class TensorNotRegistered(Rule):
             mine = isinstance(target, ast.Attribute) and terminal(target.value) == own and event.unit.name == "__init__"
             if not mine or not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
                 continue
-            # Before `super().__init__()` a module takes no buffers.
-            if not any(e.index < event.index for e in event.unit.calls.get("__init__", ())):
+            if not _is_ready(event):
                 continue
             text = f'{own}.register_buffer("{terminal(target)}", {file.segment(node.value)}, persistent=False)'
             return [edits.replace(file, node, text)]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
         """The error that ended the program where such a tensor was left behind."""
-        for rank, record, stray in _crashes.mismatches(recording):
-            if stray is not None and stray.role == "attribute":
-                yield self._crash(rank, record, stray)
-
-    def _crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
-        by_type = record.dtypes_differ
-        others = {t.dtype for t in record.tensors} - {stray.dtype}
-        there = min(others, default="another type") if by_type else _crashes.there(record, stray)
-        mine = f"is {stray.dtype}" if by_type else f"is on {stray.device}"
+        there, mine = _crashes.there(record, stray), f"is on {stray.device}"
+        if record.dtypes_differ:
+            there = min({t.dtype for t in record.tensors} - {stray.dtype}, default="another type")
+            mine = f"is {stray.dtype}"
         attribute = stray.name.removeprefix(f"{stray.owner}.")
+        message = f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}"
+        cause = f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over"
+        advice = f'register it: `self.register_buffer("{attribute}", …, persistent=False)`'
+        related = _crashes.evidence(record)
         return self.observed(
-            rank, severity="error", place=_crashes.made(stray, record.place),
-            message=f"{stray.name} is a plain tensor: it {mine} where {stray.owner} was moved to {there}",
-            cause=f"{stray.name} is neither a parameter nor a registered buffer: `.to()` passes it over",
-            advice=f'register it: `self.register_buffer("{attribute}", …, persistent=False)`',
-            related=[_crashes.raised(record), *_crashes.where(record)],
-        )  # fmt: skip
+            rank, stray.made or record.place, message, cause=cause, advice=advice, severity="error", related=related
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
@@ -96,24 +93,29 @@ class TensorNotRegistered(Rule):
         """Whether the attribute is bound once, in a class that leaves moving to `nn.Module`."""
         if any(owner.method(m) is not None for m in ("_apply", "to", "cuda")) or len(owner.attributes[name]) != 1:
             return False
-        lines = file.lines[owner.node.lineno - 1 : owner.node.end_lineno or 0]
-        return not any(name in line and ("setattr" in line or "register_" in line) for line in lines)
+        lines = (line for line in file.text_of(owner).split("\n") if name in line)
+        return not any("setattr" in line or "register_" in line for line in lines)
 
     def _finding(self, file: SourceFile, event: Event, made: Event, target: ast.Attribute) -> Finding:
         assert isinstance(event.statement, ast.Assign)
         subject, value = file.segment(target), event.statement.value
         trained = any(k.arg == "requires_grad" for k in made.call.keywords)
         code = f'{file.segment(target.value)}.register_buffer("{target.attr}", {file.segment(value)}, persistent=False)'
-        # Before `super().__init__()` a module takes no buffers.
-        ready = any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
-        certain = ready and not trained and value.lineno == value.end_lineno and len(event.statement.targets) == 1
-        use = "make it an nn.Parameter" if trained else f"register it: `{code}`"
+        certain = (
+            _is_ready(event) and not trained and value.lineno == value.end_lineno and len(event.statement.targets) == 1
+        )
+        message = f"{subject} is a plain tensor: moving or converting the module leaves it behind"
+        cause = f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is"
+        advice = "make it an nn.Parameter" if trained else f"register it: `{code}`"
+        change = [edits.replace(file, event.statement, code)] if certain else ()
         return self.suspect(
-            file, event, f"{subject} is a plain tensor: moving or converting the module leaves it behind",
-            cause=f"{subject} is neither a parameter nor a registered buffer, and forward combines it as it is",
-            advice=use, node=event.statement, edits=[edits.replace(file, event.statement, code)] if certain else (),
-            safe=certain,
-        )  # fmt: skip
+            file, event, message, cause=cause, advice=advice, node=event.statement, edits=change, safe=certain
+        )
+
+
+def _is_ready(event: Event) -> bool:
+    """Whether the constructor has called `super().__init__()`: before that a module takes no buffers."""
+    return any(e.index < event.index for e in event.unit.calls.get("__init__", ()))
 
 
 def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Event, Event]]:
@@ -125,10 +127,10 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
         if not isinstance(statement, ast.Assign) or id(statement) in seen:
             continue
         made: Event | None = None
-        if event.node.__class__ is ast.Call and event.line in lines and _is_value(file, event, statement.value):
-            made = event
-        elif event.node is statement and not event.context.arms:
-            made = holding.get(_root(statement.value))
+        if event.node is statement:
+            made = holding.get(_root(statement.value)) if not event.context.arms else None
+        elif isinstance(event.node, ast.Call) and event.line in lines:
+            made = event if _is_value(file, event, statement.value) else None
         target = targets_of(statement)[0]
         if isinstance(target, ast.Name) and (made is not None or event.node is statement):
             holding.pop(target.id, None)
@@ -143,12 +145,8 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
 
 def _root(value: ast.expr) -> str:
     """The name that a value is, by methods that place nothing."""
-    while isinstance(value, ast.Call) and terminal(value) in names.TENSOR_METHODS and terminal(value) not in _PLACING:
-        on = receiver(value)
-        if on is None:
-            return ""
-        value = on
-    return value.id if isinstance(value, ast.Name) else ""
+    root = under_methods(value, _STAYING)
+    return root.id if isinstance(root, ast.Name) else ""
 
 
 def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
@@ -158,18 +156,22 @@ def _is_value(file: SourceFile, event: Event, value: ast.expr) -> bool:
         node = waiting.pop()
         if node is event.node:
             return _has_dimensions(file, event, value)
-        if isinstance(node, ast.BinOp):
-            waiting.extend((node.left, node.right))
-        elif isinstance(node, (ast.Subscript, ast.UnaryOp)):
-            waiting.append(node.value if isinstance(node, ast.Subscript) else node.operand)
-        elif isinstance(node, ast.Call):
-            on = receiver(node)
-            name = terminal(node)
-            if name in ("tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith("torch."):
-                waiting.extend(node.args[:1])
-            elif on is not None and name in names.TENSOR_METHODS and name not in _PLACING:
-                waiting.append(on)
+        waiting += _origins(file, node)
     return False
+
+
+def _origins(file: SourceFile, node: ast.expr) -> list[ast.expr]:
+    """What an expression is computed from that lives where its result does."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Subscript):
+        return [node.value]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if is_call(node, "tril", "triu", "exp", "log", "sqrt", "outer") and file.dotted(node.func).startswith("torch."):
+        return node.args[:1]
+    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in _STAYING else None
+    return [on] if on is not None else []
 
 
 def _has_dimensions(file: SourceFile, event: Event, value: ast.expr) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.recording.records.device import ReplacedParameters
 from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.source.model import Event, keyword, receiver, targets_of, terminal
+from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.shared.seen_suspicions import confirmed
+from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
 _CALLS = _REPLACING | {"load_state_dict", "to", "cuda"}
+_SHARDED = ("FullyShardedDataParallel", "FSDP")
 _OPTIM = ("optim", "Adam", "SGD")
 
 
-class OptimizerBeforeMove(Rule):
+class OptimizerBeforeMove(_crashes.CrashRule):
     """Parameters are replaced after the optimizer was built on them."""
 
     code = "DEV103"
@@ -36,43 +37,40 @@ class OptimizerBeforeMove(Rule):
     # What is replaced in part is TRN105's, and what has no gradient yet shows nothing.
     silence_clears = False
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Optimizers all of whose parameters have been replaced, or some where source shows by what, and state that is
-        not where its parameters are."""
-        for rank in recording.ranks:
-            by_source: set[str] = set()
-            for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
-                for found in suspected_at(self, recording, unowned.place, role="built"):
-                    by_source.add(unowned.module)
-                    seen = f"{found.message} ({unowned.count} parameters of {unowned.module} are never stepped)"
-                    yield as_observed(found, rank, seen, Measured(bytes=unowned.bytes, steps=unowned.steps))
-            for record in rank.latest(ReplacedParameters, "module"):
-                if record.module not in by_source:
-                    yield self._replaced_all(rank, record)
-        for rank, mismatch, stray in _crashes.mismatches(recording):
-            if stray is not None and stray.role == "optimizer state":
-                yield self._state_left(rank, mismatch, stray)
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Optimizers all of whose parameters have been replaced, or some where source shows by what."""
+        by_source: set[str] = set()
+        for unowned in (u for u in still_unowned(rank.all(UnownedParameters)) if u.orphans):
+            seen = f" ({unowned.count} parameters of {unowned.module} are never stepped)"
+            measured = Measured(bytes=unowned.bytes, steps=unowned.steps)
+            for found in confirmed(self, recording, rank, unowned.place, seen=seen, measured=measured, role="built"):
+                by_source.add(unowned.module)
+                yield found
+        for record in rank.latest(ReplacedParameters, "module"):
+            if record.module not in by_source:
+                yield self._replaced_all(rank, record)
 
     def _replaced_all(self, rank: RankRecording, record: ReplacedParameters) -> Finding:
         return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{record.optimizer} updates {record.count} parameters that {record.module} does not have any "
-            "more: nothing is trained",
+            rank,
+            record.place,
+            f"{record.optimizer} updates {record.count} parameters that {record.module} does not have any more: "
+            "nothing is trained",
             cause=f"all {record.count} parameters of {record.module} get gradients and no optimizer has them; those "
             "that the optimizer was built on, of the same shapes, get none",
             advice="build the optimizer after the last thing that replaces the model's parameters",
             measured=Measured(bytes=record.bytes, steps=record.steps),
-        )  # fmt: skip
+        )
 
-    def _state_left(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}",
-            cause=f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
-            "since: moving a model moves no optimizer's state",
-            advice="move the model first, then build the optimizer, or load its state",
-            related=_crashes.where(record),
-        )  # fmt: skip
+    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        """State that is not where its parameters are."""
+        message = f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}"
+        cause = (
+            f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
+            "since: moving a model moves no optimizer's state"
+        )
+        advice = "move the model first, then build the optimizer, or load its state"
+        return self.observed(rank, record.place, message, cause=cause, advice=advice, related=_crashes.where(record))
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
@@ -87,9 +85,9 @@ class OptimizerBeforeMove(Rule):
                 continue
             for event in made.unit.events:
                 later = event.index > made.index and not event.excludes(made)
-                message = self._replaced(file, event, model, made) if later else ""
-                if message and self._goes_on(file, made, event, model):
-                    yield self._finding(file, event, made, model, message)
+                change = self._replaced(file, event, model, made) if later else None
+                if change is not None and self._goes_on(file, made, event, model):
+                    yield self._finding(file, event, made, model, change)
                     break
 
     def _moved_leaves(self, file: SourceFile, made: Event) -> Iterator[Finding]:
@@ -101,82 +99,93 @@ class OptimizerBeforeMove(Rule):
             node = event.node
             if event.index < made.index or event.excludes(made) or not isinstance(node, ast.Assign):
                 continue
-            target, value = targets_of(node)[0], node.value
-            if not isinstance(value, ast.Call) or text_of(target) not in leaves:
+            leaf, value = text_of(targets_of(node)[0]), node.value
+            if leaf not in leaves or not isinstance(value, ast.Call) or text_of(receiver(value)) != leaf:
                 continue
-            moved = file.devices.move(value, event.unit)
-            onto = moved is not None and moved[0] == "device" and text_of(receiver(value)) == text_of(target)
-            if onto and self._goes_on(file, made, event, text_of(target)):
-                message = f"{text_of(target)} becomes a copy on the device"
-                yield self._finding(file, event, made, text_of(target), message)
+            if _moves(file, value, event) and self._goes_on(file, made, event, leaf):
+                yield self._finding(file, event, made, leaf, _Change(f"{leaf} becomes a copy on the device", "one"))
 
-    def _replaced(self, file: SourceFile, event: Event, model: str, made: Event) -> str:
-        """What an event does to the model's parameters; empty where it keeps them."""
+    def _replaced(self, file: SourceFile, event: Event, model: str, made: Event) -> _Change | None:
+        """What an event does to the model's parameters; None where it keeps them."""
         node = event.node
         if isinstance(node, ast.Assign):
             return self._assigned(file, node, model, event)
         name = terminal(node)
-        if name == "setattr" and isinstance(node, ast.Call) and len(node.args) == 3 and text_of(node.args[0]) == model:
-            made_module = file.roles.of(node.args[2], event.unit)
-            return f"{model} gets a new module" if "module" in made_module and "criterion" not in made_module else ""
-        if not isinstance(node, ast.Call) or name not in _CALLS or text_of(receiver(node)) != model:
-            return ""
-        if name in _REPLACING or (name == "load_state_dict" and any(
-            k.arg == "assign" and isinstance(k.value, ast.Constant) and k.value.value is True for k in node.keywords
-        )):  # fmt: skip
-            return f"{model}.{name}(…) puts new parameters in place"
-        moved = file.devices.move(node, event.unit)
-        if moved is not None and moved[0] == "device" and terminal(made.node) == "Adagrad":
-            return f"{model} moves after Adagrad has made its state on the old device"
-        return ""
+        if is_call(node, "setattr") and len(node.args) == 3 and text_of(node.args[0]) == model:
+            return _Change(f"{model} gets a new module") if _is_module(file, node.args[2], event) else None
+        if not is_call(node, *_CALLS) or text_of(receiver(node)) != model:
+            return None
+        assigns = keyword(node, "assign") if name == "load_state_dict" else None
+        if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
+            return _Change(f"{model}.{name}(…) puts new parameters in place")
+        if terminal(made.node) == "Adagrad" and _moves(file, node, event):
+            return _Change(f"{model} moves after Adagrad has made its state on the old device", "state")
+        return None
 
     @staticmethod
-    def _assigned(file: SourceFile, node: ast.Assign, model: str, event: Event) -> str:
+    def _assigned(file: SourceFile, node: ast.Assign, model: str, event: Event) -> _Change | None:
         value = node.value
-        whole = terminal(value) in ("FullyShardedDataParallel", "FSDP", "deepcopy")
-        if not isinstance(value, ast.Call) or (node.targets[0].__class__ is ast.Name and not whole):
-            return ""
-        for target in targets_of(node):
-            written = text_of(target)
-            if written != model and written.startswith((model + ".", model + "[")):
-                made = file.roles.of(value, event.unit)
-                return f"{written} is a new module" if "module" in made and "criterion" not in made else ""
-            if written == model and terminal(value) in ("FullyShardedDataParallel", "FSDP"):
-                kept = any(k.arg == "use_orig_params" for k in value.keywords)
-                return "" if kept else f"{model} is sharded into new parameters"
+        whole = is_call(value, *_SHARDED, "deepcopy")
+        if not isinstance(value, ast.Call) or (isinstance(node.targets[0], ast.Name) and not whole):
+            return None
+        for written in map(text_of, targets_of(node)):
+            if written.startswith((model + ".", model + "[")):
+                return _Change(f"{written} is a new module") if _is_module(file, value, event) else None
+            if written == model and is_call(value, *_SHARDED):
+                kept = keyword(value, "use_orig_params") is not None
+                return None if kept else _Change(f"{model} is sharded into new parameters")
             if written == model and file.dotted(value.func) == "copy.deepcopy":
-                return f"{model} is a copy with parameters of its own"
-        return ""
+                return _Change(f"{model} is a copy with parameters of its own")
+        return None
 
     @staticmethod
     def _goes_on(file: SourceFile, made: Event, event: Event, model: str) -> bool:
-        """Whether that optimizer is used afterwards, unmended, on the model."""
-        rest = [e for e in made.unit.events if e.index > event.index and isinstance(e.node, ast.Call)]
-        if any(terminal(e.node) == "add_param_group" for e in rest):
+        """Whether that optimizer is used afterwards on the model, and is not given the new parameters."""
+        after = [e for e in made.unit.events if e.index > event.index]
+        calls = [e for e in after if isinstance(e.node, ast.Call)]
+        if any(terminal(e.node) == "add_param_group" for e in calls):
             return False
-        if any(model in text_of(a) and "optimizer" in file.roles.of(e.node, e.unit) for e in rest for a in e.call.args):
+        again = (e for e in calls if any(model in text_of(a) for a in e.call.args))
+        if any("optimizer" in file.roles.of(e.node, e.unit) for e in again):
             return False
-        holder = text_of(targets_of(made.statement)[0]) if targets_of(made.statement) else ""
-        used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in rest)
-        handed = any(text_of(a) == holder for e in rest for a in e.call.args)
-        given_back = any(
-            isinstance(e.node, ast.Return) and holder in map(text_of, _parts(e.node.value))
-            for e in made.unit.events
-            if e.index > event.index
-        )
+        holder = text_of(next(iter(targets_of(made.statement)), None))
+        used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in calls)
+        handed = any(text_of(a) == holder for e in calls for a in e.call.args)
+        returned = (e.node.value for e in after if isinstance(e.node, ast.Return))
+        given_back = any(holder in map(text_of, _parts(value)) for value in returned)
         return bool(holder) and (used or handed or given_back or "." in holder)
 
-    def _finding(self, file: SourceFile, event: Event, made: Event, model: str, message: str) -> Finding:
-        optimizer = file.segment(targets_of(made.statement)[0])
-        moved = "moves after" in message
-        leaf = "becomes a copy" in message
+    def _finding(self, file: SourceFile, event: Event, made: Event, model: str, change: _Change) -> Finding:
+        optimizer, leaf = file.segment(targets_of(made.statement)[0]), change.kept == "one"
         return self.suspect(
-            file, event, f"{message}, and {optimizer} keeps the old {'state' if moved else 'one' if leaf else 'ones'}",
+            file,
+            event,
+            f"{change.message}, and {optimizer} keeps the old {change.kept}",
             cause=f"{optimizer} was built on {model}{'' if leaf else '.parameters()'} in line {made.line}, before this",
-            advice=f"build {optimizer} after this line", severity="warning" if moved else None,
-            related=[self.also(file, "built", made, file.segment(made.node))],
+            advice=f"build {optimizer} after this line",
+            severity="warning" if change.kept == "state" else None,
             edits=() if leaf else made_after(file, made, event, model),
-        )  # fmt: skip
+            related=[self.also(file, "built", made)],
+        )
+
+
+class _Change(NamedTuple):
+    """What happens to the parameters, and what the optimizer keeps of the old."""
+
+    message: str
+    kept: Literal["ones", "one", "state"] = "ones"
+
+
+def _moves(file: SourceFile, call: ast.Call, event: Event) -> bool:
+    """Whether a call moves something to a device."""
+    moved = file.devices.move(call, event.unit)
+    return moved is not None and moved[0] == "device"
+
+
+def _is_module(file: SourceFile, value: ast.expr, event: Event) -> bool:
+    """Whether a value is a module that may have parameters."""
+    roles = file.roles.of(value, event.unit)
+    return "module" in roles and "criterion" not in roles
 
 
 def _parts(node: ast.expr | None) -> list[ast.expr]:
@@ -190,7 +199,5 @@ def _parts(node: ast.expr | None) -> list[ast.expr]:
 
 def _model_of(made: Event) -> str:
     """What the optimizer's first argument takes its parameters from."""
-    first = made.call.args[0] if made.call.args else keyword(made.call, "params")
-    if isinstance(first, ast.Call) and terminal(first) == "parameters" and receiver(first) is not None:
-        return text_of(receiver(first))
-    return ""
+    first = argument(made.call, "params", 0)
+    return text_of(receiver(first)) if is_call(first, "parameters") else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording.records.device import BadValue
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule
 
 _LATER = (
     "on a GPU this is a device-side assert: the error is raised at whatever the host does next, in another line, says "
@@ -33,38 +33,28 @@ class IndexOutOfRange(Rule):
                 yield self._assert(rank, record)
 
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
-        bound = _bound(record)
         name = record.name or f"what {record.operation or 'the operation'} was given"
         value = f"{record.values[0]:.0f}" if record.values else "a value"
-        low, high = _range(record)
-        later = _SIMULATED if record.simulated else _LATER
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}",
-            cause="; ".join(filter(None, [bound, later if record.asserted else ""])),
-            advice=_advice(record), measured=Measured(),
-        )  # fmt: skip
+        low = f"{record.low:.0f}" if record.low is not None else "0"
+        high, bound = "less than there are", record.bounded_by
+        if record.high is not None:
+            high = f"{record.high - 1:,.0f}"
+            bound = bound or f"there are {record.high:,.0f} to choose from"
+        later = (_SIMULATED if record.simulated else _LATER) if record.asserted else ""
+        message = f"{name} holds {value}{_crashes.positions(record)}: {record.operation} takes {low} to {high}"
+        cause = "; ".join(filter(None, [bound, later]))
+        return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
     def _assert(self, rank: RankRecording, record: BadValue) -> Finding:
         return self.observed(
-            rank, severity="error", place=record.place,
-            message="a kernel asserted: an index, a class or a probability that it was given is out of range",
+            rank,
+            record.place,
+            "a kernel asserted: an index, a class or a probability that it was given is out of range",
             cause="the GPU reports it late: the fault is in this line or in one that ran before it, and the GPU cannot "
             "be read any more to see the value",
             advice="run it on the CPU, or under `torchvet run --simulate-gpu`: there the value, its row and the line "
-            "are told; `CUDA_LAUNCH_BLOCKING=1` tells at least the line",
-        )  # fmt: skip
-
-
-def _range(record: BadValue) -> tuple[str, str]:
-    low = f"{record.low:.0f}" if record.low is not None else "0"
-    return low, f"{record.high - 1:,.0f}" if record.high is not None else "less than there are"
-
-
-def _bound(record: BadValue) -> str:
-    if record.bounded_by:
-        return record.bounded_by
-    return f"there are {record.high:,.0f} to choose from" if record.high is not None else ""
+            "are reported; `CUDA_LAUNCH_BLOCKING=1` reports at least the line",
+        )
 
 
 def _advice(record: BadValue) -> str:

@@ -28,15 +28,14 @@ class ProbabilityOutOfRange(Rule):
     def _finding(self, rank: RankRecording, record: BadValue) -> Finding:
         name = record.name or record.derived or f"what {record.operation} was given"
         made = f", of which {record.derived} is made," if record.derived and record.name else ""
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{name}{made} holds {_value(record)}{_crashes.positions(record)}: {record.operation} takes "
-            f"{_wanted(record)}",
-            cause="a kernel of the GPU asserts here: on a real one the error comes later, in another line"
-            if record.asserted
-            else f"torch says: {record.message.rstrip(':')}",
-            advice=_advice(record),
-        )  # fmt: skip
+        cause = f"torch says: {record.message.rstrip(':')}"
+        if record.asserted:
+            cause = "a kernel of the GPU asserts here: on a real one the error comes later, in another line"
+        message = (
+            f"{name}{made} holds {_value(record)}{_crashes.positions(record)}: {record.operation} takes "
+            f"{_wanted(record)}"
+        )
+        return self.observed(rank, record.place, message, cause=cause, advice=_advice(record))
 
 
 def _value(record: BadValue) -> str:
@@ -55,9 +54,7 @@ def _wanted(record: BadValue) -> str:
 
 def _advice(record: BadValue) -> str:
     if record.nans:
-        return (
-            "find out where the NaN comes from: an earlier step has made it (a loss or a gradient that is not finite)"
-        )
+        return "find out where the NaN comes from: an earlier step made it (a loss or a gradient that is not finite)"
     if record.argument == "target":
         return "scale the targets to 0 and 1 where they are read"
     if "binary_cross_entropy" in record.operation:

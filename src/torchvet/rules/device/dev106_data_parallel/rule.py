@@ -39,9 +39,11 @@ class DataParallel(Rule):
     def _finding(self, file: SourceFile, event: Event, autocast: Event | None) -> Finding:
         model = file.segment(event.call.args[0])
         lost = f"; its replicas run in float16, not in the bfloat16 of line {autocast.line}" if autocast else ""
+        cause = "DataParallel works in threads of one process and gathers everything on the first device"
+        if autocast is not None:
+            cause = "DataParallel's threads are given autocast's flag without its dtype"
+        message = f"nn.DataParallel copies {model} to every device at each step{lost}"
+        advice = "use DistributedDataParallel, one process per device"
         return self.suspect(
-            file, event, f"nn.DataParallel copies {model} to every device at each step{lost}",
-            cause="DataParallel's threads are given autocast's flag without its dtype" if autocast
-            else "DataParallel works in threads of one process and gathers everything on the first device",
-            advice="use DistributedDataParallel, one process per device", severity="warning" if autocast else "info",
-        )  # fmt: skip
+            file, event, message, cause=cause, advice=advice, severity="warning" if autocast else "info"
+        )

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 from torchvet.recording.records.device import AbsentDevice
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, SourceFile
-from torchvet.source.model import Event, Unit, edits, receiver, terminal
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.source.model import Event, Unit, edits, keyword, receiver, terminal
 from torchvet.source.model import torch_names as names
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch
+    from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
 _MOVED_WITH_IT = "the module's device"
-_WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in ("cuda", "mps", "xpu"))
+_NAMES = ("cuda", "mps", "xpu")
+_WRITTEN = tuple(f"{quote}{name}" for quote in "\"'" for name in _NAMES)
 
 
-class HardCodedDevice(Rule):
+class HardCodedDevice(_crashes.CrashRule):
     """A device is written out in code that chooses its device elsewhere."""
 
     code = "DEV107"
@@ -32,37 +33,34 @@ class HardCodedDevice(Rule):
     bad_raises = "torch/cuda/"
     silence_clears = False  # what goes well on this machine goes wrong on another
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """A crash for a device that the text names, where a variable in sight holds another."""
-        for rank, record, stray in _crashes.mismatches(recording):
-            if _crashes.by_its_text(record, stray) == self.code:
-                yield self._elsewhere(rank, record)
-        for rank in recording.ranks:
-            for absent in rank.all(AbsentDevice):
-                if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
-                    yield self._absent(rank, absent)
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Devices that the text names and that are not there."""
+        for absent in rank.all(AbsentDevice):
+            if absent.asked and not absent.checkpoint and (absent.variable or absent.devices):
+                yield self._absent(rank, absent)
 
-    def _elsewhere(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
+    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        """A crash for a device that the text names, where a variable in sight holds another."""
         written = record.written
         assert written is not None
         where = next((t.device for t in record.tensors if t.name == record.hard_coded), "another device")
         return self.observed(
-            rank, severity="error", place=written.place,
-            message=f"{record.hard_coded} is on {where} because {written.text} is written out, where "
-            f"{written.variable} is {written.device}: {record.operation} refuses it",
+            rank,
+            written.place,
+            f"{record.hard_coded} is on {where} because {written.text} is written out, where {written.variable} is "
+            f"{written.device}: {record.operation} refuses it",
             cause=f"{written.variable} says which device to use, and this line does not ask it",
             advice=f"use {written.variable} in place of {written.text}",
-            related=[_crashes.raised(record), *_crashes.where(record)],
-        )  # fmt: skip
+            severity="error",
+            related=_crashes.evidence(record),
+        )
 
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
         there = "no GPU is" if not record.devices else f"{record.devices} GPU{'s are' if record.devices > 1 else ' is'}"
         chosen = f", where {record.variable} is {record.held}" if record.variable else ""
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message=f"{record.asked} is written out here and {there} there{chosen}",
-            cause=record.message, advice=f"use {record.variable}" if record.variable else self.remedy,
-        )  # fmt: skip
+        message = f"{record.asked} is written out here and {there} there{chosen}"
+        advice = f"use {record.variable}" if record.variable else self.remedy
+        return self.observed(rank, record.place, message, cause=record.message, advice=advice, severity="error")
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
@@ -83,33 +81,29 @@ class HardCodedDevice(Rule):
     @staticmethod
     def _written_out(file: SourceFile, event: Event) -> ast.expr | None:
         """The part of a call that names CUDA; the call itself for `.cuda()`."""
-        call, name = event.call, terminal(event.node)
-        on = receiver(call)
-        if name == "cuda":
-            told = call.args or any(k.arg == "device" for k in call.keywords)
+        call, on = event.call, receiver(event.call)
+        if terminal(call) == "cuda":
+            told = call.args or keyword(call, "device") is not None
             named = not told and on is not None and file.dotted(on) != "torch" and not _holds_nothing(file, on)
             return call if named else None
-        given = [k.value for k in call.keywords if k.arg == "device"] + (call.args[:1] if name == "to" else [])
-        if name != "to" and not file.dotted(call.func).startswith("torch."):
+        moves = terminal(call) == "to"
+        if not moves and not file.dotted(call.func).startswith("torch."):
             return None
-        constants = [g for g in given if isinstance(g, ast.Constant) and isinstance(g.value, str)]
-        return next((g for g in constants if str(g.value).startswith(("cuda", "mps", "xpu"))), None)
+        devices = (keyword(call, "device"), *(call.args[:1] if moves else ()))
+        constants = [d for d in devices if isinstance(d, ast.Constant) and isinstance(d.value, str)]
+        return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
-        for branch, _ in event.context.arms:
-            test = getattr(branch, "test", None)
-            if test is None or _GUARD.search(file.segment(test)):
-                return True
-        return False
+        tests = (getattr(branch, "test", None) for branch, _ in event.context.arms)
+        return any(test is None or _GUARD.search(file.segment(test)) for test in tests)
 
     @staticmethod
     def _asserted(file: SourceFile, event: Event) -> bool:
         """Whether the function has asked for CUDA, and left where there is none, before the line."""
         lines = file.lines[event.unit.first - 1 : event.line - 1]
-        return any(
-            "is_available" in line and ("assert" in line or line.lstrip().startswith("if ")) for line in lines[-200:]
-        )
+        asking = (line for line in lines[-200:] if "is_available" in line)
+        return any("assert" in line or line.lstrip().startswith("if ") for line in asking)
 
     def _variable(self, file: SourceFile, event: Event) -> str:
         """What holds the device where the event stands, and can be the CPU."""
@@ -117,22 +111,27 @@ class HardCodedDevice(Rule):
         while unit is not None:
             if not unit.is_module and "device" in unit.parameters:
                 return "device"
-            for name in unit.bindings if file.mentions("is_available", ".device)") else ():
-                node = ast.Name(id=name)
-                if "dev" not in name.lower() or event.unit.home(name) is not unit:
-                    continue
-                if file.devices.may_be_host(node, unit) or self._given(file, node, unit):
-                    first = unit.bindings[name][0]
-                    if unit is not event.unit or first.index < event.index:
-                        return name
+            name = self._bound_in(file, unit, event)
+            if name:
+                return name
             unit = unit.parent
         own = event.unit.self_name()
         attribute = ast.Attribute(value=ast.Name(id=own), attr="device")
-        if own and file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit):
-            return f"{own}.device"
-        if own and self._given(file, attribute, event.unit):
+        chosen = file.mentions("is_available") and file.devices.may_be_host(attribute, event.unit)
+        if own and (chosen or self._given(file, attribute, event.unit)):
             return f"{own}.device"
         return self._moved_to(file, event)
+
+    def _bound_in(self, file: SourceFile, unit: Unit, event: Event) -> str:
+        """A name for the device that a unit has bound before an event; empty if it has none."""
+        for name in unit.bindings if file.mentions("is_available", ".device)") else ():
+            if "dev" not in name.lower() or event.unit.home(name) is not unit:
+                continue
+            node, first = ast.Name(id=name), unit.bindings[name][0]
+            chosen = file.devices.may_be_host(node, unit) or self._given(file, node, unit)
+            if chosen and (unit is not event.unit or first.index < event.index):
+                return name
+        return ""
 
     @staticmethod
     def _moved_to(file: SourceFile, event: Event) -> str:
@@ -166,25 +165,26 @@ class HardCodedDevice(Rule):
         return "device" in name and name in unit.parameters and name not in unit.bindings
 
     def _finding(self, file: SourceFile, event: Event, written: ast.expr, variable: str) -> Finding:
-        call, on = event.call, receiver(event.call)
-        change = []
-        if written is not call:
-            change = [edits.replace(file, written, variable)]
-        elif on is not None and on.end_lineno == call.end_lineno == call.lineno:
-            rest = "".join(f", {file.segment(k)}" for k in call.keywords)
-            change = [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
-        said = ".cuda()" if written is call else file.segment(written)
+        said = ".cuda()" if written is event.call else file.segment(written)
         message = f"{said} is written out here where {variable} says which device to use"
-        advice = f"use {variable}"
+        advice, change = f"use {variable}", self._edits(file, event, written, variable)
         if variable == _MOVED_WITH_IT:
             # No edit: in the constructor it is a buffer that is wanted, elsewhere the device of an input.
             change, variable = [], "that device"
             message = f"{said} is written out here in a module that this file moves to a device chosen elsewhere"
             advice = "register a buffer, or use the device of an input or of a parameter"
-        return self.suspect(
-            file, event, message, cause=f"{variable} can be the CPU or another device, and this line always means CUDA",
-            advice=advice, edits=change, node=event.node,
-        )  # fmt: skip
+        cause = f"{variable} can be the CPU or another device, and this line always means CUDA"
+        return self.suspect(file, event, message, cause=cause, advice=advice, edits=change)
+
+    @staticmethod
+    def _edits(file: SourceFile, event: Event, written: ast.expr, variable: str) -> list[Edit]:
+        call, on = event.call, receiver(event.call)
+        if written is not call:
+            return [edits.replace(file, written, variable)]
+        if on is None or not on.end_lineno == call.end_lineno == call.lineno:
+            return []
+        rest = "".join(f", {file.segment(k)}" for k in call.keywords)
+        return [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
 
 
 def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:

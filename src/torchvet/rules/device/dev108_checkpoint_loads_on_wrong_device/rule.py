@@ -9,9 +9,10 @@ from torchvet.recording.records.device import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, argument, edits, is_call, is_name, targets_of, terminal, walk
 
 _ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
+_RESTORES = "torch.load restores every tensor to the device that it was saved from"
 _KEPT = 3
 """Step boundaries at which it was still there."""
 
@@ -41,24 +42,24 @@ class CheckpointLoadsOnWrongDevice(Rule):
                 yield self._kept(rank, loaded)
 
     def _absent(self, rank: RankRecording, record: AbsentDevice) -> Finding:
-        return self.observed(
-            rank, severity="error", place=record.place,
-            message="the file was saved on a GPU that is not there, and nothing says where else to load it to",
-            cause=record.message, advice=_ADVICE,
-        )  # fmt: skip
+        message = "the file was saved on a GPU that is not there, and nothing says where else to load it to"
+        return self.observed(rank, record.place, message, cause=record.message, advice=_ADVICE, severity="error")
 
     def _elsewhere(self, rank: RankRecording, record: LoadedCheckpoint) -> Finding:
         wrong = {d: n for d, n in record.bytes.items() if d != "cpu" and d not in record.into}
         size = sum(wrong.values())
         follows = set(wrong) <= set(record.settled)
+        into = ", ".join(record.into)
+        now = f"was on {into} then and moved there later" if follows else f"is on {into}"
+        message = (
+            f"{formatting.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, and {record.owner} "
+            f"{now}"
+        )
+        severity = self._of_elsewhere(rank, record, size, follows)
+        measured = Measured(bytes=size)
         return self.observed(
-            rank, severity=self._of_elsewhere(rank, record, size, follows), place=record.place,
-            message=f"{formatting.size(size)} of a checkpoint were loaded to {', '.join(sorted(wrong))}, "
-            f"and {record.owner} {'was' if follows else 'is'} on {', '.join(record.into)}"
-            + (" then and moved there later" if follows else ""),
-            cause="torch.load restores every tensor to the device that it was saved from", advice=_ADVICE,
-            measured=Measured(bytes=size),
-        )  # fmt: skip
+            rank, record.place, message, cause=_RESTORES, advice=_ADVICE, severity=severity, measured=measured
+        )
 
     @staticmethod
     def _of_elsewhere(rank: RankRecording, record: LoadedCheckpoint, size: int, follows: bool) -> Severity:
@@ -75,68 +76,59 @@ class CheckpointLoadsOnWrongDevice(Rule):
         size = sum(n for d, n in record.bytes.items() if d != "cpu")
         share = size / (peak_of(rank) or size)
         where = ", ".join(d for d in record.bytes if d != "cpu")
+        cause = "what torch.load gave is still referred to after load_state_dict has copied it"
+        if record.copied > 1:
+            cause += f": the program goes back to it, {record.copied} times so far"
         return self.observed(
-            rank, severity="info" if record.copied > 1 else grading.of_waste(size, share), place=record.place,
-            message=f"a checkpoint's {formatting.size(size)} stayed on {where} over {record.kept:,} step boundaries "
-            f"beside {record.owner or 'the model'}, which has its own copy",
-            cause="what torch.load gave is still referred to after load_state_dict has copied it"
-            + (f": the program goes back to it, {record.copied} times so far" if record.copied > 1 else ""),
+            rank,
+            record.place,
+            f"a checkpoint's {formatting.size(size)} stayed on {where} over {record.kept:,} step boundaries beside "
+            f"{record.owner or 'the model'}, which has its own copy",
+            cause=cause,
             advice=f"{_ADVICE}; or let go of it: `del` its name",
+            severity="info" if record.copied > 1 else grading.of_waste(size, share),
             measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`torch.load` without `map_location`: a warning where ranks or a choice of device make it matter."""
         for event in file.calls("load"):
             call = event.call
-            given = {k.arg for k in call.keywords}
-            if file.dotted(call.func) != "torch.load" or len(call.args) > 1 or given & {"map_location", None}:
+            placed = {k.arg for k in call.keywords} & {"map_location", None}
+            if file.dotted(call.func) != "torch.load" or len(call.args) > 1 or placed:
                 continue
-            if _is_loaded_elsewhere_otherwise(file, event):
-                continue
-            severity, reason = self._grade(file, event)
-            yield self._finding(file, event, severity, reason)
+            if not _is_loaded_elsewhere_otherwise(file, event):
+                yield self._finding(file, event, *self._grade(file, event))
 
     @staticmethod
     def _grade(file: SourceFile, event: Event) -> tuple[Severity, str]:
-        if _made_here(event) or _saved_just_before(file, event):
-            return "info", "its tensors go to the device that they were saved from"
-        own = "\n".join(file.lines[event.unit.first - 1 : event.unit.last])
-        if file.mentions("init_process_group(") and "rank" in own and not _first_rank_only(file, event):
+        usual: tuple[Severity, str] = "info", "its tensors go to the device that they were saved from"
+        if _made_here(event) or _saved_just_before(file, event) or _first_rank_only(file, event):
+            return usual
+        if file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
             return "warning", "every rank loads it onto the GPU that it was saved from"
-        chosen = (
-            file.mentions("is_available()")
-            and not _first_rank_only(file, event)
-            and any(file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event))
+        chosen = file.mentions("is_available()") and any(
+            file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event)
         )
         if chosen and not _run_has_saved(file, event):
             return "warning", "saved on a GPU it does not load where the program falls back to the CPU"
-        return "info", "its tensors go to the device that they were saved from"
+        return usual
 
     def _finding(self, file: SourceFile, event: Event, severity: Severity, reason: str) -> Finding:
         call = event.call
-        change, to_model = [], _copied_into_module(event)
+        # `load_state_dict` copies from any device.
+        change, to_model = [], is_call(event.parent, "load_state_dict")
         # What is not state alone (a whole module, a batch) may be computed with where it was loaded to.
         if (to_model or _is_state(event)) and call.args and not call.keywords and call.lineno == call.end_lineno:
             written = file.segment(call)
             change = [edits.replace(file, call, f'{written[:-1]}, map_location="cpu")')] if written[-2] != "," else []
+        message = f"{file.segment(call)} without map_location: {reason}"
         return self.suspect(
-            file, event, f"{file.segment(call)} without map_location: {reason}",
-            cause="torch.load restores every tensor to the device that it was saved from",
-            advice=_ADVICE, severity=severity, edits=change, safe=to_model,
-        )  # fmt: skip
+            file, event, message, cause=_RESTORES, advice=_ADVICE, severity=severity, edits=change, safe=to_model
+        )
 
 
-def _copied_into_module(event: Event) -> bool:
-    """Whether what is loaded goes straight into `load_state_dict`, which copies from any device."""
-    parent = event.parent
-    return (
-        isinstance(parent, ast.Call)
-        and isinstance(parent.func, ast.Attribute)
-        and parent.func.attr == "load_state_dict"
-    )
-
-
+_BUFFERS = ("BytesIO", "NamedTemporaryFile", "TemporaryFile")
 _OF_STATE = {"items", "keys", "values", "get", "pop"}
 
 
@@ -149,12 +141,11 @@ def _is_state(event: Event) -> bool:
     if not isinstance(statement, ast.Assign) or statement.value is not value or len(targets) != 1:
         return entry
     name, nodes = targets[0].id, walk(event.unit.node)
-    called = any(isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in nodes)
-    attributes = (n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name))
-    asked = {n.attr for n in attributes if terminal(n.value) == name}
+    called = any(isinstance(n, ast.Call) and is_name(n.func, name) for n in nodes)
+    asked = {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_name(n.value, name)}
     if called or asked - _OF_STATE:
         return False
-    return entry or any(isinstance(of, ast.Name) and of.id == name for n in nodes for of in _dictionaries(n))
+    return entry or any(is_name(of, name) for n in nodes for of in _dictionaries(n))
 
 
 def _dictionaries(node: ast.AST) -> list[ast.expr]:
@@ -170,27 +161,24 @@ def _dictionaries(node: ast.AST) -> list[ast.expr]:
 
 def _is_loaded_elsewhere_otherwise(file: SourceFile, event: Event) -> bool:
     """Whether another arm of the same branch loads the same file with a `map_location`: then this one is meant."""
-    given = [ast.dump(a) for a in event.call.args]
+    path = [ast.dump(a) for a in event.call.args]
+    others = (e for e in event.unit.calls.get("load", ()) if e.excludes(event))
     return any(
-        other.excludes(event)
-        and [ast.dump(a) for a in other.call.args[:1]] == given
+        [ast.dump(a) for a in other.call.args[:1]] == path
         and file.dotted(other.call.func) == "torch.load"
-        and (len(other.call.args) > 1 or any(k.arg == "map_location" for k in other.call.keywords))
-        for other in event.unit.calls.get("load", ())
+        and argument(other.call, "map_location", 1) is not None
+        for other in others
     )
 
 
 def _made_here(event: Event) -> bool:
     """Whether it is a buffer or temporary file of this function: what this process saved itself just before."""
-    given = event.call.args[0] if event.call.args else None
-    if isinstance(given, ast.Attribute):
-        given = given.value
-    if not isinstance(given, ast.Name):
-        return False
-    values = [getattr(b.node, "value", None) for b in event.unit.bindings.get(given.id, ())]
-    return any(isinstance(b.node, ast.With) for b in event.unit.bindings.get(given.id, ())) or any(
-        terminal(v) in ("BytesIO", "NamedTemporaryFile", "TemporaryFile") for v in values
-    )
+    source = event.call.args[0] if event.call.args else None
+    if isinstance(source, ast.Attribute):
+        source = source.value
+    bindings = event.unit.bindings.get(source.id, ()) if isinstance(source, ast.Name) else ()
+    made = (getattr(b.node, "value", None) for b in bindings)
+    return any(isinstance(b.node, ast.With) for b in bindings) or any(terminal(v) in _BUFFERS for v in made)
 
 
 def _saved_just_before(file: SourceFile, event: Event) -> bool:
@@ -205,9 +193,9 @@ def _saved_just_before(file: SourceFile, event: Event) -> bool:
 
 def _run_has_saved(file: SourceFile, event: Event) -> bool:
     """Whether the run saves checkpoints before it loads: what it saved, on whatever device, it can load."""
-    saves = (e for e in file.calls("save", "ModelCheckpoint", "Checkpoint")
-             if terminal(e.node) != "save" or file.dotted(e.call.func) == "torch.save")  # fmt: skip
-    return any(_comes_before(file, save, event, 0) for save in saves)
+    saves = file.calls("save", "ModelCheckpoint", "Checkpoint")
+    own = (e for e in saves if terminal(e.node) != "save" or file.dotted(e.call.func) == "torch.save")
+    return any(_comes_before(file, save, event, 0) for save in own)
 
 
 def _comes_before(file: SourceFile, one: Event, event: Event, depth: int) -> bool:
@@ -219,17 +207,12 @@ def _comes_before(file: SourceFile, one: Event, event: Event, depth: int) -> boo
 
 def _device_variables(event: Event) -> Iterator[ast.expr]:
     unit = event.unit
-    own = unit.self_name()
-    if own:
-        yield ast.Attribute(value=ast.Name(id=own), attr="device")
-    seen = unit
-    while True:
-        for name in seen.bindings:
-            if "dev" in name.lower():
-                yield ast.Name(id=name)
-        if seen.parent is None:
-            return
-        seen = seen.parent
+    if unit.self_name():
+        yield ast.Attribute(value=ast.Name(id=unit.self_name()), attr="device")
+    around: Unit | None = unit
+    while around is not None:
+        yield from (ast.Name(id=name) for name in around.bindings if "dev" in name.lower())
+        around = around.parent
 
 
 def _first_rank_only(file: SourceFile, event: Event) -> bool:

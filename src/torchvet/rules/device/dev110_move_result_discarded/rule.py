@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.rules.core import grading
 from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, calls_at
+from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Severity, SourceFile, calls_at
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.source import timing
 from torchvet.source.model import Event, edits, receiver
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.device import DeviceMismatch
-    from torchvet.recording.records.device import DiscardedMove as Discarded
+    from torchvet.recording.records.device import DeviceMismatch, Placed
 
+_CAUSE = "a tensor's methods that move or convert it return a new one and leave the tensor as it is"
 _SURE = 2
 """Sampled steps that must have had it."""
 _MOVES = re.compile(r"\.(?:to|cuda|cpu|double|half|float|long|bfloat16)\(")
@@ -26,7 +26,7 @@ _BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|
 """A statement that begins with such a call, be it behind a semicolon or on the line of its `if`."""
 
 
-class MoveResultDiscarded(Rule):
+class MoveResultDiscarded(_crashes.CrashRule):
     """A tensor is moved or converted, and the result is thrown away."""
 
     code = "DEV110"
@@ -46,44 +46,38 @@ class MoveResultDiscarded(Rule):
                 return [edits.replace(file, event.call, f"{file.segment(on)} = {file.segment(event.node)}")]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """A crash whose tensor a statement had moved in vain, and such statements in steps that went on."""
-        crashed = set()
-        for rank, record, stray in _crashes.mismatches(recording):
-            if _crashes.by_its_text(record, stray) == self.code:
-                crashed.add(record.discarded_at)
-                yield self._crash(rank, record)
-        for rank in recording.ranks:
-            for discarded in rank.latest(DiscardedMove):
-                if discarded.place not in crashed and discarded.steps >= _SURE:
-                    yield self._going_on(rank, discarded)
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Such statements in steps that went on."""
+        crashed = {record.discarded_at for _, record, _ in self.crashes(recording)}
+        for discarded in rank.latest(DiscardedMove):
+            if discarded.place not in crashed and discarded.steps >= _SURE:
+                yield self._going_on(rank, discarded)
 
-    def _crash(self, rank: RankRecording, record: DeviceMismatch) -> Finding:
+    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+        """A crash whose tensor a statement had moved in vain."""
         subject = record.discarded.rpartition(".")[0]
         return self.observed(
-            rank, severity="error", place=record.discarded_at or record.place,
-            message=f"the result of {record.discarded} is thrown away: {record.moved} stays as it is, and "
-            f"{record.operation} refuses it",
-            cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
+            rank,
+            record.discarded_at or record.place,
+            f"the result of {record.discarded} is thrown away: {record.moved} stays as it is, and {record.operation} "
+            "refuses it",
+            cause=_CAUSE,
             advice=f"write `{subject} = {record.discarded}`",
-            related=[_crashes.raised(record), *_crashes.where(record)],
-        )  # fmt: skip
-
-    def _going_on(self, rank: RankRecording, record: Discarded) -> Finding:
-        wasted = record.again >= record.calls
-        told = (
-            f"{record.subject} is moved again in the same step"
-            if wasted
-            else f"{record.subject} is still {record.before}"
+            related=_crashes.evidence(record),
         )
+
+    def _going_on(self, rank: RankRecording, record: DiscardedMove) -> Finding:
+        wasted = record.again >= record.calls
+        what = "moved again in the same step" if wasted else f"still {record.before}"
+        message = (
+            f"the result of {record.text} is thrown away: {record.subject} is {what}, and {record.after} is made and "
+            f"dropped {record.calls / record.steps:,.0f} times a step"
+        )
+        advice = f"write `{record.subject} = {record.text}`, or drop the line"
+        measured = Measured(bytes=round(record.bytes / record.calls), steps=record.steps)
         return self.observed(
-            rank, severity=_of_going_on(record), place=record.place,
-            message=f"the result of {record.text} is thrown away: {told}, and "
-            f"{record.after} is made and dropped {record.calls / record.steps:,.0f} times a step",
-            cause="a tensor's methods that move or convert it return a new one and leave the tensor as it is",
-            advice=f"write `{record.subject} = {record.text}`, or drop the line",
-            measured=Measured(bytes=round(record.bytes / record.calls), steps=record.steps),
-        )  # fmt: skip
+            rank, record.place, message, cause=_CAUSE, advice=advice, severity=_of_going_on(record), measured=measured
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A call that moves or converts what is surely a tensor, as a statement."""
@@ -112,14 +106,18 @@ class MoveResultDiscarded(Rule):
         change = [edits.replace(file, event.call, f"{subject} = {call}")] if whole else []
         timed = timing.is_timed(event.unit.node, event.call)
         return self.suspect(
-            file, event, f"the result of {call} is thrown away: {subject} stays as it is",
+            file,
+            event,
+            f"the result of {call} is thrown away: {subject} stays as it is",
             cause=f"{subject} is a tensor, and a tensor's methods that move or convert it return a new one",
-            advice=f"write `{subject} = {call}`", edits=() if leaf else change, safe=sure and not leaf,
+            advice=f"write `{subject} = {call}`",
             severity="info" if timed else "error" if sure else "warning",
-        )  # fmt: skip
+            edits=() if leaf else change,
+            safe=sure and not leaf,
+        )
 
 
-def _of_going_on(record: Discarded) -> Severity:
+def _of_going_on(record: DiscardedMove) -> Severity:
     """Of a program that goes on. A copy to the host makes the host wait, a copy before a clock is timed: some programs
     want just that. Where the tensor is moved again and that result is used, copies are all that is lost. Else the
     program computes with what it has not moved or converted."""

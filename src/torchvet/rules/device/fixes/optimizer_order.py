@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
+from torchvet.source.model import Event, blocks, edits, names_in, targets_of, terminal
 from torchvet.source.model.steps import text_of
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.With)
@@ -26,21 +26,17 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> list[
     holders = {text_of(t) for t in targets_of(made.statement)}
     root = model.partition(".")[0].partition("[")[0]
     if not _mentions(file, moved[1:], holders):
-        rebound = _bound(moved[1:]) & (_names(made.statement.value) - {root})
-        return [] if rebound else _moved(file, made.statement, block[last], behind=True)
+        rebound = _bound(moved[1:]) & (names_in(made.statement.value) - {root})
+        return [] if rebound else blocks.moved(file, made.statement, block[last], behind=True)
     alone = isinstance(block[last], (ast.Assign, ast.Expr)) and not _mentions(file, [block[last]], holders)
-    if not alone or _mentions(file, between, {root}) or _bound(moved[:-1]) & _names(block[last]):
+    if not alone or _mentions(file, between, {root}) or _bound(moved[:-1]) & names_in(block[last]):
         return []
-    return _moved(file, block[last], made.statement, behind=False)
+    return blocks.moved(file, block[last], made.statement)
 
 
 def _defines(statements: list[ast.stmt]) -> bool:
     """Whether statements define something, or may leave the block."""
     return any(isinstance(n, _DEFINES) for s in statements for n in ast.walk(s))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in walk(node) if isinstance(n, ast.Name)}
 
 
 def _bound(statements: list[ast.stmt]) -> set[str]:
@@ -60,16 +56,3 @@ def _mentions(file: SourceFile, statements: list[ast.stmt], names: set[str]) -> 
                 if any(terminal(n) in last for n in ast.walk(unit.node) if isinstance(n, (ast.Name, ast.Attribute))):
                     return True
     return False
-
-
-def _moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool) -> list[Edit]:
-    """The lines of a statement taken out and put before, or behind, another of its block."""
-    lines = file.lines[statement.lineno - 1 : statement.end_lineno]
-    place = (other.end_lineno or other.lineno) + 1 if behind else other.lineno
-    if place > len(file.lines):
-        return []
-    text = file.newline.join(lines) + file.newline
-    return [
-        Edit(path=file.path, start=(place, 1), end=(place, 1), text=text),
-        Edit(path=file.path, start=(statement.lineno, 1), end=((statement.end_lineno or 0) + 1, 1), text=""),
-    ]

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Severity, Trace
+import msgspec
+
+from torchvet.rules.kit import Finding, Iterator, Measured, Remedy, Rule, Sequence, Trace
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
 if TYPE_CHECKING:
-    from torchvet.snapshots.places import Place
     from torchvet.snapshots.ranks import RankPeak
 
 _TOLD, _WARNING = 0.10, 0.25
@@ -47,12 +48,12 @@ class RankImbalance(Rule):
         place, _ = _difference(worst.by_line, [r.by_line for r in others])
         same = max(r.parameters for r in ranks) <= (1 + _SAME_MODEL) * min(r.parameters for r in ranks)
         certain = same and worst.parameters > 0
-        yield self._finding(
-            found, worst.rank, f"cuda:{worst.device}", place=place,
-            severity="warning" if certain and found.share >= _WARNING else "info",
-            cause=f"{size(more)} of the difference are {category}, most of it from {named(place)}"
-            + ("" if certain else "; the ranks' parameters differ too, as those of pipeline stages do"),
-        )  # fmt: skip
+        cause = f"{size(more)} of the difference are {category}, most of it from {named(place)}"
+        if not certain:
+            cause += "; the ranks' parameters differ too, as those of pipeline stages do"
+        finding = self._finding(found, worst.rank, f"cuda:{worst.device}", cause)
+        severity = "warning" if certain and found.share >= _WARNING else "info"
+        yield msgspec.structs.replace(finding, location=location_of(place), severity=severity)
 
     def in_trace(self, trace: Trace) -> Iterator[Finding]:
         """From traces of several ranks with memory events: by the allocator's own counts."""
@@ -60,22 +61,24 @@ class RankImbalance(Rule):
         found = _largest([m.peak for _, m in known]) if len(known) == len(trace.ranks) else None
         if found is not None:
             rank, memory = known[found.number]
-            yield self._finding(
-                found, rank.rank, memory.device, place=None, severity="info",
-                cause="the traces do not say what it is: compare memory snapshots of the ranks",
-            )  # fmt: skip
+            cause = "the traces do not say what it is: compare memory snapshots of the ranks"
+            yield self._finding(found, rank.rank, memory.device, cause)
 
-    def _finding(
-        self, found: _Largest, rank: int | None, device: str, *, place: Place | None, severity: Severity, cause: str
-    ) -> Finding:
+    def _finding(self, found: _Largest, rank: int | None, device: str, cause: str) -> Finding:
+        more = f"{size(found.more)} ({found.share:.0%}) more than the others do"
         return Finding(
-            code=self.code, name=self.name, severity=severity, evidence="observed", location=location_of(place),
-            message=f"rank {rank} needs {size(found.bytes)} at its peak, {size(found.more)} "
-            f"({found.share:.0%}) more than the others do",
-            cause=cause, rank=rank, device=device,
+            code=self.code,
+            name=self.name,
+            severity="info",
+            evidence="observed",
+            location=None,
+            message=f"rank {rank} needs {size(found.bytes)} at its peak, {more}",
+            cause=cause,
             remedy=Remedy(summary="give it what the others get, or keep on the host what it alone keeps"),
             measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
-        )  # fmt: skip
+            rank=rank,
+            device=device,
+        )
 
 
 class _Largest(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, Loop, Unit, edits, keyword, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
@@ -14,7 +14,7 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric
 """They wrap the loaders of a loop that the program writes itself, and tell their samplers the epoch."""
 
 
-class SamplerNotReshuffled(Rule):
+class SamplerNotReshuffled(loops.LoopRule):
     """A DistributedSampler is never told the epoch, so that every epoch has the same order."""
 
     code = "DST107"
@@ -27,9 +27,7 @@ class SamplerNotReshuffled(Rule):
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
-        if file.mentions("set_epoch"):
-            return
-        if any(file.imports.uses(name) for name in _FRAMEWORKS):
+        if file.mentions("set_epoch") or any(file.imports.uses(name) for name in _FRAMEWORKS):
             return
         for made in file.calls("DistributedSampler"):
             shuffle = keyword(made.call, "shuffle")
@@ -45,8 +43,8 @@ class SamplerNotReshuffled(Rule):
     @staticmethod
     def _loaders(file: SourceFile, made: Event) -> Iterator[Event]:
         for loader in file.calls("DataLoader"):
-            given = keyword(loader.call, "sampler")
-            if given is not None and any(value is made.node for value in _possible(given, loader.unit)):
+            samplers = made_by(keyword(loader.call, "sampler"), loader.unit)
+            if any(value is made.node for value, _ in samplers):
                 yield loader
 
     @staticmethod
@@ -72,13 +70,12 @@ class SamplerNotReshuffled(Rule):
         name = name if re.search("sampler", name.lower()) else "the sampler"
         target = getattr(loop.node, "target", None)
         epoch = target.id if isinstance(target, ast.Name) else "epoch"
-        return self.suspect(
-            file, made, f"{name} gives the same order in every epoch: nothing calls set_epoch",
-            cause="DistributedSampler shuffles with its seed plus the epoch that it was told, which stays 0",
-            advice=f"call `{name.replace('the ', '')}.set_epoch({epoch})` at the start of every epoch",
-            severity="info" if loops.is_test(file) else None, edits=self._edits(file, made, at, loop, name),
-            related=[self.also(file, "epochs", at, "each pass goes through the loader in the same order")],
-        )  # fmt: skip
+        message = f"{name} gives the same order in every epoch: nothing calls set_epoch"
+        cause = "DistributedSampler shuffles with its seed plus the epoch that it was told, which stays 0"
+        advice = f"call `{name.replace('the ', '')}.set_epoch({epoch})` at the start of every epoch"
+        related = [self.also(file, "epochs", at, "each pass goes through the loader in the same order")]
+        change = self._edits(file, made, at, loop, name)
+        return self.suspect(file, made, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, made: Event, at: Event, loop: Loop, name: str) -> list[Edit]:
@@ -105,11 +102,6 @@ def _handed_out(file: SourceFile, loader: Event) -> Identity:
     return frozenset(found)
 
 
-def _possible(node: ast.expr, unit: Unit) -> list[ast.AST]:
-    """What an expression may be: both sides of a conditional one."""
-    return [value for value, _ in made_by(node, unit)]
-
-
 def _iterated(node: ast.expr) -> list[ast.expr]:
     """What may be the loader within `enumerate(tqdm(loader))` or `logger.log_every(loader, 10)`."""
     found = [node]
@@ -123,9 +115,9 @@ def _loaders_in(node: ast.expr, unit: Unit) -> Identity:
     """What an expression is; where a function of the file gives it back, what that gives."""
     found = set(identity(node, unit))
     for value, where in (*unit.file.roles.values(node, unit), *made_by(node, unit)):
-        event = next((e for e in where.calls.get(terminal(value), ()) if e.node is value), None)
+        event = where.call_of(value)
         made = unit.file.callee(event) if event is not None else None
-        for returned in made.events if made is not None else ():
-            if made is not None and isinstance(returned.node, ast.Return) and returned.node.value is not None:
-                found |= identity(returned.node.value, made)
+        if made is not None:
+            values = (e.node.value for e in made.events if isinstance(e.node, ast.Return))
+            found = found.union(*(identity(one, made) for one in values))
     return frozenset(found)

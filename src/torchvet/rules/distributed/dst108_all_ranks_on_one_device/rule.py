@@ -7,13 +7,18 @@ import re
 
 from torchvet.rules.kit import Finding, Identity, Iterator, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Unit, keyword, receiver, terminal
+from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
 
-_SELECTS = re.compile(r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
-                      r"|\.cuda\((?!\s*(?:\)|0|non_blocking))"
-                      r"|\.to\((local_)?rank|device\([\"']cuda[\"'], *\w")  # fmt: skip
+_SELECTS = re.compile(
+    r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
+    r"|\.cuda\((?!\s*(?:\)|0|non_blocking))|\.to\((local_)?rank|device\([\"']cuda[\"'], *\w"
+)
 """Text that selects a GPU by rank in some way."""
+_ADVICE = (
+    "call `torch.cuda.set_device(local_rank)` first, with the local rank from the launcher "
+    "(`int(os.environ['LOCAL_RANK'])` under torchrun)"
+)
 
 
 class AllRanksOnOneDevice(Rule):
@@ -29,40 +34,36 @@ class AllRanksOnOneDevice(Rule):
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""
-        if not file.mentions("cuda"):
+        calls = (e for e in file.calls("init_process_group") if file.mentions("cuda"))
+        starts = [e for e in calls if file.dotted(e.call.func).startswith("torch.distributed.")]
+        if is_test(file) or all(_is_gloo(e) for e in starts) or _SELECTS.search(file.text):
             return
-        starts = [
-            e for e in file.calls("init_process_group") if file.dotted(e.call.func).startswith("torch.distributed.")
-        ]
-        if not starts or all(_is_gloo(e) for e in starts) or is_test(file):
-            return
-        fixed = [e for e in file.calls("set_device") if _is_number(e)]
-        selects = len(fixed) < len(list(file.calls("set_device"))) or _SELECTS.search(file.text)
-        for event in fixed if not selects else ():
-            yield self._finding(file, event, event.node, "the same GPU in every rank")
-        if selects or fixed:
-            return
-        for made in file.calls("DistributedDataParallel", "DDP"):
-            if not file.dotted(made.call.func).endswith("DistributedDataParallel") or not made.call.args:
-                continue
+        selecting = [*file.calls("set_device")]
+        for event in selecting if all(_is_number(e) for e in selecting) else ():
+            yield self._finding(file, event, "the same GPU in every rank")
+        placed = _first_placed(file) if not selecting else None
+        if placed is not None:
+            yield self._finding(file, placed, "GPU 0 in every rank")
+
+    def _finding(self, file: SourceFile, event: Event, where: str) -> Finding:
+        message = f"{file.segment(event.node)} is {where}: nothing selects a device by the local rank"
+        cause = "each process starts with GPU 0 as its current device, and this file starts one process per GPU"
+        return self.suspect(file, event, message, cause=cause, advice=_ADVICE)
+
+
+def _first_placed(file: SourceFile) -> Event | None:
+    """The first call that puts a wrapped model on the current, or on the first, GPU."""
+    for made in file.calls("DistributedDataParallel", "DDP"):
+        if made.call.args and file.dotted(made.call.func).endswith("DistributedDataParallel"):
             model = identity(made.call.args[0], made.unit)
             placed = next((e for e in file.calls("cuda", "to") if _places(file, e, model)), None)
             if placed is not None:
-                yield self._finding(file, placed, placed.node, "GPU 0 in every rank")
-                return
-
-    def _finding(self, file: SourceFile, event: Event, node: ast.AST, where: str) -> Finding:
-        text = file.segment(node)
-        return self.suspect(
-            file, event, f"{text} is {where}: nothing selects a device by the local rank", node=node,
-            cause="each process starts with GPU 0 as its current device, and this file starts one process per GPU",
-            advice="call `torch.cuda.set_device(local_rank)` first, with the local rank from the launcher "
-            "(`int(os.environ['LOCAL_RANK'])` under torchrun)",
-        )  # fmt: skip
+                return placed
+    return None
 
 
 def _is_gloo(event: Event) -> bool:
-    backend = event.call.args[0] if event.call.args else keyword(event.call, "backend")
+    backend = argument(event.call, "backend", 0)
     return isinstance(backend, ast.Constant) and backend.value in ("gloo", "mpi", "ucc", "xla", "hccl")
 
 
@@ -85,8 +86,8 @@ def _places(file: SourceFile, event: Event, model: Identity) -> bool:
 def _is_first_gpu(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     # A parameter stands for itself too: what this file's callers give it is taken for all.
     values = [v for v, where in made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)]
-    found = [v.args[0] for v in values if isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device"
-             and len(v.args) == 1 and not v.keywords]  # fmt: skip
+    made = (v for v in values if isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device")
+    found = [v.args[0] for v in made if len(v.args) == 1 and not v.keywords]
     found += [v for v in values if isinstance(v, ast.Constant)]
     parts: list[ast.expr] = []
     for one in found:

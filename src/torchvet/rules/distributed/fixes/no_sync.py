@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Unit, blocks, keyword, targets_of, value_for, walk
+from torchvet.source.model import Event, Unit, blocks, given, keyword, names_in, targets_of, value_for, walk
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 4
 _LEAVES = re.compile(r"\b(continue|break)\b")
-_SURE = (ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.operator,
-         ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context)  # fmt: skip
+_SURE = (ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp)
 
 
 class Held(NamedTuple):
@@ -84,15 +83,15 @@ def _runs(file: SourceFile, event: Event, wrapped: Identity, depth: int = 0) -> 
     if isinstance(event.call.func, (ast.Name, ast.Attribute)) and identity(event.call.func, event.unit) & wrapped:
         return True
     callee = file.callee(event) if depth < _DEEPEST else None
-    inner = [e for e in callee.events if isinstance(e.node, ast.Call)] if callee is not None else []
-    return any(_runs(file, e, wrapped, depth + 1) for e in inner)
+    calls = (e for e in callee.events if isinstance(e.node, ast.Call)) if callee is not None else ()
+    return any(_runs(file, e, wrapped, depth + 1) for e in calls)
 
 
 def _model(file: SourceFile, running: list[Event], wrapped: Identity) -> _Model | None:
     """What the loop calls the model; None where it has no one name."""
     found: dict[str, bool] = {}
     for event in running:
-        for one in (event.call.func, *event.call.args, *(k.value for k in event.call.keywords)):
+        for one in (event.call.func, *given(event.call)):
             if isinstance(one, (ast.Name, ast.Attribute)) and identity(one, event.unit) & wrapped:
                 found[text_of(one)] = found.get(text_of(one), True) and _is_wrapped(file, one, event, 0)
     return _Model(*next(iter(found.items()))) if len(found) == 1 else None
@@ -139,8 +138,8 @@ def _gives(file: SourceFile, binding: Event, name: str, depth: int) -> bool:
 def _passed(file: SourceFile, unit: Unit, name: str, depth: int) -> bool:
     """Whether every caller in this file gives a parameter such a model."""
     callers = file.callers(unit)
-    given = [(g, e) for e in callers for g in file.passed(e, unit, name)]
-    return len(given) == len(callers) > 0 and all(_is_wrapped(file, g, e, depth + 1) for g, e in given)
+    models = [(m, e) for e in callers for m in file.passed(e, unit, name)]
+    return len(models) == len(callers) > 0 and all(_is_wrapped(file, m, e, depth + 1) for m, e in models)
 
 
 def _attribute_wrapped(file: SourceFile, node: ast.Attribute, event: Event, depth: int) -> bool:
@@ -175,13 +174,12 @@ def _same_before(file: SourceFile, test: ast.expr, between: list[ast.stmt], wind
         return False
     if not all(isinstance(n, (*_SURE, ast.Call)) for n in walk(test)):
         return False
-    names = {n.id for n in walk(test) if isinstance(n, ast.Name)}
+    names = names_in(test)
     attributes = {n.attr for n in walk(test) if isinstance(n, ast.Attribute)}
     first, last = between[0].lineno, between[-1].lineno - 1
-    for event in unit.events:
-        for target in targets_of(event.node) if first <= event.line <= last else ():
-            if isinstance(target, ast.Name) and target.id in names:
-                return False
+    bound = (t for e in unit.events if first <= e.line <= last for t in targets_of(e.node))
+    if any(isinstance(t, ast.Name) and t.id in names for t in bound):
+        return False
     changed = (t for u in file.units if u.name != "__init__" for e in u.events for t in targets_of(e.node))
     return not attributes or not any(isinstance(t, ast.Attribute) and t.attr in attributes for t in changed)
 
@@ -201,9 +199,8 @@ def _end_of(file: SourceFile, window: Window, body: list[ast.stmt]) -> str:
         return ""
     within = loops.text_between(file, body[0].lineno, body[-1].end_lineno or body[-1].lineno)
     names = {head.target.id, text_of(number)}
-    bound = [t for e in window.backward.event.unit.events if e.inside(loop) and e.node is not head
-             for t in targets_of(e.node)]  # fmt: skip
-    if _LEAVES.search(within) or any(text_of(t) in names for t in bound):
+    inside = (e.node for e in window.backward.event.unit.events if e.inside(loop) and e.node is not head)
+    if _LEAVES.search(within) or any(text_of(t) in names for node in inside for t in targets_of(node)):
         return ""
     if isinstance(number, ast.Constant):
         return f"{head.target.id} == {number.value - 1}" if isinstance(number.value, int) else ""

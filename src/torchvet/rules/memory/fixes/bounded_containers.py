@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import blocks, edits, receiver, terminal, walk
+from torchvet.source.model import blocks, edits, parents_in, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.rules.memory._stored import Kept
+    from torchvet.rules.memory._stores import Stored
 
 _HARMLESS = {"detach", "clone", "cpu", "float", "half", "sigmoid", "softmax", "argmax", "mean", "sum", "squeeze", "to"}
 """What may be left uncalled: none of them does anything but make its result."""
@@ -50,7 +50,7 @@ def _uses(file: SourceFile, holder: ast.expr | None, lists: bool) -> Uses | None
     """All uses of a container by that name in the file; None where one may need more than its last elements."""
     if not isinstance(holder, (ast.Name, ast.Attribute)):
         return None
-    parents = {id(child): node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
+    parents = parents_in(file.tree)
     begun: list[ast.expr] = []
     reach = 0
     for node in walk(file.tree):
@@ -140,14 +140,15 @@ def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
     known = names.get("collections.deque", "")
     made = f"{known or names.get('collections', 'collections') + '.deque'}(maxlen={uses.reach})"
     changed = [
-        edits.replace(file, value.args[0], f"lambda: {made}") if lists and isinstance(value, ast.Call)
+        edits.replace(file, value.args[0], f"lambda: {made}")
+        if lists and isinstance(value, ast.Call)
         else edits.replace(file, value, made)
         for value in uses.begun
-    ]  # fmt: skip
+    ]
     return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
 
 
-def _may_go(file: SourceFile, kept: Kept) -> bool:
+def _may_go(file: SourceFile, kept: Stored) -> bool:
     """Whether a line that stores can be left out: it calls nothing that does more than make its result, and its block
     has others."""
     statement = kept.event.statement

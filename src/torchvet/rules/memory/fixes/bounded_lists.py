@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.rules.memory.fixes.bounded_containers import Parents, begins, read
+from torchvet.rules.memory.fixes.bounded_containers import begins, read
 from torchvet.rules.memory.fixes.stored_values import stored_at
-from torchvet.source.model import Event, edits, receiver, terminal, walk
+from torchvet.source.model import Event, edits, parents_in, receiver, terminal, walk
 
 
 def trimmed(file: SourceFile, finding: Finding) -> Edits:
@@ -25,7 +25,7 @@ def trimmed(file: SourceFile, finding: Finding) -> Edits:
 
 def _length(file: SourceFile, holder: ast.expr) -> ast.expr | None:
     """How many of a list's last elements its slices read; None where they differ, or anything else may need more."""
-    parents: Parents = {id(child): node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
+    parents = parents_in(file.tree)
     lengths: list[ast.expr] = []
     reach = 0
     for node in walk(file.tree):

@@ -141,9 +141,7 @@ def _binds(block: Sequence[ast.stmt], name: str) -> bool:
     return any(ast.unparse(t) == name for s in block for t in targets_of(s))
 
 
-def _before_the_pass(
-    file: SourceFile, event: Event, target: ast.Attribute, cut: str, may_be_none: bool
-) -> list[Edit]:  # fmt: skip
+def _before_the_pass(file: SourceFile, event: Event, target: ast.Attribute, cut: str, may_be_none: bool) -> list[Edit]:
     """The cut, below `if self.state is not None:` where it may be, before the statement of the method's own block that
     reads it first."""
     body: list[ast.stmt] = getattr(event.unit.node, "body", [])
@@ -165,9 +163,10 @@ def _after_backward(file: SourceFile, run: Event, target: ast.expr, cut: str) ->
     read, in the same arm."""
     outlives = isinstance(target, ast.Attribute) or terminal(target) in run.unit.outer_names
     backwards = [
-        e for e in run.unit.calls.get("backward", ())
+        e
+        for e in run.unit.calls.get("backward", ())
         if (e.loop is not None or outlives) and run.inside(e.loop) and e.index > run.index
-    ]  # fmt: skip
+    ]
     if len(backwards) != 1:
         return []
     call = backwards[0].call

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import may_be_tensor, with_method
-from torchvet.rules.kit import Edit, Iterator, SourceFile
-from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.core.fixing import all_or_none, may_be_tensor, with_method
+from torchvet.rules.kit import Edits, Iterator, SourceFile
+from torchvet.rules.memory._stores import Stored, store, under_a_key
 from torchvet.source.model import Event, Unit, terminal, value_bound
 from torchvet.source.model.destinations import reaching
 
 _MADE = ("dict", "list", "defaultdict", "OrderedDict", "deque", "Counter")
 
 
-def filled_with(file: SourceFile, kept: Kept, method: str) -> list[Edit] | None:
+def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
     """`out["loss"] += loss.detach()` where `history.append(out)` is what a run has named: everything that may have a
     graph goes in by way of a method. None where what is stored is no container that the same function makes."""
     value, unit = kept.value, kept.event.unit
@@ -25,8 +25,8 @@ def filled_with(file: SourceFile, kept: Kept, method: str) -> list[Edit] | None:
     fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
     carried = [(f, file.gradients.carries(f.value, f.event)) for f in fills]
     surely = [f for f, answer in carried if answer == "yes"]
-    edited = [with_method(file, f.value, method) for f in surely or [f for f, answer in carried if answer != "no"]]
-    return [e for one in edited for e in one] if all(edited) else []
+    filled = surely or [f for f, answer in carried if answer != "no"]
+    return all_or_none(with_method(file, f.value, method) for f in filled)
 
 
 def _values(name: str, event: Event) -> Iterator[ast.expr | None]:
@@ -42,18 +42,9 @@ def _is_container(value: ast.expr | None) -> bool:
     return isinstance(value, shown) or (isinstance(value, ast.Call) and terminal(value) in _MADE)
 
 
-def _fills(unit: Unit, name: str) -> Iterator[Kept]:
+def _fills(unit: Unit, name: str) -> Iterator[Stored]:
     """What the function stores into a name, or into what the name holds: `out["mae"].append(x)`."""
     for event in unit.events:
-        one = store(event) or _under_key(event)
-        if one is not None and one.name.split(".")[0].split("[")[0] == name:
+        one = store(event) or under_a_key(event)
+        if one is not None and one.variable == name:
             yield one
-
-
-def _under_key(event: Event) -> Kept | None:
-    """`out["loss"] = value`."""
-    node = event.node
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if not isinstance(target, ast.Subscript) or not isinstance(node, ast.Assign):
-        return None
-    return Kept(event.unit.file.segment(target.value), node.value, event, key=target.slice)

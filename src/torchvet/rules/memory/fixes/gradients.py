@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
-
-_BLOCKS = ("body", "orelse", "finalbody")
+from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 
 def leaf_let_go(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
@@ -59,12 +57,8 @@ def _is_new(file: SourceFile, value: ast.expr, event: Event) -> bool:
 
 def _after(event: Event) -> list[ast.stmt]:
     """The statements after an event's in its block."""
-    for node in walk(event.unit.node):
-        for name in _BLOCKS:
-            block = getattr(node, name, None)
-            if isinstance(block, list) and event.statement in block:
-                return block[block.index(event.statement) + 1 :]
-    return []
+    block = blocks.block_of(event.unit.node, event.statement)
+    return block[block.index(event.statement) + 1 :] if block else []
 
 
 def _last_of(reads: list[ast.stmt], after: list[ast.stmt]) -> ast.stmt | None:
@@ -102,12 +96,11 @@ def _goes_elsewhere(unit: Unit, name: str, later: list[ast.stmt]) -> bool:
     """Whether a name is another's as well (bound to it, returned, put into something), or is given to a call later, so
     that its gradients may be read where that is not seen."""
     for node in walk(unit.node):
-        parts: list[ast.AST | None] = (
-            [node.value] if isinstance(node, (ast.Assign, ast.Return, ast.Yield, ast.NamedExpr)) else []
-        )
-        parts = (
-            list(ast.iter_child_nodes(node)) if isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set)) else parts
-        )
+        parts: list[ast.AST | None] = []
+        if isinstance(node, (ast.Assign, ast.Return, ast.Yield, ast.NamedExpr)):
+            parts = [node.value]
+        elif isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set)):
+            parts = [*ast.iter_child_nodes(node)]
         if any(isinstance(p, ast.Name) and p.id == name and isinstance(p.ctx, ast.Load) for p in parts):
             return True
         kept = isinstance(node, ast.Call) and terminal(node) in ("append", "add", "extend", "put", "setattr", "partial")

@@ -57,15 +57,16 @@ def _on_the_module(file: SourceFile, event: Event) -> Edits:
     if not isinstance(on, (ast.Name, ast.Attribute)):
         return ()
     named = terminal(hook).strip("_") if isinstance(hook, (ast.Name, ast.Attribute, ast.Call)) else ""
-    name, start = _free(file, f"_{named or 'hook'}_handle"), edits.start_of(file, event.call)
-    where = f"{file.segment(on)}.{name}"
-    margin = file.lines[start[0] - 1][: start[1] - 1]
+    return _kept_in(file, event, file.segment(on), _free(file, f"_{named or 'hook'}_handle"))
+
+
+def _kept_in(file: SourceFile, event: Event, owner: str, name: str) -> Edits:
+    """The handle kept as an attribute, and the one that was kept there removed before."""
+    line, column = start = edits.start_of(file, event.call)
+    margin = file.lines[line - 1][: column - 1]
     deeper = margin + ("\t" if margin.endswith("\t") else "    ")
-    before = (
-        f'{margin}if hasattr({file.segment(on)}, "{name}"):{file.newline}{deeper}{where}.remove(){file.newline}'
-        f"{margin}{where} = "
-    )
-    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]
+    rows = [f'{margin}if hasattr({owner}, "{name}"):', f"{deeper}{owner}.{name}.remove()", f"{margin}{owner}.{name} = "]
+    return [Edit(path=file.path, start=(line, 1), end=start, text=file.newline.join(rows))]
 
 
 def _free(file: SourceFile, name: str) -> str:
@@ -86,14 +87,5 @@ def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Ed
 
 def _before_the_next(file: SourceFile, event: Event) -> Edits:
     """In a method: the hook of the last call goes before this one's is registered."""
-    own, start = event.unit.self_name(), edits.start_of(file, event.call)
-    if not own:
-        return ()
-    name = _free(file, "hook_handle")
-    margin = file.lines[start[0] - 1][: start[1] - 1]
-    deeper = margin + ("\t" if margin.endswith("\t") else "    ")
-    before = (
-        f'{margin}if hasattr({own}, "{name}"):{file.newline}{deeper}{own}.{name}.remove(){file.newline}'
-        f"{margin}{own}.{name} = "
-    )
-    return [Edit(path=file.path, start=(start[0], 1), end=start, text=before)]
+    own = event.unit.self_name()
+    return _kept_in(file, event, own, _free(file, "hook_handle")) if own else ()

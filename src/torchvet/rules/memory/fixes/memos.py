@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.core.fixing import places_of
 from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
-from torchvet.rules.memory._keyed import is_dict
+from torchvet.rules.memory._stores import is_dict
 from torchvet.source.model import blocks, edits, targets_of, terminal, walk
 
 _KEPT = 8

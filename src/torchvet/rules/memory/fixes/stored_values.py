@@ -4,70 +4,61 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.analysis import growth_by_rank
-from torchvet.rules.core.fixing import held, may_be_tensor, with_method
+from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
-from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
 from torchvet.rules.memory.fixes.filled_containers import filled_with
-from torchvet.rules.shared.growth_rule import is_tensor_class, item_type
+from torchvet.rules.shared.growth_rule import growths_of, is_tensor_class, item_type
 from torchvet.source import syntax
-from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, edits, name_set, receiver, terminal, walk
 
 _DEEPEST = 4
 
 
-def stored_at(file: SourceFile, finding: Finding) -> Iterator[Kept]:
+def stored_at(file: SourceFile, finding: Finding) -> Iterator[Stored]:
     """What the line of a finding stores into what holds the memory."""
     at = finding.location
     if at is not None and at.path == file.path:
         yield from _stored_on(file, at.line, finding)
 
 
-def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Kept]:
+def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Stored]:
     for event in (e for e in file.unit_at(line).events if e.line == line):
         kept = store(event) or _defaulted(event) or _bound(event) or _queued(event)
         if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
 
 
-def _into(kept: Kept) -> str:
+def _into(kept: Stored) -> str:
     """The last identifier of what is stored into: `rows` of `self.rows.setdefault(key, [])`."""
-    target = ast.parse(kept.name, mode="eval").body
-    base, _ = syntax.peel(target)
-    return syntax.ident(base) or terminal(target)
+    base, _ = syntax.peel(kept.holder)
+    return syntax.ident(base) or terminal(kept.holder)
 
 
-def _defaulted(event: Event) -> Kept | None:
+def _defaulted(event: Event) -> Stored | None:
     """`holder.setdefault(key, []).append(value)`."""
-    node = event.node
-    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("append", "add") else None
-    if not isinstance(node, ast.Call) or not isinstance(on, ast.Call) or terminal(on) != "setdefault":
-        return None
-    return Kept(event.unit.file.segment(on), node.args[0], event) if len(node.args) == 1 else None
+    found = put_by(event) if isinstance(event.node, ast.Call) and terminal(event.node) in ("append", "add") else None
+    called = found is not None and isinstance(found.holder, ast.Call) and terminal(found.holder) == "setdefault"
+    return found if called else None
 
 
-def _queued(event: Event) -> Kept | None:
+def _queued(event: Event) -> Stored | None:
     """`queue.put(value)`."""
     node = event.node
     on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("put", "put_nowait") else None
     if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
         return None
-    return Kept(event.unit.file.segment(on), node.args[0], event)
+    return Stored(event, on, node.args[0])
 
 
-def _bound(event: Event) -> Kept | None:
+def _bound(event: Event) -> Stored | None:
     """`holder[key] = value`, and the whole of `holder = 0.9 * holder + 0.1 * value`."""
     node = event.node
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if target is None or not isinstance(node, ast.Assign):
-        return None
-    file = event.unit.file
-    if isinstance(target, ast.Subscript):
-        return Kept(file.segment(target.value), node.value, event, key=target.slice)
-    again = any(
-        syntax.same(one, target) for one in _read_in(node.value) if isinstance(target, (ast.Name, ast.Attribute))
-    )
-    return Kept(file.segment(target), node.value, event) if again else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, (ast.Name, ast.Attribute)):
+        return under_a_key(event)
+    again = any(syntax.same(one, target) for one in _read_in(node.value))
+    return Stored(event, target, node.value) if again else None
 
 
 def _read_in(value: ast.expr) -> Iterator[ast.expr]:
@@ -110,19 +101,7 @@ def copied(file: SourceFile, finding: Finding) -> Edits:
 
 _FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
 """What these make has a storage of its own, or is none."""
-_VIEWS = {
-    "view",
-    "squeeze",
-    "unsqueeze",
-    "permute",
-    "transpose",
-    "narrow",
-    "select",
-    "expand",
-    "detach",
-    "t",
-    "flatten",
-}
+_VIEWS = name_set("view squeeze unsqueeze permute transpose narrow select expand detach t flatten")
 
 
 def _may_be_view(node: ast.expr) -> bool:
@@ -138,8 +117,7 @@ def _is_part(node: ast.expr | None) -> bool:
 def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
     as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
-    name = finding.holder.name if finding.holder is not None else None
-    mine = [g for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
+    mine = growths_of(finding, recording)
     pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
     method = "detach().clone()" if pins else "detach()"
     made = tensors_only(stored_with(file, finding, method), finding, file, recording)
@@ -147,14 +125,11 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     return made or (_each_with(file, finding, kinds.pop(), method) if len(kinds) == 1 else ())
 
 
-def tensors_only(
-    made: Edits, finding: Finding, file: SourceFile, recording: Recording
-) -> Edits:  # fmt: skip
+def tensors_only(made: Edits, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
-    name = finding.holder.name if finding.holder is not None else None
-    found = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
-    if all(is_tensor_class(item_type(one, _stored_line(file, finding))) for one in found):
+    line = _stored_line(file, finding)
+    if all(is_tensor_class(item_type(growth.holding, line)) for growth in growths_of(finding, recording)):
         return made
     whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
     return () if any((e.start, e.end) in whole for e in made) else made
@@ -162,7 +137,7 @@ def tensors_only(
 
 def _stored_line(file: SourceFile, finding: Finding) -> str:
     """The line that puts it away, where that is in this file."""
-    places = [*(r for r in finding.related if r.role == "stored"), finding.location]
+    places = (storing(finding), finding.location)
     line = next((p.line for p in places if p is not None and p.line is not None and p.path == file.path), None)
     return file.lines[line - 1] if line is not None and line <= len(file.lines) else ""
 
@@ -172,7 +147,7 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
     for kept in stored_at(file, finding):
         if not isinstance(kept.event.node, ast.AugAssign):
             yield kept.value
-    stored = next((r for r in finding.related if r.role == "stored"), None)
+    stored = storing(finding)
     if stored is not None and stored.path == file.path:
         yield from _handed_in(file, finding)
 
@@ -189,8 +164,7 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
     if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
         with_graph = possible if len(possible) == 1 else []
-    each = [with_method(file, part, method) for part in with_graph]
-    return [e for one in each for e in one] if all(each) else ()
+    return all_or_none(with_method(file, part, method) for part in with_graph)
 
 
 def _parts(made: ast.expr) -> list[ast.expr]:
@@ -239,7 +213,7 @@ def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
 
 def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     """What a call on the line of a finding gives to the method that stores it: `memory.push(loss)`."""
-    stored = next((r for r in finding.related if r.role == "stored"), None)
+    stored = storing(finding)
     calls = [e for e in events_at(file, finding) if isinstance(e.parent, ast.Expr) and isinstance(e.node, ast.Call)]
     if stored is None or stored.line is None or len(calls) != 1:
         return []

@@ -9,7 +9,7 @@ from torchvet.finding import NOTHING_MORE, About, Edit, Location
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Severity, SnapshotMemory, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._graphs import own_graph, passed_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -27,7 +27,7 @@ from torchvet.rules.shared.growth_rule import (
 )
 from torchvet.rules.shared.number_format import count, per_step, size
 from torchvet.rules.shared.snapshot_growth import leaking
-from torchvet.source.model import Event, edits, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
 
@@ -35,9 +35,6 @@ from torchvet.source.model.destinations import Destinations
 class GraphRetained(GrowthRule):
     """A tensor kept across steps still owns an autograd graph with its saved tensors."""
 
-    code = "MEM101"
-    name = "graph-retained"
-    summary = "A tensor kept across steps still owns an autograd graph with its saved tensors"
     severity = "error"
     words = (".backward(", ".eval()", "manual_backward")
 
@@ -152,21 +149,21 @@ class GraphRetained(GrowthRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
-        for store in _stores.stores(file):
+        for store in _lasting.stores(file):
             if (carries := file.gradients.carries(store.value, store.event)) != "yes":
                 yield from self._passed(file, store) if carries == "unknown" else ()
                 continue
             graph = own_graph(file, store.value, store.event)
             if graph is None or not _grows_with(graph, store) or _is_of_one_pass(file, store):
                 continue
-            if not _stores.surely_recording(file, store.event):
+            if not _lasting.surely_recording(file, store.event):
                 continue
             flow = _kept(file, store)
             if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
                 yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
 
-    def _suspected(self, file: SourceFile, store: _stores.Store, graph: Event, sure: bool) -> Finding:
-        value, holder = file.segment(store.value), file.segment(_stores.holder_root(store.holder))
+    def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
+        value, holder = file.segment(store.value), file.segment(store.root)
         until = "as long as the program runs" if store.lasting else f"until {holder} is let go of"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
@@ -179,7 +176,7 @@ class GraphRetained(GrowthRule):
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
         )  # fmt: skip
 
-    def _passed(self, file: SourceFile, store: _stores.Store) -> Findings:
+    def _passed(self, file: SourceFile, store: _stores.Stored) -> Findings:
         """A caller that passes a value with its graph to what others pass numbers to."""
         found = passed_graphs(file, store.value, store.event)
         if not found:
@@ -188,12 +185,13 @@ class GraphRetained(GrowthRule):
         if flow.backward or flow.escaped or flow.loose:
             return
         for value, caller, graph in found:
-            if _stores.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
-                yield self._suspected(file, _stores.Store(caller, store.holder, value, store.loop, store.lasting),
-                                      graph, sure=False)  # fmt: skip
+            if _lasting.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
+                yield self._suspected(
+                    file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
+                )
 
 
-def _grows_with(graph: Event, store: _stores.Store) -> bool:
+def _grows_with(graph: Event, store: _stores.Stored) -> bool:
     """Whether each round of the loop in which the holder grows makes a graph anew."""
     if store.loop is None:
         return True
@@ -203,29 +201,29 @@ def _grows_with(graph: Event, store: _stores.Store) -> bool:
     return graph.loop is not None and graph.loop.within(store.loop)
 
 
-def _is_of_one_pass(file: SourceFile, store: _stores.Store) -> bool:
+def _is_of_one_pass(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether the holder is a function's own and its loop runs no model: parts of one pass, gone with the function."""
     unit, loop = store.event.unit, store.loop
-    root = _stores.holder_root(store.holder)
+    root = store.root
     if loop is None or unit.is_module or not isinstance(root, ast.Name) or unit.home(root.id) is not unit:
         return False
     inside = (e for e in unit.events if isinstance(e.node, ast.Call) and e.inside(loop))
     return not any(file.gradients.forwards.runs_module(e.call, unit) or file.callee(e) is not None for e in inside)
 
 
-def _kept(file: SourceFile, store: _stores.Store) -> Destinations:
+def _kept(file: SourceFile, store: _stores.Stored) -> Destinations:
     """Where the holder, and a value that has a name, end up."""
     flow = Destinations(file)
     if store.adds:
         flow.bound_by(store.event)
     flow.held_by(store.holder, store.event)
     for node in [store.value] if isinstance(store.value, ast.Name) else []:
-        for binding in _stores.bindings_at(node.id, store.event):
+        for binding in _lasting.bindings_at(node.id, store.event):
             flow.bound_by(binding)
     return flow.follow()
 
 
-def _once_an_epoch(store: _stores.Store) -> bool:
+def _once_an_epoch(store: _stores.Stored) -> bool:
     """Whether the loop right around the store goes over epochs: it grows, and slowly."""
     loop = store.event.loop.node if store.event.loop is not None else None
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else None
@@ -241,9 +239,9 @@ def _closed(text: str, node: ast.expr) -> str:
     return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
 
 
-def _read_here(file: SourceFile, store: _stores.Store) -> bool:
+def _read_here(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether a holder that other files can reach is used in this one, so that its use is seen."""
-    root = _stores.holder_root(store.holder)
+    root = store.root
     unit = store.event.unit
     if isinstance(root, ast.Name) and unit.home(root.id) is unit and not unit.is_module:
         return True
@@ -255,7 +253,7 @@ _FRESH = re.compile(r"=\s*(\[\]|\{\}|\[\], |0(\.0)?\s*$|None\s*$|[\w.]*(list|dic
 """A line that starts something empty."""
 
 
-def _detached(file: SourceFile, store: _stores.Store) -> list[Edit]:
+def _detached(file: SourceFile, store: _stores.Stored) -> list[Edit]:
     """Detaching keeps it a tensor, so that whatever is done with it later still works; only where it surely is one."""
     value = store.value
     if terminal(store.event.node) == "extend" or value.lineno != value.end_lineno:
@@ -270,8 +268,7 @@ def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
     if isinstance(node, ast.BinOp):
         return _is_tensor(file, node.left, event, depth) or _is_tensor(file, node.right, event, depth)
     if isinstance(node, ast.Name):
-        found = [(value_for(b.node, t), b) for b in _stores.bindings_at(node.id, event) for t in targets_of(b.node)
-                 if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        found = [(value_bound(b.node, node.id), b) for b in _lasting.bindings_at(node.id, event)]
         return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
     if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
         return False

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.finding import About, Severity
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Step, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded
@@ -28,9 +28,6 @@ _MOST = 5
 class TensorsAccumulate(GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
-    code = "MEM102"
-    name = "tensors-accumulate"
-    summary = "Tensors without a graph pile up in a container, an attribute or a registry"
     severity = "error"
     words = ("backward",)
 
@@ -113,12 +110,12 @@ class TensorsAccumulate(GrowthRule):
                 continue
             if _seldom(stored.event):
                 continue
-            store = _stores.kept_on(file, stored)
+            store = _lasting.kept_on(file, stored)
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
                 yield self._suspected(file, store)
 
-    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
-        holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+    def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
+        holder, value = file.segment(store.root), file.segment(store.value)
         return self.suspect(
             file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
             severity="info" if is_test(file) else "warning",

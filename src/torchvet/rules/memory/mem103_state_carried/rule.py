@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torchvet.analysis import growth_by_rank
+from torchvet.analysis import growth_of
 from torchvet.finding import NOTHING_MORE
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
-from torchvet.source.model import ClassModel, Event, keyword, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, is_set, name_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 
@@ -22,9 +22,6 @@ from torchvet.source.model.forwards import RECURRENT
 class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
-    code = "MEM103"
-    name = "state-carried"
-    summary = "Recurrent state is carried to the next step together with its graph"
     severity = "error"
     words = (".backward(", ".eval()")
 
@@ -56,7 +53,7 @@ class StateCarried(GrowthRule):
     def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
         called = getattr(event.node, "value", None)
         run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
-        if run is None or not _stores.surely_recording(file, run):
+        if run is None or not _lasting.surely_recording(file, run):
             return
         flow = Destinations(file)
         flow.made_by(run)
@@ -130,10 +127,10 @@ class StateCarried(GrowthRule):
         """State that grows to the end, and state that was carried on for long before it was let go of."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
-        for rank, summary in growth_by_rank(recording):
-            for growth in summary.dropped:
+        for rank in recording.ranks:
+            for growth in growth_of(rank).dropped:
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
-                    yield self.finding(growth, recording, rank.program.device if rank.program else None)
+                    yield self.finding(growth, rank, recording)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: no graph was seen to be carried on for long, at looks too few to judge by."""
@@ -174,13 +171,10 @@ class StateCarried(GrowthRule):
         return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
 
 
-_ACCUMULATING = frozenset(
-    (
-        "Add", "Sub", "Mul", "Div", "Lerp", "Maximum", "Minimum", "Neg", "Cat", "Stack", "Where", "CopySlices", "Clone",
-        "ToCopy", "Sum", "Mean", "Select", "Unbind", "Squeeze", "Unsqueeze", "View", "UnsafeView", "Slice", "Alias",
-        "Addcmul", "Addcdiv", "Pow", "Expand", "Index", "AsStrided", "Detach",
-    )
-)  # fmt: skip
+_ACCUMULATING = name_set(
+    "Add Sub Mul Div Lerp Maximum Minimum Neg Cat Stack Where CopySlices Clone ToCopy Sum Mean Select Unbind Squeeze "
+    "Unsqueeze View UnsafeView Slice Alias Addcmul Addcdiv Pow Expand Index AsStrided Detach"
+)
 """Operators that sums, averages and concatenations are made of: a chain of these alone is MEM101's."""
 
 
@@ -261,8 +255,9 @@ def _recomputed(file: SourceFile, event: Event) -> str | None:
     if file.gradients.carries(node.value, event) != "yes" or not isinstance(node.value, ast.Call):
         return None
     for other, value in owner.attributes[target.attr]:
-        lazily = any(isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test)
-                     for b, _ in other.context.arms)  # fmt: skip
+        lazily = any(
+            isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test) for b, _ in other.context.arms
+        )
         nothing = isinstance(value, ast.Constant) and value.value is None and other.unit.name not in _PASSES
         fresh = other.unit.name == "__init__" or lazily or nothing
         if other is not event and not fresh:
@@ -278,8 +273,9 @@ def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool
         return True
     for step in file.steps:
         inside = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
-        if any(terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node)
-               for e in inside):  # fmt: skip
+        if any(
+            terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node) for e in inside
+        ):
             return True
     return bool(re.search(rf"(?<!self)\.{attribute}\b(\s*=(?!=)|\.(detach_|zero_|fill_))", file.text))
 
@@ -313,11 +309,8 @@ def _retained_in(file: SourceFile, event: Event) -> bool:
     """Whether a module runs in a loop with `backward(retain_graph=True)`: the answer to the error of carried state."""
     if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
         return False
-    for backward in event.unit.calls.get("backward", ()):
-        retain = keyword(backward.call, "retain_graph")
-        if backward.loop is event.loop and isinstance(retain, ast.Constant) and retain.value is True:
-            return True
-    return False
+    calls = event.unit.calls.get("backward", ())
+    return any(e.loop is event.loop and is_set(e.call, "retain_graph") for e in calls)
 
 
 def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:

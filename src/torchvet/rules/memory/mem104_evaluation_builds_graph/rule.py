@@ -6,15 +6,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from torchvet.finding import Edit, Related
+from torchvet.finding import Edit
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.devices import passed
 from torchvet.source.model.origins import identity
@@ -23,9 +23,6 @@ from torchvet.source.model.origins import identity
 class EvaluationBuildsGraph(Rule):
     """Evaluation, prediction or sampling runs with gradients on."""
 
-    code = "MEM104"
-    name = "evaluation-builds-graph"
-    summary = "Evaluation, prediction or sampling runs with gradients on"
     severity = "warning"
     words = (".eval()", "val", "test")
     absence_needs = ("graphs",)
@@ -46,7 +43,7 @@ class EvaluationBuildsGraph(Rule):
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
                 continue
             flow = _followed(file, run)
-            if flow is not None and _stores.surely_recording(file, run):
+            if flow is not None and _lasting.surely_recording(file, run):
                 seen.add(id(run.unit))
                 yield self._suspected(file, run, not flow.loose)
 
@@ -62,27 +59,26 @@ class EvaluationBuildsGraph(Rule):
             edits=_decorated(file, unit) if sure else (),
         )  # fmt: skip
 
-    def in_recording(self, recording: Recording) -> Findings:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Passes outside training whose graph nobody went back through."""
         from torchvet.analysis.growth import evaluation_growth
 
-        for rank in recording.ranks:
-            latest = {(u.place, u.training_mode): u for u in rank.all(EvaluationForward)}
-            unused = [u for u in latest.values() if u.calls >= 2 and not u.backwarded and not u.entered]
-            first: dict[tuple[str, str], EvaluationForward] = {}
-            # The model's pass and its loss are one graph: one finding a function, at its first line.
-            for use in sorted(unused, key=lambda u: u.place.line):
-                first.setdefault((use.place.path, use.place.function), use)
-            largest = max(first.values(), key=lambda u: u.graph, default=None)
-            kept = next(iter(evaluation_growth(rank)), None)
-            for use in first.values():
-                if use is largest and kept is not None and kept.graph_per_step > 0:
-                    yield self._accumulating(recording, rank, use, kept)
-                else:
-                    yield self._finding(rank, use)
-            for use in latest.values():
-                if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
-                    yield self._in_part(rank, use)
+        latest = rank.latest(EvaluationForward, "place", "training_mode")
+        unused = [u for u in latest if u.calls >= 2 and not u.backwarded and not u.entered]
+        first: dict[tuple[str, str], EvaluationForward] = {}
+        # The model's pass and its loss are one graph: one finding a function, at its first line.
+        for use in sorted(unused, key=lambda u: u.place.line):
+            first.setdefault((use.place.path, use.place.function), use)
+        largest = max(first.values(), key=lambda u: u.graph, default=None)
+        kept = next(iter(evaluation_growth(rank)), None)
+        for use in first.values():
+            if use is largest and kept is not None and kept.graph_per_step > 0:
+                yield self._accumulating(recording, rank, use, kept)
+            else:
+                yield self._finding(rank, use)
+        for use in latest:
+            if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
+                yield self._in_part(rank, use)
 
     def _in_part(self, rank: RankRecording, use: EvaluationForward) -> Finding:
         """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
@@ -121,13 +117,11 @@ class EvaluationBuildsGraph(Rule):
         stores = recording.index.stores(*kept.holding.where)
         return self.observed(
             rank, severity=grading.of_share(share), place=stores[0] if stores else use.place,
-            message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more "
-            f"each pass{until} ({size(kept.bytes)} after {kept.last_step} of them), "
-            "and no backward uses it",
+            message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more each "
+            f"pass{until} ({size(kept.bytes)} after {kept.last_step} of them), and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
             advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
-            related=[Related(role="forward", message=use.module, path=use.place.path, line=use.place.line),
-                     *(allocated(s) for s in kept.holding.sites[:3])],
+            related=[self.beside("forward", use.module, use.place), *map(allocated, kept.holding.sites[:3])],
             holder=holder_of(kept),
             measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
@@ -182,7 +176,7 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
             in_loop = run.loop is not None and not run.loop.comprehension
-            again = in_loop or (run.loop is None and _stores.is_repeated(file, run.unit))
+            again = in_loop or (run.loop is None and _lasting.is_repeated(file, run.unit))
             warms_up = isinstance(run.parent, ast.Expr)
             if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run
@@ -217,8 +211,9 @@ def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
 def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
-    read = [n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter)
-            if isinstance(n, (ast.Name, ast.Attribute))]  # fmt: skip
+    read = [
+        n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))
+    ]
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
 
 
@@ -271,15 +266,10 @@ def _wrapped(file: SourceFile, line: int) -> list[Edit]:
     if not runs or file.imports.names.get("torch") != "torch":
         return []
     statement = runs[0].statement
-    one_line = statement.lineno == statement.end_lineno and edits.stands_alone(file, statement)
     later = any(e.kind == "backward" and e.at.index > runs[0].index for e in file.effects(unit))
-    if not one_line or later or not isinstance(statement, (ast.Assign, ast.Expr)):
+    if not edits.on_one_line(statement) or later or not isinstance(statement, (ast.Assign, ast.Expr)):
         return []
-    text = file.lines[line - 1]
-    margin = text[: len(text) - len(text.lstrip())]
-    step = "\t" if margin.endswith("\t") else "    "
-    return [*edits.before(file, statement, "with torch.no_grad():"),
-            Edit(path=file.path, start=(line, 1), end=(line, 1), text=step)]  # fmt: skip
+    return blocks.under_with(file, [statement], "torch.no_grad()")
 
 
 def _is_evaluated(run: Event) -> bool:

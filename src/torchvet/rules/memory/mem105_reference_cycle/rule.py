@@ -19,9 +19,6 @@ from torchvet.rules.shared.unreachable_storages import names_of, stranger_findin
 class ReferenceCycle(Rule):
     """Tensors hang in reference cycles that only the cyclic collector frees."""
 
-    code = "MEM105"
-    name = "reference-cycle"
-    summary = "Tensors hang in reference cycles that only the cyclic collector frees"
     severity = "warning"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
@@ -36,9 +33,8 @@ class ReferenceCycle(Rule):
         found = list(
             stranger_findings(
                 self, recording, "cycle", advice=_ADVICE,
-                cause="an object that refers back to itself keeps its tensors until Python's cyclic "
-                "collector runs, and "
-                "that counts objects, not bytes",
+                cause="an object that refers back to itself keeps its tensors until Python's cyclic collector runs, "
+                "and that counts objects, not bytes",
             )
         )  # fmt: skip
         yield from found
@@ -72,9 +68,8 @@ _WORTH_SAYING = 0.01
 """Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
 
 _ADVICE = (
-    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead "
-    "of storing it, or set "
-    "it to None when the step is done"
+    "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead of storing it, or "
+    "set it to None when the step is done"
 )
 
 

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.recording.records.training import HookFunction
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SourceFile, Store
-from torchvet.rules.memory import _hooks, _stores
+from torchvet.rules.memory import _hooks, _lasting, _stores
 from torchvet.rules.memory._storages import of_parameters
 from torchvet.rules.memory.fixes.bounded_containers import bounded
 from torchvet.rules.memory.fixes.hooks import handle_removed
@@ -17,9 +17,6 @@ from torchvet.source.model import Event, Unit, receiver, terminal
 class HookKeepsTensor(GrowthRule):
     """A hook stores tensors, or is registered again every step."""
 
-    code = "MEM106"
-    name = "hook-keeps-tensor"
-    summary = "A hook stores tensors, or is registered again every step"
     severity = "error"
     words = ("_hook(",)
 
@@ -62,9 +59,8 @@ class HookKeepsTensor(GrowthRule):
         if "hook" in growth.holding.via or _on_many(growth):
             return "register the hook once, before the loop, or keep its handle and call `handle.remove()` after use"
         return (
-            "store what is needed of it, detached (`.detach().mean().item()`), clear "
-            f"{growth.holding.name} every step, or "
-            "remove the hook's handle after use"
+            f"store what is needed of it, detached (`.detach().mean().item()`), clear {growth.holding.name} every "
+            "step, or remove the hook's handle after use"
         )
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
@@ -94,12 +90,12 @@ class HookKeepsTensor(GrowthRule):
             yield from self._collected(file, event, stored, names, hook.name)
 
     def _collected(self, file: SourceFile, event: Event, stored: Event, names: list[str], hook: str) -> Findings:
-        on, given = receiver(stored.call), stored.call.args
-        if on is None or len(given) != 1 or not of_parameters(given[0], stored, names):
+        put = _stores.put_by(stored)
+        if put is None or not of_parameters(put.value, stored, names):
             return
-        store = _stores.kept_on(file, _stores.Store(stored, on, given[0]), repeated=True)
+        store = _lasting.kept_on(file, put, repeated=True)
         if store is not None and store.lasting:
-            holder, value = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+            holder, value = file.segment(store.root), file.segment(store.value)
             yield self.suspect(
                 file, store.event,
                 f"the hook {hook} adds {value} to {holder} at every pass, and nothing takes it out",

@@ -10,16 +10,14 @@ from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
-from torchvet.source.model import ClassModel, Event, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, name_set, value_bound
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
 
 class TensorOnCtx(GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
-    code = "MEM107"
-    name = "tensor-on-ctx"
-    summary = "A custom autograd Function keeps tensors as attributes of ctx"
     severity = "warning"
     words = ("Function",)
 
@@ -32,17 +30,15 @@ class TensorOnCtx(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Backward does not free attributes."""
         return (
-            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps "
-            "the graph's nodes, and "
-            "backward frees what `save_for_backward` saved but no attribute"
+            f"the custom Function's `ctx` keeps tensors as attributes; {growth.holding.name} keeps the graph's nodes, "
+            "and backward frees what `save_for_backward` saved but no attribute"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """save_for_backward."""
         return (
-            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in "
-            "backward; keep only "
-            f"numbers of what goes into {growth.holding.name}"
+            "pass inputs and outputs to `ctx.save_for_backward(...)` and read `ctx.saved_tensors` in backward; keep "
+            f"only numbers of what goes into {growth.holding.name}"
         )
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
@@ -127,8 +123,7 @@ def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -
 def _is_none(node: ast.AST | None, unit: Unit) -> bool:
     """Whether a gradient is None, or a name that nothing else than None is bound to."""
     if isinstance(node, ast.Name):
-        values = [value_for(e.node, t) for e in unit.bindings.get(node.id, ()) for t in targets_of(e.node)
-                  if isinstance(t, ast.Name) and t.id == node.id]  # fmt: skip
+        values = [value_bound(e.node, node.id) for e in unit.bindings.get(node.id, ())]
         return bool(values) and all(isinstance(v, ast.Constant) for v in values)
     return node is None or isinstance(node, ast.Constant)
 
@@ -171,8 +166,7 @@ def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bo
     """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
     if name in unit.parameters:
         return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
-    values = [value_for(e.node, t) for e in unit.bindings.get(name, ()) for t in targets_of(e.node)
-              if isinstance(t, ast.Name) and t.id == name]  # fmt: skip
+    values = [value_bound(e.node, name) for e in unit.bindings.get(name, ())]
     return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
 
 
@@ -190,17 +184,7 @@ def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.ex
     return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
 
 
-_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - {
-    "backward",
-    "chunk",
-    "split",
-    "unbind",
-    "max",
-    "min",
-    "item",
-    "tolist",
-    "size",
-}
+_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
 
 
 def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:

@@ -8,19 +8,16 @@ import re
 from torchvet.recording.records.base import Census
 from torchvet.rules.core.fixing import with_method
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, edits, targets_of, terminal, walk
 
 
 class ExceptionKeepsFrames(GrowthRule):
     """A stored exception keeps the frames it passed through, and their tensors."""
 
-    code = "MEM108"
-    name = "exception-keeps-frames"
-    summary = "A stored exception keeps the frames it passed through, and their tensors"
     severity = "error"
     words = ("except",)
 
@@ -51,8 +48,8 @@ class ExceptionKeepsFrames(GrowthRule):
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
         if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
             return
-        stored = [*file.calls("append", "appendleft", "put")]
-        for store in (*_collected(stored), *_stores.keyed(file), *_handed_on(file, stored)):
+        put = list(_stores.put(file, "append", "appendleft", "put"))
+        for store in (*put, *_stores.keyed(file), *_handed_on(put)):
             handler, attempt = _handler_of(store.event)
             given = _exception_in(file, store.value, handler.name or "") if handler is not None else None
             if (
@@ -62,12 +59,12 @@ class ExceptionKeepsFrames(GrowthRule):
                 or not _works_on_tensors(file, store.event, attempt)
             ):
                 continue
-            kept = _stores.kept_on(file, _stores.Store(store.event, store.holder, given, key=store.key))
+            kept = _lasting.kept_on(file, _stores.Stored(store.event, store.holder, given, key=store.key))
             if kept is not None:
                 yield self._suspected(file, kept)
 
-    def _suspected(self, file: SourceFile, store: _stores.Store) -> Finding:
-        holder, error = file.segment(_stores.holder_root(store.holder)), file.segment(store.value)
+    def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
+        holder, error = file.segment(store.root), file.segment(store.value)
         return self.suspect(
             file, store.event,
             f"{holder} keeps {error} with its traceback: the frames it went through, and their tensors",
@@ -85,17 +82,9 @@ class ExceptionKeepsFrames(GrowthRule):
 _NAMED = re.compile(r"except\b[^\n]*\bas\s+\w+\s*:")
 
 
-def _collected(stored: list[Event]) -> Iterator[_stores.Store]:
-    """`errors.append(error)` and its kin."""
-    for event in stored:
-        on = receiver(event.call)
-        if on is not None and len(event.call.args) == 1:
-            yield _stores.Store(event, on, event.call.args[0])
-
-
-def _handed_on(file: SourceFile, stored: list[Event]) -> Iterator[_stores.Store]:
+def _handed_on(put: list[_stores.Stored]) -> Iterator[_stores.Stored]:
     """`result.error = error` in an `except` block of a loop that then collects `result`."""
-    for added in _collected(stored):
+    for added in put:
         if not isinstance(added.value, ast.Name):
             continue
         for event in added.event.unit.events:
@@ -103,7 +92,7 @@ def _handed_on(file: SourceFile, stored: list[Event]) -> Iterator[_stores.Store]
             if not isinstance(target, ast.Attribute) or event.loop is not added.event.loop:
                 continue
             if isinstance(target.value, ast.Name) and target.value.id == added.value.id:
-                yield _stores.Store(event, added.holder, event.node.value)  # type: ignore[attr-defined]
+                yield _stores.Stored(event, added.holder, event.node.value)  # type: ignore[attr-defined]
 
 
 def _handler_of(event: Event) -> tuple[ast.ExceptHandler | None, ast.Try | None]:
@@ -127,8 +116,9 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
 
 def _tries_in_turn(attempt: ast.Try) -> bool:
     """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
-    return any(isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse)
-               for node in walk(part))  # fmt: skip
+    return any(
+        isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse) for node in walk(part)
+    )
 
 
 def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:

@@ -10,23 +10,19 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, receiver, terminal
+from torchvet.source.model import Event, edits, is_set, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
     """retain_graph=True although no second backward uses the graph."""
 
-    code = "MEM109"
-    name = "graph-kept-needlessly"
-    summary = "retain_graph=True although no second backward uses the graph"
     severity = "warning"
     words = ("retain_graph",)
     absence_needs = ("flat memory", "graphs")
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls with `retain_graph=True` none of whose graphs was gone through again."""
-        latest = {(u.place, u.flag): u for u in rank.all(BackwardUse)}
-        for use in latest.values():
+        for use in rank.latest(BackwardUse, "place", "flag"):
             if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
                 yield self._finding(rank, use)
 
@@ -41,20 +37,18 @@ class GraphKeptNeedlessly(Rule):
         share = use.held / peak if peak else 0.0
         return self.observed(
             rank, severity=grading.of_share(share), place=use.place,
-            message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, "
-            f"{share:.0%} of the "
+            message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, {share:.0%} of the "
             f"peak; none of {use.judged} such graphs was used again",
             cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
-            advice="drop `retain_graph=True`; if the error about a second backward comes up, "
-            "something carries its graph "
-            "from step to step: detach that",
+            advice="drop `retain_graph=True`; if the error about a second backward comes up, something carries its "
+            "graph from step to step: detach that",
             measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
         )  # fmt: skip
 
     def in_file(self, file: SourceFile) -> Findings:
         """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
         for event in file.calls("backward", "manual_backward"):
-            if _is_set(event.call, "retain_graph") and not _is_set(event.call, "create_graph"):
+            if is_set(event.call, "retain_graph") and not is_set(event.call, "create_graph"):
                 yield from self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Findings:
@@ -68,7 +62,7 @@ class GraphKeptNeedlessly(Rule):
         if any(lineage(file, _subject(e), e).shares(mine) or _unknown(file, e) for e in later):
             return
         if mine.loose or not self._ends_a_step(event, file):
-            if not others and self._only_one(file, event):
+            if not others and list(file.calls("backward", "manual_backward", "grad")) == [event]:
                 yield self._suspected(file, event, loss, sure=False, safe=False)
             return
         yield self._suspected(file, event, loss, sure=True, safe=not mine.foreign)
@@ -78,10 +72,6 @@ class GraphKeptNeedlessly(Rule):
         """Whether an optimizer moves the parameters after it, so that whoever comes later cannot use the graph."""
         effects = [x for step in file.steps for x in step.effects if x.event.unit is event.unit]
         return any(x.kind in ("step", "scaler_step") and x.event.index > event.index for x in effects)
-
-    @staticmethod
-    def _only_one(file: SourceFile, event: Event) -> bool:
-        return list(file.calls("backward", "manual_backward", "grad")) == [event]
 
     def _suspected(self, file: SourceFile, event: Event, loss: ast.AST, *, sure: bool, safe: bool) -> Finding:
         name = file.segment(loss)
@@ -109,10 +99,6 @@ def _is_backward_of_others(event: Event, on: ast.expr) -> bool:
     file = event.unit.file
     roles = file.roles.of(on, event.unit)
     return bool(roles & {"accelerator", "engine"}) or file.dotted(on) in ("torch.autograd", "accelerator", "fabric")
-
-
-def _is_set(call: ast.Call, keyword: str) -> bool:
-    return any(k.arg == keyword and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords)
 
 
 def _subject(event: Event) -> ast.AST | None:

@@ -7,21 +7,19 @@ from collections.abc import Iterator
 
 import msgspec
 
+from torchvet.finding import Edit, Holder, Location, Severity
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import BackwardUse
-from torchvet.rules.kit import Edit, Finding, Findings, Growth, Holder, Location, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import Finding, Findings, Growth, RankRecording, Recording, SourceFile, Store
 from torchvet.rules.memory.fixes.gradients import copy_let_go, is_let_go, leaf_let_go
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
 from torchvet.rules.shared.unreachable_storages import stranger_findings
-from torchvet.source.model import Event, keyword, targets_of, terminal, walk
+from torchvet.source.model import Event, is_call, is_name, is_set, keyword, receiver, targets_of, terminal, walk
 
 
 class CreateGraphCycle(GrowthRule):
     """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
 
-    code = "MEM110"
-    name = "create-graph-cycle"
-    summary = "backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees"
     severity = "error"
     words = ("create_graph",)
 
@@ -40,18 +38,17 @@ class CreateGraphCycle(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """parameter → grad → graph → parameter."""
         return (
-            f"`.backward(create_graph=True)` gives {growth.holding.name} a graph that leads back to "
-            "the parameter: a cycle "
-            "through C++ that Python's collector cannot see"
+            f"`.backward(create_graph=True)` gives {growth.holding.name} a graph that leads back to the parameter: a "
+            "cycle through C++ that Python's collector cannot see"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """autograd.grad."""
         return _ADVICE
 
-    def finding(self, growth: Growth, recording: Recording, device: str | None) -> Finding:
+    def finding(self, growth: Growth, rank: RankRecording, recording: Recording) -> Finding:
         """An optimizer's state has the parameters for keys: it is their gradients that hold the graph."""
-        found = super().finding(growth, recording, device)
+        found = super().finding(growth, rank, recording)
         name = growth.holding.name
         if not name.endswith("(as a key)") or found.holder is None:
             return found
@@ -82,7 +79,8 @@ class CreateGraphCycle(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
         for event in file.calls("backward", "manual_backward"):
-            if _wants_graph(event.call) and _is_repeated(file, event) and not is_let_go(event):
+            repeated = event.loop is not None or not event.unit.is_module
+            if repeated and is_set(event.call, "create_graph") and not is_let_go(event):
                 yield self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Finding:
@@ -143,17 +141,6 @@ def _call(recording: Recording) -> Location | None:
     return location_of(uses[-1].place) if uses else None
 
 
-def _wants_graph(call: ast.Call) -> bool:
-    return any(
-        k.arg == "create_graph" and isinstance(k.value, ast.Constant) and k.value.value is True for k in call.keywords
-    )
-
-
-def _is_repeated(file: SourceFile, event: Event) -> bool:
-    """Whether it runs more than once: in a loop, or in a function or method."""
-    return event.loop is not None or not event.unit.is_module
-
-
 def _leaf_read(event: Event) -> str:
     """A name bound in the same function to a fresh leaf (`.requires_grad_()`) whose `.grad` is read after the call and
     never set to None; empty for none."""
@@ -161,12 +148,8 @@ def _leaf_read(event: Event) -> str:
     if "requires_grad" not in unit.file.text:
         return ""
     read = {on for e in unit.events if e.index > event.index for on in _grads_read(e)}
-    cleared = {
-        t.value.id
-        for e in unit.events
-        for t in targets_of(e.node)
-        if isinstance(t, ast.Attribute) and t.attr == "grad" and isinstance(t.value, ast.Name)
-    }
+    targets = (t for e in unit.events for t in targets_of(e.node) if isinstance(t, ast.Attribute) and t.attr == "grad")
+    cleared = {t.value.id for t in targets if isinstance(t.value, ast.Name)}
     for name in sorted(read - cleared):
         bound = [b for b in unit.bindings.get(name, ()) if b.index < event.index]
         if bound and bound[-1].loop is event.loop and _is_leaf(name, bound[-1], event):
@@ -190,37 +173,17 @@ def _grads_read(event: Event) -> Iterator[str]:
 def _is_leaf(name: str, binding: Event, event: Event) -> bool:
     """Whether a binding makes a leaf that wants a gradient: in its value, or by `name.requires_grad_()` after it."""
     value = getattr(binding.node, "value", None)
-    if isinstance(value, ast.Call):
-        asked = any(
-            k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value is True
-            for k in value.keywords
-        )
-        if terminal(value) == "requires_grad_" or asked:
-            return True
-    calls = event.unit.calls.get("requires_grad_", ())
-    direct = any(
-        isinstance(e.call.func, ast.Attribute)
-        and isinstance(e.call.func.value, ast.Name)
-        and e.call.func.value.id == name
-        and binding.index < e.index < event.index
-        for e in calls
-    )
-    return direct or any(
-        isinstance(t, ast.Attribute) and t.attr == "requires_grad" and terminal(t.value) == name
-        for e in event.unit.events
-        if binding.index < e.index < event.index
-        for t in targets_of(e.node)
-    )
+    if is_call(value, "requires_grad_") or (isinstance(value, ast.Call) and is_set(value, "requires_grad")):
+        return True
+    between = [e for e in event.unit.events if binding.index < e.index < event.index]
+    if any(is_call(e.node, "requires_grad_") and is_name(receiver(e.call), name) for e in between):
+        return True
+    bound = (t for e in between for t in targets_of(e.node) if isinstance(t, ast.Attribute))
+    return any(t.attr == "requires_grad" and terminal(t.value) == name for t in bound)
 
 
 def _is_cleared(file: SourceFile) -> bool:
     """Whether gradients are set to None somewhere in the file, or something unseen may do it."""
-    if any(not _keeps(e.call) for e in file.calls("zero_grad")) or ".grad = None" in file.text:
+    if any(not is_set(e.call, "set_to_none", False) for e in file.calls("zero_grad")) or ".grad = None" in file.text:
         return True
     return any(file.imports.uses(one) for one in ("lightning", "pytorch_lightning", "accelerate", "deepspeed"))
-
-
-def _keeps(call: ast.Call) -> bool:
-    return any(
-        k.arg == "set_to_none" and isinstance(k.value, ast.Constant) and not k.value.value for k in call.keywords
-    )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.analysis import growth_by_rank
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
-from torchvet.rules.memory import _stores
+from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
-from torchvet.rules.shared.growth_rule import GrowthRule, location_of
+from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
-from torchvet.source.model import Event, Unit, receiver, terminal
+from torchvet.source.model import Event, Unit, name_set, receiver, terminal
 
 _WRAPPER = "_lru_cache_wrapper"
 _MORE = 2
@@ -22,9 +21,6 @@ _MORE = 2
 class CacheKeyedByTensor(GrowthRule):
     """A cache keyed by tensors or on a method never hits and keeps everything."""
 
-    code = "MEM111"
-    name = "cache-keyed-by-tensor"
-    summary = "A cache keyed by tensors or on a method never hits and keeps everything"
     severity = "error"
     words = ("cache", "memo", "lookup")
 
@@ -51,9 +47,8 @@ class CacheKeyedByTensor(GrowthRule):
                 "finds an old entry, and every entry keeps its result alive"
             )
         return (
-            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever "
-            "finds an old entry, and "
-            "every entry keeps its key and its result alive"
+            f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever finds an old "
+            "entry, and every entry keeps its key and its result alive"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
@@ -69,9 +64,8 @@ class CacheKeyedByTensor(GrowthRule):
                 "or round them, give the cache a small `maxsize`, or drop it"
             )
         return (
-            "key the cache by what determines the result (sizes, indices, numbers), give it a "
-            "`maxsize`, or drop it; on a "
-            "method the cache also keeps `self` alive"
+            "key the cache by what determines the result (sizes, indices, numbers), give it a `maxsize`, or drop it; "
+            "on a method the cache also keeps `self` alive"
         )
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
@@ -87,8 +81,7 @@ class CacheKeyedByTensor(GrowthRule):
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """A dict whose keys the run has seen to be tensors may also let go of them."""
         made = self.fixes(finding, file)
-        name = finding.holder.name if finding.holder is not None else None
-        mine = [g.holding for _, s in growth_by_rank(recording) for g in s.growths if g.holding.name == name]
+        mine = [growth.holding for growth in growths_of(finding, recording)]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 
@@ -109,14 +102,15 @@ class CacheKeyedByTensor(GrowthRule):
         endless = _is_endless(file, unit)
         kept = "every one of them is kept, with its result" if endless else "the last ones are kept, with their results"
         yield self.suspect(
-            file, start,
+            file,
+            start,
             f"the cache of {unit.name} is keyed by {tensor}, a tensor: no new tensor ever hits, and {kept}",
-            severity="error" if endless and _stores.is_repeated(file, unit) else "warning",
+            severity="error" if endless and _lasting.is_repeated(file, unit) else "warning",
             node=caching_decorator(file, unit),
             cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
             f"{tensor}, or drop the cache",
-        )  # fmt: skip
+        )
 
     def _of_dicts(self, file: SourceFile) -> Findings:
         """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
@@ -135,10 +129,10 @@ class CacheKeyedByTensor(GrowthRule):
         is_tensor = known & {"tensor", "output", "loss"} and "parameter" not in known
         if not is_tensor and not _is_tensor(file, event.unit, key.id):
             return
-        store = _stores.kept_on(file, _stores.Store(event, target, key), repeated=not event.unit.is_module)
+        store = _lasting.kept_on(file, _stores.Stored(event, target, key), repeated=not event.unit.is_module)
         if store is None or not _is_dict(file, store):
             return
-        holder = file.segment(_stores.holder_root(target))
+        holder = file.segment(_stores.root_of(target))
         yield self.suspect(
             file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
             severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
@@ -167,8 +161,10 @@ def _by_values(growth: Growth) -> bool:
 
 
 _CACHED = re.compile(r"(?:cache|memo|lookup)\w*\[\w+(\])[ \t]*=(?!=)")
-_ASKED = {"size", "dim", "view", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "detach", "backward",
-          "numel", "flatten", "softmax", "cuda", "requires_grad_"}  # fmt: skip
+_ASKED = name_set(
+    "size dim view reshape unsqueeze squeeze permute transpose detach backward numel flatten softmax cuda "
+    "requires_grad_"
+)
 """Methods that, of what can be hashed, tensors have."""
 
 
@@ -220,9 +216,9 @@ def _is_endless(file: SourceFile, unit: Unit) -> bool:
     return bool(sizes) and isinstance(sizes[0], ast.Constant) and sizes[0].value is None
 
 
-def _is_dict(file: SourceFile, store: _stores.Store) -> bool:
+def _is_dict(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether the holder starts as a dict."""
-    root = _stores.holder_root(store.holder)
+    root = store.root
     values = [value for value, _ in file.roles.values(root, store.event.unit)]
     return bool(values) and all(
         isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
+from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import lineage
-from torchvet.rules.memory._stored import Kept, kept_in_steps
+from torchvet.rules.memory._stores import Stored
 from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.memory.mem109_graph_kept_needlessly.rule import root_of
@@ -27,9 +28,6 @@ from torchvet.source.model import Event, edits, targets_of, terminal, value_for
 class GraphNodesAccumulate(GrowthRule):
     """Losses kept after backward hold graph nodes in host memory."""
 
-    code = "MEM112"
-    name = "graph-nodes-accumulate"
-    summary = "Losses kept after backward hold graph nodes in host memory"
     severity = "info"
     words = ("backward",)
 
@@ -66,9 +64,8 @@ class GraphNodesAccumulate(GrowthRule):
                 "steps saved, not their nodes, which stay in host memory and keep the parameters alive too"
             )
         return (
-            f"what is stored in {growth.holding.name} has been through backward, which freed its "
-            "saved tensors; the graph's "
-            "nodes stay, in host memory, and keep the parameters alive too"
+            f"what is stored in {growth.holding.name} has been through backward, which freed its saved tensors; the "
+            "graph's nodes stay, in host memory, and keep the parameters alive too"
         )
 
     def advice(self, growth: Growth, store: Store | None) -> str:
@@ -102,7 +99,7 @@ class GraphNodesAccumulate(GrowthRule):
             ):
                 yield self._suspected(file, kept)
 
-    def _suspected(self, file: SourceFile, kept: Kept) -> Finding:
+    def _suspected(self, file: SourceFile, kept: Stored) -> Finding:
         value = file.segment(kept.value)
         needed = _is_needed_later(file, kept)
         return self.suspect(
@@ -120,13 +117,13 @@ _SOON = 100_000
 """Steps: a long training."""
 
 
-def _is_bounded(file: SourceFile, kept: Kept) -> bool:
+def _is_bounded(file: SourceFile, kept: Stored) -> bool:
     """Whether something takes out of the list again, or it holds only so many."""
     name = kept.name
     return "maxlen" in file.text or file.mentions(f"del {name}[", f"{name}.pop", f"{name} = {name}[", f"{name}[:] =")
 
 
-def _went_backward(file: SourceFile, kept: Kept, backwards: list[Event]) -> bool:
+def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bool:
     """Whether a backward without arguments that keep the graph went through the value in the same pass."""
     assert isinstance(kept.value, ast.Name)
     same = [e for e in backwards if e.unit is kept.event.unit and e.loop is kept.event.loop]
@@ -144,7 +141,7 @@ def _went_backward(file: SourceFile, kept: Kept, backwards: list[Event]) -> bool
     return False
 
 
-def _is_a_loss(file: SourceFile, kept: Kept, bound: Event) -> bool:
+def _is_a_loss(file: SourceFile, kept: Stored, bound: Event) -> bool:
     """Whether a part of the loss that went backward is one itself, and not a count that came with it."""
     assert isinstance(kept.value, ast.Name)
     targets = [t for t in targets_of(bound.node) if terminal(t) == kept.value.id]
@@ -158,7 +155,7 @@ def _binding(name: str, event: Event) -> Event | None:
     return before[-1] if before else None
 
 
-def _is_needed_later(file: SourceFile, kept: Kept) -> bool:
+def _is_needed_later(file: SourceFile, kept: Stored) -> bool:
     """Whether what keeps the losses may reach a backward, or is handed on to where nothing is seen."""
     root = kept.name.split(".")[-1].split("[")[0]
     for event in file.calls("backward", "manual_backward", "grad"):

@@ -7,10 +7,10 @@ import re
 from math import prod
 
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, SourceFile, Store
-from torchvet.rules.memory._keyed import UNDER_A_KEY
+from torchvet.rules.memory._lasting import kept_in_loops, kept_under_keys
 from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, indexed, number
-from torchvet.rules.memory._stored import Kept, kept_in_loops, kept_under_keys
+from torchvet.rules.memory._stores import UNDER_A_KEY, Stored
 from torchvet.rules.memory.fixes.stored_values import copied, tensors_only
 from torchvet.rules.shared.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.shared.number_format import size as in_bytes
@@ -20,9 +20,6 @@ from torchvet.source.model import Event, edits, receiver, terminal
 class ViewPinsStorage(GrowthRule):
     """A small view keeps a large storage alive."""
 
-    code = "MEM113"
-    name = "view-pins-storage"
-    summary = "A small view keeps a large storage alive"
     severity = "error"
 
     specificity = 2
@@ -68,11 +65,11 @@ class ViewPinsStorage(GrowthRule):
         shapes = Shapes(file)
         keyed = [file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED_PART, UNDER_A_KEY)]
         for kept in (*kept_in_loops(file, lines), *kept_under_keys(file, keyed)):
-            view = None if kept.added else _view(file, kept.value, kept.event, shapes)
+            view = None if kept.adds else _view(file, kept.value, kept.event, shapes)
             if view is not None and file.gradients.carries(kept.value, kept.event) == "no":
                 yield from self._judged(file, kept, view, shapes)
 
-    def _judged(self, file: SourceFile, kept: Kept, view: ast.Subscript, shapes: Shapes) -> Findings:
+    def _judged(self, file: SourceFile, kept: Stored, view: ast.Subscript, shapes: Shapes) -> Findings:
         whole = shapes.of(view.value, kept.event)
         ratio = _ratio(whole, view)
         if ratio is not None and ratio < _WORTH_A_LINE:

@@ -18,9 +18,6 @@ from torchvet.source.model import Event, SourceFile, Unit, edits, terminal
 class LoaderRemembersBatches(GrowthRule):
     """The loop around the data loader keeps every batch of the first epoch."""
 
-    code = "MEM114"
-    name = "loader-remembers-batches"
-    summary = "The loop around the data loader keeps every batch of the first epoch"
     severity = "warning"
     words = ("itertools", "list(")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Finding, Findings, Iterator, Rule, Severity, SourceFile
-from torchvet.source.model import ClassModel, Event, keyword, receiver, terminal, walk
+from torchvet.source.model import ClassModel, Event, keyword, name_set, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
 
-_PARSED = {"json.load", "json.loads", "pickle.load", "pickle.loads", "yaml.safe_load", "yaml.load", "orjson.loads",
-           "ujson.load", "ujson.loads", "csv.reader", "csv.DictReader"}  # fmt: skip
+_PARSED = name_set(
+    "json.load json.loads pickle.load pickle.loads yaml.safe_load yaml.load orjson.loads ujson.load ujson.loads "
+    "csv.reader csv.DictReader"
+)
 _LINES = {"readlines", "splitlines", "to_dict", "iterrows", "itertuples"}
 _WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict", "open(")
 
@@ -17,9 +19,6 @@ _WORDS = ("json", "pickle", "yaml", "csv", "readlines", "splitlines", "to_dict",
 class WorkersCopyDataset(Rule):
     """A data set of Python objects is copied into every worker, page by page."""
 
-    code = "MEM115"
-    name = "workers-copy-dataset"
-    summary = "A data set of Python objects is copied into every worker, page by page"
     severity = "warning"
     words = ("num_workers",)
 
@@ -38,8 +37,9 @@ class WorkersCopyDataset(Rule):
                     seen.add((owner.name, attribute))
                     yield self._suspected(file, event, owner, attribute, stored, severity)
 
-    def _suspected(self, file: SourceFile, event: Event, owner: ClassModel, attribute: str, stored: Event,
-                   severity: Severity) -> Finding:  # fmt: skip
+    def _suspected(
+        self, file: SourceFile, event: Event, owner: ClassModel, attribute: str, stored: Event, severity: Severity
+    ) -> Finding:
         return self.suspect(
             file, stored, f"{owner.name}.{attribute} is a list of Python objects: every worker gets a copy of it as it "
             "reads", severity=severity, node=stored.statement,

@@ -10,15 +10,12 @@ from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.number_format import size
-from torchvet.source.model import Event, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, edits, is_set, receiver, targets_of, terminal, walk
 
 
 class SparseGradientGrows(Rule):
     """Sparse gradients that are never cleared grow with every backward."""
 
-    code = "MEM116"
-    name = "sparse-gradient-grows"
-    summary = "Sparse gradients that are never cleared grow with every backward"
     severity = "error"
     words = ("sparse",)
     absence_needs = ("flat memory",)
@@ -48,8 +45,7 @@ class SparseGradientGrows(Rule):
         place = uses[-1].step_place if uses else None
         return self.observed(
             rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
-            message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: "
-            f"{first.entries:,} entries at "
+            message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: {first.entries:,} entries at "
             f"step {first.tick}, {last.entries:,} at step {last.tick}",
             cause="a sparse gradient is added to by appending entries; dense ones are added in place",
             advice="clear the gradients every step (`optimizer.zero_grad()`), or use dense gradients (`sparse=False`)",
@@ -93,9 +89,7 @@ def _sparse_line(recording: Recording) -> Location | None:
 
 def _is_sparse(file: SourceFile, event: Event) -> bool:
     """`nn.Embedding(..., sparse=True)`."""
-    given = any(k.arg == "sparse" and isinstance(k.value, ast.Constant) and k.value.value is True
-                for k in event.call.keywords)  # fmt: skip
-    return given and "Embedding" in file.dotted(event.call.func)
+    return is_set(event.call, "sparse") and "Embedding" in file.dotted(event.call.func)
 
 
 def _others_clear(file: SourceFile) -> bool:

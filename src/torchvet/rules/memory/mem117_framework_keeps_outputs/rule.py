@@ -5,27 +5,28 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
-from torchvet.rules.memory._stored import Kept, store
+from torchvet.rules.memory._stores import Stored, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, SourceFile, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, SourceFile, name_set
 from torchvet.source.model.origins import made_by
+from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
-_PER_BATCH = {"training_step", "validation_step", "test_step", "predict_step", "on_train_batch_end",
-              "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end"}  # fmt: skip
+_PER_BATCH = name_set(
+    "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "
+    "on_test_batch_end on_predict_batch_end"
+)
 _EMPTYING = {"clear", "pop", "popleft", "reset"}
-_AS_LARGE = {"detach", "cpu", "numpy", "clone", "softmax", "sigmoid", "log_softmax", "float", "half", "squeeze",
-             "argmax", "exp", "to", "contiguous", "tolist"}  # fmt: skip
+_AS_LARGE = name_set(
+    "detach cpu numpy clone softmax sigmoid log_softmax float half squeeze argmax exp to contiguous tolist"
+)
 _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForConditionalGeneration", "ForPreTraining")
 """Models whose logits have the width of a vocabulary."""
 
 
 class FrameworkKeepsOutputs(GrowthRule):
-    """A framework's hooks gather the outputs of every batch."""
+    """The outputs of every batch are gathered in a framework's hooks and never let go."""
 
-    code = "MEM117"
-    name = "framework-keeps-outputs"
-    summary = "The outputs of every batch are gathered in a framework's hooks and never let go"
     severity = "warning"
     words = ("LightningModule", "Callback", "compute_metrics")
 
@@ -69,13 +70,13 @@ class FrameworkKeepsOutputs(GrowthRule):
             own = method.self_name()
             for event in method.events:
                 kept = store(event)
-                if kept is None or kept.added or not kept.name.startswith(f"{own}."):
+                if kept is None or kept.adds or not kept.name.startswith(f"{own}."):
                     continue
                 size = _size(file, kept)
                 if size is not None and not _is_emptied(owner, kept.name.split(".")[1].split("[")[0]):
                     yield self._kept(file, kept, name, size)
 
-    def _kept(self, file: SourceFile, kept: Kept, hook: str, severity: Severity) -> Finding:
+    def _kept(self, file: SourceFile, kept: Stored, hook: str, severity: Severity) -> Finding:
         return self.suspect(
             file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
             "and nothing in the class empties it", severity="info" if is_test(file) else severity,
@@ -94,7 +95,7 @@ class FrameworkKeepsOutputs(GrowthRule):
         )  # fmt: skip
 
 
-def _size(file: SourceFile, kept: Kept) -> Severity | None:
+def _size(file: SourceFile, kept: Stored) -> Severity | None:
     """How much a stored value matters: an output is large, a loss a number with its nodes, what is neither unknown."""
     values: list[ast.expr] = [kept.value]
     if isinstance(kept.value, (ast.Tuple, ast.List)):

@@ -30,9 +30,6 @@ from torchvet.rules.shared.witnesses import (
 class GrowthUnattributed(Rule):
     """Memory grows from step to step and no name explains it."""
 
-    code = "MEM118"
-    name = "growth-unattributed"
-    summary = "Memory grows from step to step and no name explains it"
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:

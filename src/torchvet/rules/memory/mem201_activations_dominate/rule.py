@@ -16,10 +16,6 @@ _MODULES = 3
 class ActivationsDominate(DryRule):
     """Most of the peak is what forward passes save for backward ones."""
 
-    code = "MEM201"
-    name = "activations-dominate"
-    summary = "Most of the peak is what forward passes save for backward ones"
-
     def in_step(self, one: Sized) -> Findings:
         """The class of blocks whose checkpointing saved most, if it saved a tenth of the peak."""
         before = one.own_batch

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.finding import About, Edit, Finding, Holder, Measured, about
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
 from torchvet.rules.kit import (
-    About,
-    Edit,
     Edits,
-    Finding,
     Findings,
-    Holder,
     Iterator,
-    Measured,
     RankRecording,
     Recording,
     Rule,
@@ -23,7 +19,6 @@ from torchvet.rules.kit import (
     SourceFile,
     Step,
     Store,
-    about,
 )
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
@@ -34,9 +29,6 @@ from torchvet.source.model import Event, Unit, edits, receiver, targets_of, term
 class PreviousStepStillBound(Rule):
     """Tensors of the last step are alive while the next one runs."""
 
-    code = "MEM202"
-    name = "previous-step-still-bound"
-    summary = "Tensors of the last step are alive while the next one runs"
     severity = "warning"
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 
@@ -107,8 +99,7 @@ class PreviousStepStillBound(Rule):
             if row is not None and share >= _WORTH_A_LINE:
                 yield in_memory(
                     self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
-                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use "
-                    "when "
+                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
                     f"the next step peaks ({share:.0%} of the peak)", place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",

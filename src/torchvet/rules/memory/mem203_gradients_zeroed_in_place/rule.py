@@ -15,16 +15,12 @@ from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 class GradientsZeroedInPlace(Rule):
     """Gradients are zeroed in place and stay allocated through the forward pass."""
 
-    code = "MEM203"
-    name = "gradients-zeroed-in-place"
-    summary = "Gradients are zeroed in place and stay allocated through the forward pass"
     severity = "warning"
     words = ("set_to_none", "zero_grad(False", "grad.zero_(", "grad.data.zero_(")
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
-        latest = {record.place: record for record in rank.all(ZeroedInPlace)}
-        for record in latest.values():
+        for record in rank.latest(ZeroedInPlace):
             yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
@@ -32,8 +28,7 @@ class GradientsZeroedInPlace(Rule):
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
         return self.observed(
             rank, severity=grading.of_share(share), place=record.place,
-            message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated "
-            "through the forward "
+            message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated through the forward "
             f"pass; dropping them {effect}",
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice="`zero_grad()` (its default, `set_to_none=True`, drops them), before the forward pass",
@@ -69,7 +64,7 @@ class GradientsZeroedInPlace(Rule):
         alone = isinstance(event.parent, ast.Expr)
         return self.suspect(
             file, event, f"{file.segment(event.node)} keeps every gradient allocated through the forward pass",
-            severity=None if _in_training(file) and not _needs_them(file) and not is_test(file) else "info",
+            severity=None if file.mentions(".backward(") and not _needs_them(file) and not is_test(file) else "info",
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice=f"`{name}.grad = None`, or `optimizer.zero_grad()`, which does that",
             edits=[edits.replace(file, event.call, f"{name}.grad = None")] if alone else (),
@@ -101,10 +96,6 @@ def _needs_them(file: SourceFile) -> bool:
         return True
     return file.mentions(".grad +=", ".grad.add_", ".grad /=", ".grad.copy_", "_foreach", ".grad = torch.zeros",
                          ".grad = th.zeros", ".grad.data.copy_", ".grad.data.add_")  # fmt: skip
-
-
-def _in_training(file: SourceFile) -> bool:
-    return file.mentions(".backward(")
 
 
 def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:

@@ -26,11 +26,8 @@ _MEANS = ("mean", "sum")
 
 
 class BroadcastBlowUp(Rule):
-    """A column meets a row, and every prediction is compared with every target."""
+    """A column of predictions meets a row of targets: every one is compared with every other."""
 
-    code = "MEM204"
-    name = "broadcast-blow-up"
-    summary = "A column of predictions meets a row of targets: every one is compared with every other"
     severity = "error"
     words = ("backward",)
 
@@ -84,8 +81,7 @@ class BroadcastBlowUp(Rule):
             if pair is not None:
                 yield from self._judged(file, event, shapes, *pair)
 
-    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr
-                ) -> Findings:  # fmt: skip
+    def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr) -> Findings:
         one, other = shapes.of(left, event), shapes.of(right, event)
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
             return
@@ -111,8 +107,9 @@ def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
     """Calls of the losses that broadcast, as functions and as modules."""
-    yield from (e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1
-                and file.dotted(e.call.func).startswith("torch."))  # fmt: skip
+    yield from (
+        e for e in file.calls(*_FUNCTIONS) if len(e.call.args) > 1 and file.dotted(e.call.func).startswith("torch.")
+    )
     if not file.mentions(*_CLASSES):
         return
     for step in file.steps:

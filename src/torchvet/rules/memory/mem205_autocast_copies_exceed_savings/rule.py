@@ -16,9 +16,6 @@ _WORTH = 32 << 20
 class AutocastCopiesExceedSavings(Rule):
     """Autocast's half copies of the weights take more memory than half activations save."""
 
-    code = "MEM205"
-    name = "autocast-copies-exceed-savings"
-    summary = "Autocast's half copies of the weights take more memory than half activations save"
     severity = "warning"
     found_with = ("run", "--simulate-gpu", "24GiB")
 

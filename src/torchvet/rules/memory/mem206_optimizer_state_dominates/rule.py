@@ -17,11 +17,7 @@ _EIGHT_BIT = 1 + 4 / _BLOCK
 
 
 class OptimizerStateDominates(DryRule):
-    """A large part of the peak is what the optimizer keeps."""
-
-    code = "MEM206"
-    name = "optimizer-state-dominates"
-    summary = "A large part of the peak is what the optimizer keeps for each parameter"
+    """A large part of the peak is what the optimizer keeps for each parameter."""
 
     def in_step(self, one: Sized) -> Findings:
         """The optimizer with most state, where all state is a quarter of the peak."""
@@ -56,7 +52,7 @@ def _measured(one: Sized) -> Iterator[Related]:
                 role="measured",
                 message=f"{update.setting}: the peak of a step is {in_bytes(update.allocated)} instead of "
                 f"{in_bytes(before.allocated)}",
-            )  # fmt: skip
+            )
 
 
 def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:

@@ -23,11 +23,8 @@ _SMALL_PEAK = 256 << 20
 
 
 class LargeTemporary(Rule):
-    """A few tensors make the peak."""
+    """A few tensors that live for a moment make the peak."""
 
-    code = "MEM207"
-    name = "large-temporary"
-    summary = "A few tensors that live for a moment make the peak"
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
@@ -65,12 +62,10 @@ class LargeTemporary(Rule):
         return in_memory(
             self, memory, severity="warning" if share > _LINE else "info", place=first.place,
             message=f"{in_bytes(first.bytes)} in {first.blocks} {'block' if first.blocks == 1 else 'blocks'} of "
-            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the "
-            "largest takes "
-            f"{in_bytes(largest)}",
+            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the largest "
+            f"takes {in_bytes(largest)}",
             cause=f"{'the ' + first.operator + ' there' if first.operator else 'the operator there'} makes few "
-            "tensors, each of "
-            "which is a large part of all that is in use",
+            "tensors, each of which is a large part of all that is in use",
             advice=_alternative(first), related=[allocated(r) for r in rows[1:4]],
             measured=Measured(bytes=first.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
@@ -88,9 +83,8 @@ def _alternative(row: Row) -> str:
     function = row.place.function.lower() if row.place is not None else ""
     if "attention" in function or "attn" in function:
         return (
-            "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or "
-            "compute it "
-            "in chunks"
+            "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or compute "
+            "it in chunks"
         )
     if row.operator in ("bmm", "baddbmm", "softmax", "_softmax"):
         return (

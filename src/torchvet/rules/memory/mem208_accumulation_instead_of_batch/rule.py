@@ -15,11 +15,8 @@ _WORTH = 2
 
 
 class AccumulationInsteadOfBatch(DryRule):
-    """Which batch sizes fit, and the largest that does."""
+    """Another batch size fits the card: a larger one, or a smaller one with accumulation."""
 
-    code = "MEM208"
-    name = "accumulation-instead-of-batch"
-    summary = "Another batch size fits the card: a larger one, or a smaller one with accumulation"
     found_with = ("run", "--simulate-gpu", "1GiB", "--dry")
 
     def in_step(self, one: Sized) -> Findings:

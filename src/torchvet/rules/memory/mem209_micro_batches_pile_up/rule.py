@@ -21,16 +21,12 @@ _WORTH_A_WARNING = 512 * 1024
 class MicroBatchesPileUp(Rule):
     """The graphs of several micro-batches are alive at once."""
 
-    code = "MEM209"
-    name = "micro-batches-pile-up"
-    summary = "The graphs of several micro-batches are alive at once"
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls of backward on sums of losses that could have gone backward one by one."""
-        latest = {record.place: record for record in rank.all(SummedLosses)}
         peak = peak_of(rank)
-        for record in latest.values():
+        for record in rank.latest(SummedLosses):
             saving = record.saved - record.largest
             if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
                 yield self._finding(rank, record, saving, peak)

@@ -26,11 +26,8 @@ _WORTH = 64 << 20
 
 
 class Fragmentation(Rule):
-    """Free memory that nothing large fits into."""
+    """Free memory lies in pieces between blocks in use, and nothing large fits into it."""
 
-    code = "MEM301"
-    name = "fragmentation"
-    summary = "Free memory lies in pieces between blocks in use, and nothing large fits into it"
     severity = "warning"
 
     runs_on = "cuda"
@@ -71,8 +68,7 @@ class Fragmentation(Rule):
         return in_memory(
             self, memory, severity=severity, place=place,
             message=f"{size(layout.split_free)} ({layout.share:.0%} of what is reserved) lie free in "
-            f"{layout.split_segments:,} split segments {when}, the largest piece "
-            f"{size(layout.largest_free)}{wanted}",
+            f"{layout.split_segments:,} split segments {when}, the largest piece {size(layout.largest_free)}{wanted}",
             cause=f"{pinned} keep these segments from being given back; {replayed.words}",
             advice=f"set {_EXPANDABLE}, or {elsewhere}" if replayed.helps else elsewhere,
             related=[_related(pin) for pin in layout.pins[:4]], measured=Measured(bytes=layout.split_free),
@@ -108,9 +104,6 @@ def _pinning(pin: Pin) -> str:
 
 
 def _related(pin: Pin) -> Related:
-    at = location_of(pin.place)
     number = f"{len(pin.segments):,} {'segment' if len(pin.segments) == 1 else 'segments'}"
-    return Related(
-        role="pinned by", message=f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}",
-        path=at.path if at else None, line=at.line if at else None,
-    )  # fmt: skip
+    message = f"{pin.category}: {size(pin.bytes)} keep {size(pin.free)} in {number}"
+    return Rule.beside("pinned by", message, location_of(pin.place))

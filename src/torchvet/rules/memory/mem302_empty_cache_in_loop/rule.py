@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.finding import Edit, Finding, Measured
 from torchvet.recording.records.memory import CacheEmptied
 from torchvet.rules.kit import (
-    Edit,
     Edits,
-    Finding,
     Findings,
-    Measured,
     RankRecording,
     Recording,
     Rule,
@@ -22,10 +20,11 @@ from torchvet.rules.kit import (
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, name_set, receiver, terminal
 
-_PER_BATCH = {"training_step", "on_train_batch_end", "on_train_batch_start", "on_before_zero_grad",
-              "on_after_backward", "optimizer_step"}  # fmt: skip
+_PER_BATCH = name_set(
+    "training_step on_train_batch_end on_train_batch_start on_before_zero_grad on_after_backward optimizer_step"
+)
 """Hooks that Lightning calls for each batch of the training."""
 
 _MOST_STEPS = 0.6
@@ -36,11 +35,8 @@ asked for again for a warning."""
 
 
 class EmptyCacheInLoop(Rule):
-    """empty_cache() in every step."""
+    """empty_cache() in every step gives memory back that the next step asks for again."""
 
-    code = "MEM302"
-    name = "empty-cache-in-loop"
-    summary = "empty_cache() in every step gives memory back that the next step asks for again"
     severity = "warning"
     words = ("empty_cache",)
     found_with = ("run", "--simulate-gpu", "24GiB")

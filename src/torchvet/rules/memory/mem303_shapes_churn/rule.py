@@ -12,11 +12,8 @@ _MOST_STEPS, _BYTES, _DRIVER = 0.6, 0.25, 0.3
 
 
 class ShapesChurn(Rule):
-    """Nearly every step asks for sizes that no step before has asked for."""
+    """Nearly every step asks for tensor sizes that no step before has asked for."""
 
-    code = "MEM303"
-    name = "shapes-churn"
-    summary = "Nearly every step asks for tensor sizes that no step before has asked for"
     severity = "warning"
 
     runs_on = "cuda"
@@ -30,11 +27,9 @@ class ShapesChurn(Rule):
             yield in_memory(
                 self, memory, severity="warning" if churn.driver_share >= _DRIVER else "info", place=churn.place,
                 message=f"{churn.with_new:.0%} of the later {churn.steps:,} steps allocate sizes that no step before "
-                "had: "
-                f"{churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
+                f"had: {churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
                 cause=f"shapes change from step to step at {named(churn.place)}; {churn.driver_share:.0%} of these "
-                "steps "
-                f"went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
+                f"steps went to the driver for more, {size(memory.reserved)} are reserved for a peak of "
                 f"{size(memory.peak.bytes)}",
                 advice="pad to a few lengths or sort into buckets; run the largest batch first",
                 measured=Measured(steps=churn.steps, peak_bytes=memory.peak.bytes),

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
 
 
 class OutOfMemory(Rule):
-    """A request that the device could not meet, explained."""
+    """The device ran out of memory: what was alive, and whether by growth, peak or fragmentation."""
 
-    code = "MEM304"
-    name = "out-of-memory"
-    summary = "The device ran out of memory: what was alive, and whether by growth, peak or fragmentation"
     severity = "error"
 
     runs_on = "cuda"
@@ -37,10 +34,8 @@ class OutOfMemory(Rule):
         after = "; the program caught it and went on" if caught else ""
         return in_memory(
             self, memory, severity="info" if caught else "error", place=failure.stack.place,
-            message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} "
-            "were in use, "
-            f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the "
-            "driver, of "
+            message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} were in use, "
+            f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the driver, of "
             f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
             cause=f"alive then: {shares}", advice=_advice(failure),
             related=[*(allocated(row) for row in failure.moment.lines[:3]), *_shortcuts(failure)],

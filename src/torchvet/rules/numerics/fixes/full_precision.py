@@ -6,18 +6,8 @@ import ast
 
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import (
-    Event,
-    Unit,
-    edits,
-    is_name,
-    name_set,
-    parents_in,
-    receiver,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
+from torchvet.source.model.expressions import is_name, name_set, parents_in, value_bound
 
 _FACTORIES = name_set("zeros ones empty full tensor as_tensor arange new_zeros")
 _LIKE = name_set("zeros_like ones_like full_like empty_like new_zeros")

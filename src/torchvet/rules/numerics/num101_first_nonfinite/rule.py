@@ -13,8 +13,12 @@ _HABIT, _OFTEN = 3, 20
 """So many losses that are not finite, and one in so many steps, are no accident of a single batch."""
 _CALIBRATING = 3
 """Skips in a row that a scaler may need to find its scale."""
-_WHERE = {"loss": "the loss", "gradient": "a gradient", "output": "what the model gives without gradients",
-          "parameter": "a parameter"}  # fmt: skip
+_WHERE = {
+    "loss": "the loss",
+    "gradient": "a gradient",
+    "output": "what the model gives without gradients",
+    "parameter": "a parameter",
+}
 
 
 class FirstNonfinite(Rule):
@@ -43,11 +47,16 @@ class FirstNonfinite(Rule):
 
     def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
         return self.observed(
-            rank, severity=severity_of(record, totals, rank.ticks), place=record.place,
-            message=message_of(record), cause=say.cause(record), advice=say.advice(record),
-            measured=Measured(steps=_happened(record)), related=list(related_of(record, totals)),
+            rank,
+            severity=severity_of(record, totals, rank.ticks),
+            message=message_of(record),
+            place=record.place,
+            cause=say.cause(record),
+            advice=say.advice(record),
+            measured=Measured(steps=_happened(record)),
+            related=list(related_of(record, totals)),
             about=say.about(record),
-        )  # fmt: skip
+        )
 
 
 def _happened(record: NonFinite) -> int:
@@ -96,23 +105,24 @@ def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
     """What else is known: the weights' fate, other dtypes, autocast, how exact the replay was."""
     if record.inner is not None:
         yield Related(role="within", message=record.inner.function, path=record.inner.path, line=record.inner.line)
-    if totals.first_stepped is not None:
-        yield Related(
-            role="weights", message=f"optimizer.step() ran with gradients that are not finite from step "
-            f"{totals.first_stepped} on: the weights are lost since",
-        )  # fmt: skip
-    survival = say.survival(record)
-    if survival is not None:
-        yield Related(role="dtype", message=survival)
-    if record.autocast is not None:
-        policy = "" if record.device != "cpu" else "; the CPU's lists of operators are not CUDA's"
-        yield Related(role="autocast", message=f"under autocast to {record.autocast}{policy}")
-    if record.note and record.found != "not-reproduced":
-        yield Related(role="then", message=record.note)
-    if record.found != "not-reproduced" and record.failed is not None:
-        yield Related(
-            role="live", message=f"step {record.failed} went wrong as well and could not be done again: the steps "
-            "after it were looked at as they ran",
-        )  # fmt: skip
-    if record.found != "not-reproduced" and not record.exact:
-        yield Related(role="replay", message="not every value was as in the run: the replay is not exact")
+    for role, message in _remarks(record, totals).items():
+        if message:
+            yield Related(role=role, message=message)
+
+
+def _remarks(record: NonFinite, totals: NonFiniteTotals) -> dict[str, str | None]:
+    """What else there is to say of a failure, by role; nothing or None where a role does not apply."""
+    shown = record.found != "not-reproduced"
+    policy = "" if record.device != "cpu" else "; the CPU's lists of operators are not CUDA's"
+    lost = f"optimizer.step() ran with gradients that are not finite from step {totals.first_stepped} on: the weights "
+    later = (
+        f"step {record.failed} went wrong as well and could not be done again: the steps after it were looked at as "
+    )
+    return {
+        "weights": f"{lost}are lost since" if totals.first_stepped is not None else None,
+        "dtype": say.survival(record),
+        "autocast": f"under autocast to {record.autocast}{policy}" if record.autocast is not None else None,
+        "then": record.note if shown else None,
+        "live": f"{later}they ran" if shown and record.failed is not None else None,
+        "replay": "not every value was as in the run: the replay is not exact" if shown and not record.exact else None,
+    }

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from torchvet.analysis.forecast import INITIAL, LARGEST, forecast_of, headroom, underflow
 from torchvet.analysis.forecast_facts import label, power
 from torchvet.formatting import percent
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Remedy, Rule
-from torchvet.rules.shared.growth_rule import location_of
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity
+from torchvet.rules.numerics._runs import NumberRule
 
 if TYPE_CHECKING:
     from torchvet.analysis.forecast import Forecast
@@ -18,7 +18,7 @@ _NAMED = 3
 _WORTH_A_SCALER = 0.01
 
 
-class HalfOverflowForecast(Rule):
+class HalfOverflowForecast(NumberRule):
     """Values would overflow, or gradients vanish, were this run done in float16."""
 
     code = "NUM102"
@@ -42,70 +42,52 @@ class HalfOverflowForecast(Rule):
         lines: dict[object, list[ForecastSite]] = {}
         for site in forecast.overflowing:
             lines.setdefault(site.place or site.inner or label(site), []).append(site)
-        for sites in lines.values():
-            worst = sites[0]
-            names = list(dict.fromkeys(label(s) for s in sites))
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            subject = ", ".join(names[:_NAMED]) + more
-            yield self._say(
-                rank, worst, "info" if worst.operator == "where" else "warning",
-                f"{subject} would overflow float16: {_what(worst)}", _cause(worst), _advice(worst, forecast),
-            )  # fmt: skip
+        for worst, *others in lines.values():
+            subject = _listed(list(dict.fromkeys(label(site) for site in (worst, *others))))
+            message = f"{subject} would overflow float16: {_what(worst)}"
+            severity: Severity = "info" if worst.operator == "where" else "warning"
+            place = worst.place or worst.inner
+            yield self.at(rank, place, message, _cause(worst), _advice(worst, forecast), severity)
 
     def _near(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
         if not forecast.near:
             return
         nearest, count = forecast.near[0], len(forecast.near)
         others = f"; {count - 1} more within two bits" if count > 1 else ""
-        yield self._say(
-            rank, nearest, "info",
-            f"{label(nearest)} comes within {headroom(nearest.largest):.1f} bits of float16's limit: "
-            f"{_number(nearest.largest)}{others}",
-            f"it was {_number(nearest.first)} in the first sampled step and {_number(nearest.last)} in the last",
-            "watch it as training goes on, or use bfloat16, whose range is float32's",
-        )  # fmt: skip
+        bits, largest = f"{headroom(nearest.largest):.1f} bits", _number(nearest.largest)
+        message = f"{label(nearest)} comes within {bits} of float16's limit: {largest}{others}"
+        cause = f"it was {_number(nearest.first)} in the first sampled step and {_number(nearest.last)} in the last"
+        advice = "watch it as training goes on, or use bfloat16, whose range is float32's"
+        yield self.at(rank, nearest.place or nearest.inner, message, cause, advice, "info")
 
     def _gradients(self, rank: RankRecording, forecast: Forecast) -> Iterator[Finding]:
-        bound = forecast.largest_gradient
+        bound, scale = forecast.largest_gradient, power(forecast.scale)
         if forecast.vanishing:
-            names = [g.name for g in forecast.vanishing]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            yield self._say(
-                rank, None, "warning",
-                f"the gradient of {', '.join(names[:_NAMED])}{more} would mostly be zero in float16, scaled or not",
-                f"a scale above {power(forecast.scale)} makes the gradient of {bound.name if bound else 'another'} "
-                "infinite, and under it these are below 3e-8",
-                "use bfloat16, or bring the layers' gradients closer together (normalisation, initialisation)",
-            )  # fmt: skip
+            names = _listed([gradient.name for gradient in forecast.vanishing])
+            message = f"the gradient of {names} would mostly be zero in float16, scaled or not"
+            other = bound.name if bound else "another"
+            cause = f"a scale above {scale} makes the gradient of {other} infinite, and under it these are below 3e-8"
+            advice = "use bfloat16, or bring the layers' gradients closer together (normalisation, initialisation)"
+            yield self.at(rank, None, message, cause, advice, "warning")
         if bound is not None and bound.largest >= LARGEST and not forecast.overflowing:
-            yield self._say(
-                rank, None, "warning",
-                f"the gradient of {bound.name} reaches {_number(bound.largest)}: infinite in float16 even unscaled",
-                f"GradScaler starts at 65,536 and would skip steps until its scale is {power(forecast.scale)}",
-                "use bfloat16, or average the loss instead of summing it",
-            )  # fmt: skip
-        parameters = [g for g in forecast.gradients if g.kind == "parameter"]
+            message = (
+                f"the gradient of {bound.name} reaches {_number(bound.largest)}: infinite in float16 even unscaled"
+            )
+            cause = f"GradScaler starts at 65,536 and would skip steps until its scale is {scale}"
+            yield self.at(rank, None, message, cause, "use bfloat16, or average the loss, not sum it", "warning")
+        parameters = [gradient for gradient in forecast.gradients if gradient.kind == "parameter"]
         lost = underflow(parameters, 0)
         if lost >= _WORTH_A_SCALER:
-            yield self._say(
-                rank, None, "info",
-                f"{percent(lost)} of the gradients' elements would be zero in float16 without loss scaling",
-                f"with a scale of 65,536 it is {percent(underflow(parameters, INITIAL))}; a GradScaler would settle at "
-                f"about {power(forecast.scale)}",
-                "train in float16 with a GradScaler only; bfloat16 needs none",
-            )  # fmt: skip
+            scaled = percent(underflow(parameters, INITIAL))
+            message = f"{percent(lost)} of the gradients' elements would be zero in float16 without loss scaling"
+            cause = f"with a scale of 65,536 it is {scaled}; a GradScaler would settle at about {scale}"
+            advice = "train in float16 with a GradScaler only; bfloat16 needs none"
+            yield self.at(rank, None, message, cause, advice, "info")
 
-    def _say(
-        self, rank: RankRecording, site: ForecastSite | None, severity: str, message: str, cause: str, advice: str,
-    ) -> Finding:  # fmt: skip
-        """A finding at a site's line, or about the run as a whole."""
-        place, program = (site.place or site.inner) if site is not None else None, rank.program
-        return Finding(
-            code=self.code, name=self.name, severity=severity, evidence="observed", message=message,  # type: ignore[arg-type]
-            location=location_of(place), cause=cause, remedy=Remedy(summary=advice),
-            rank=program.rank if program is not None else None,
-            device=program.device if program is not None else None,
-        )  # fmt: skip
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _number(value: float) -> str:

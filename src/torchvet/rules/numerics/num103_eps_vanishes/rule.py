@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.numeric import VanishedConstant
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
-from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import NumberRule
+from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, edits, keyword, terminal, walk
+from torchvet.source.model import Event, edits, is_call, keyword, walk
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.nonfinite import NonFinite
+    pass
 
-_LARGEST_ZERO = 2.0**-25
-"""The largest number that float16 rounds to 0."""
 _LITERAL = r"\b\d+(?:\.\d*)?[eE]-0*(?:[89]|[1-9]\d)\b"
 """A number that vanishes."""
 _WRITTEN = re.compile(_LITERAL)
@@ -26,10 +25,12 @@ _EXPONENT = re.compile(r"[eE]-0*(?:[89]|[1-9]\d)\b")
 """Its end, which is quickly searched for."""
 _BOUND = re.compile(r"(\w+)\s*(?::\s*\w+\s*)?=\s*$")
 """The name that a number is bound to, by the text before it."""
+_CAUSE = "the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0"
+_ADVICE = "compute this line in float32 (`.float()`), or use an eps of 1e-4 or so"
 _SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
 
 
-class EpsVanishes(Rule):
+class EpsVanishes(NumberRule):
     """An eps that is 0 in float16."""
 
     code = "NUM103"
@@ -48,46 +49,26 @@ class EpsVanishes(Rule):
         events = events_at(file, finding)
         nodes = {id(n): n for e in events for n in walk(e.statement) if isinstance(n, ast.Constant)}.values()
         line = finding.location.line if finding.location is not None else 0
-        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= _LARGEST_ZERO]
+        written = [n for n in nodes if n.lineno == line and isinstance(n.value, float) and 0 < n.value <= LARGEST_ZERO]
         return [edits.replace(file, one, "1e-4") for one in written]
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A division by zero in float16 on a line with such an eps; and every such eps, with the zeros it met."""
-        failed = set()
-        for rank, failure, severity in _runs.failures(recording, "division-by-zero", "zero-by-zero", "log-of-zero"):
-            constants = {r.place: r for r in _runs.by_place(rank, VanishedConstant)}
-            found = constants.get(failure.place) if failure.place is not None else None
-            if found is not None and _runs.half_operand(failure) is not None:
-                failed.add(found.place)
-                yield self._divided(rank, failure, found, severity)
-        for rank in recording.ranks:
-            for record in _runs.by_place(rank, VanishedConstant):
-                if record.place not in failed:
-                    yield self._seen(rank, record)
-
-    def _divided(
-        self, rank: RankRecording, failure: NonFinite, record: VanishedConstant, severity: Severity
-    ) -> Finding:  # fmt: skip
-        zeros = max((o.zeros for o in failure.operands), default=0)
-        return self.observed(
-            rank, severity=severity, place=record.place,
-            message=f"{record.constant:g} is 0 in float16: in step {failure.tick} {say.operator(failure)} met "
-            f"{zeros:,} zeros that it was to keep away, and the result is not finite",
-            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
-            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
-
-    def _seen(self, rank: RankRecording, record: VanishedConstant) -> Finding:
-        met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
-        none = f"none of {record.elements:,} elements was 0 in the sampled steps"
-        return self.observed(
-            rank, severity="error" if record.zeros else "info", place=record.place,
-            message=f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
-            + (met if record.zeros else none),
-            cause="the smallest number of float16 is 5.96e-8; what is at most half of it becomes 0",
-            advice="compute this line in float32 (`.float()`), or use an eps of 1e-4 or so",
-        )  # fmt: skip
+        constants = {record.place: record for record in _runs.by_place(rank, VanishedConstant)}
+        for failure in _runs.failures(rank, "division-by-zero", "zero-by-zero", "log-of-zero"):
+            place = failure.record.place
+            if place is not None and place in constants and _runs.half_operand(failure.record) is not None:
+                zeros = max((operand.zeros for operand in failure.record.operands), default=0)
+                harm = f"{failure.operator} met {zeros:,} zeros, and the result is not finite"
+                message = f"{harm}: {constants.pop(place).constant:g}, which was to keep them away, is 0 in float16"
+                yield self.in_step(failure, message, _CAUSE, _ADVICE)
+        for record in constants.values():
+            met = f"{record.zeros:,} of {record.elements:,} elements were 0 there"
+            none = f"none of {record.elements:,} elements was 0 in the sampled steps"
+            message = f"{record.constant:g} is 0 in float16: nothing keeps 0 away from {record.user}; "
+            message += met if record.zeros else none
+            severity: Severity = "error" if record.zeros else "info"
+            yield self.at(rank, record.place, message, _CAUSE, _ADVICE, severity)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A vanishing eps under a division, root or logarithm of a tensor that is float16 by the text."""
@@ -112,62 +93,55 @@ class EpsVanishes(Rule):
 
     def _unprotected(self, node: ast.AST, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
         """The tensor, what is computed of it and the eps that vanishes, where a node is such a computation."""
+        file = event.unit.file
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return self._with_eps(node.right, node, event)
-        if not isinstance(node, ast.Call):
+            guarded: ast.expr | None = node.right
+        elif is_call(node, "normalize"):
+            return self._normalized(node, event)
+        else:
+            guarded = _terms.operand_of(file, node, *_SENSITIVE)
+        for tensor, eps in _with_eps(file, guarded):
+            value = _terms.number(eps, event.unit)
+            vanishes = value is not None and 0 < value <= LARGEST_ZERO
+            if vanishes and isinstance(node, ast.expr) and _is_half(tensor, event):
+                return tensor, node, file.segment(eps)
+        return None
+
+    @staticmethod
+    def _normalized(node: ast.Call, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
+        if event.unit.file.dotted(node.func) != "torch.nn.functional.normalize" or not node.args:
             return None
-        file, unit = event.unit.file, event.unit
-        name = terminal(node)
-        if name in _SENSITIVE:
-            of = _terms.operand_of(file, node, *_SENSITIVE)
-            return self._with_eps(of, node, event) if of is not None else None
-        if name == "normalize" and file.dotted(node.func) == "torch.nn.functional.normalize" and node.args:
-            eps = keyword(node, "eps")
-            value = 1e-12 if eps is None else _terms.number(eps, unit)
-            if value is not None and value <= _LARGEST_ZERO and self._is_half(node.args[0], event):
-                return node.args[0], node, f"{value:g}"
-        return None
-
-    def _with_eps(self, of: ast.expr, whole: ast.expr, event: Event) -> tuple[ast.expr, ast.expr, str] | None:
-        """`x + eps`, `x.clamp(min=eps)` of a float16 tensor."""
-        unit = event.unit
-        if isinstance(of, ast.BinOp) and isinstance(of.op, ast.Add):
-            for tensor, eps in ((of.left, of.right), (of.right, of.left)):
-                if self._vanishes(eps, event) and self._is_half(tensor, event):
-                    return tensor, whole, unit.file.segment(eps)
-        tensor_or_none = _terms.operand_of(unit.file, of, "clamp", "clamp_min")
-        if tensor_or_none is not None and isinstance(of, ast.Call):
-            least = self._least(of)
-            if least is not None and self._vanishes(least, event) and self._is_half(tensor_or_none, event):
-                return tensor_or_none, whole, unit.file.segment(least)
-        return None
-
-    @staticmethod
-    def _least(call: ast.Call) -> ast.expr | None:
-        given = keyword(call, "min")
-        return given if given is not None else call.args[-1] if call.args else None
-
-    @staticmethod
-    def _vanishes(node: ast.expr, event: Event) -> bool:
-        value = _terms.number(node, event.unit)
-        return value is not None and 0 < value <= _LARGEST_ZERO
-
-    @staticmethod
-    def _is_half(node: ast.expr, event: Event) -> bool:
-        """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
-        if half_precision.kind(node, event) == "fp16":
-            return True
-        unit = event.unit
-        if unit.name != "forward" or unit.owner is None:
-            return False
-        if half_precision.half_classes(unit.file).get(unit.owner.name) != "fp16":
-            return False
-        return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])
+        eps = keyword(node, "eps")
+        value = 1e-12 if eps is None else _terms.number(eps, event.unit)
+        vanishes = value is not None and value <= LARGEST_ZERO
+        return (node.args[0], node, f"{value:g}") if vanishes and _is_half(node.args[0], event) else None
 
     def _finding(self, file: SourceFile, event: Event, tensor: ast.expr, whole: ast.expr, eps: str) -> Finding:
         what = file.segment(tensor)
-        return self.suspect(
-            file, event, f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0", node=whole,
-            cause=f"{what} is float16, whose smallest number is 5.96e-8",
-            advice=f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so",
-        )  # fmt: skip
+        message = f"{eps} is 0 in float16: nothing protects {file.segment(whole)} where {what} is 0"
+        cause = f"{what} is float16, whose smallest number is 5.96e-8"
+        advice = f"compute it in float32 (`{what}.float()`), or use an eps of 1e-4 or so"
+        return self.suspect(file, event, message, node=whole, cause=cause, advice=advice)
+
+
+def _with_eps(file: SourceFile, node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
+    """What may be a tensor and the eps beside it: `x + eps`, `x.clamp(min=eps)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [(node.left, node.right), (node.right, node.left)]
+    tensor = _terms.operand_of(file, node, "clamp", "clamp_min") if is_call(node, "clamp", "clamp_min") else None
+    if tensor is None or not isinstance(node, ast.Call):
+        return []
+    least = keyword(node, "min") or (node.args[-1] if node.args else None)
+    return [(tensor, least)] if least is not None else []
+
+
+def _is_half(node: ast.expr, event: Event) -> bool:
+    """Whether a tensor is float16: by what made it, or since its module was converted as a whole."""
+    if half_precision.kind(node, event) == "fp16":
+        return True
+    unit = event.unit
+    if unit.name != "forward" or unit.owner is None:
+        return False
+    if half_precision.half_classes(unit.file).get(unit.owner.name) != "fp16":
+        return False
+    return not any("float" in line for line in unit.file.lines[unit.first - 1 : unit.last])

@@ -5,30 +5,25 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.numeric import HalfOptimizer
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import EXACT, NumberRule
+from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, keyword, receiver, terminal, walk
+from torchvet.source.model import Event, calls_in, keyword, name_set, receiver, terminal
 
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RMSprop", "Adagrad", "Adamax")
-_LARGEST_ZERO = 2.0**-25
 _ENOUGH_LOOKS = 4
 """Looks at an optimizer's steps from which on lost updates are a habit."""
-_MASTERED = (
-    "FP16_Optimizer",
-    "master",
-    "amp.initialize",
-    "deepspeed",
-    "fairscale",
-    "stochastic_rounding",
-    "GradScaler",
-)
+_MASTERED = name_set("FP16_Optimizer master amp.initialize deepspeed fairscale stochastic_rounding GradScaler")
 """What in a file may keep float32 copies of the weights (or is AMP113's affair)."""
-_ADDED = ("lora", "LoRA", "peft", "adapter", "Adapter", "cast_training_params")
+_ADDED = name_set("lora LoRA peft adapter Adapter cast_training_params")
 """What gives a half model float32 parameters of its own to train."""
+_OF_MODELS = ("parameters", "named_parameters")
+_ADVICE = "keep the parameters in float32 and run the forward pass under torch.autocast"
 
 
-class OptimizerOnHalf(Rule):
+class OptimizerOnHalf(NumberRule):
     """An optimizer that divides by a small eps works on half-precision parameters."""
 
     code = "NUM104"
@@ -50,16 +45,13 @@ class OptimizerOnHalf(Rule):
 
     def _spoilt(self, rank: RankRecording, record: HalfOptimizer) -> Finding:
         names = ", ".join(record.spoilt_names[:4])
-        vanishes = record.eps is not None and record.dtype == "float16" and record.eps <= _LARGEST_ZERO
-        zero = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
-        return self.observed(
-            rank, severity="error", place=record.place or record.step_place,
-            message=f"step {record.spoilt_at} of {record.optimizer} made {record.spoilt} of {record.parameters} "
-            f"{record.dtype} parameters NaN or infinite: {names}; they and their gradients were finite before",
-            cause=zero if vanishes else f"what {record.optimizer} computes in {record.dtype} does not fit into it",
-            advice="keep the parameters in float32 and run the forward pass under torch.autocast",
-            measured=Measured(steps=record.spoilt_at),
-        )  # fmt: skip
+        parameters = f"{record.spoilt} of {record.parameters} {record.dtype} parameters"
+        made = f"step {record.spoilt_at} of {record.optimizer} made {parameters} NaN or infinite"
+        message = f"{made}: {names}; they and their gradients were finite before"
+        cause = f"what {record.optimizer} computes in {record.dtype} does not fit into it"
+        if record.eps is not None and record.dtype == "float16" and record.eps <= LARGEST_ZERO:
+            cause = f"eps={record.eps:g} is 0 in float16, and a gradient that is 0, or whose square is, is divided by 0"
+        return self.at(rank, record.place or record.step_place, message, cause, _ADVICE, "error", record.spoilt_at)
 
     def _lost(self, rank: RankRecording, record: HalfOptimizer) -> Iterator[Finding]:
         lost = record.lost / record.updates
@@ -67,20 +59,19 @@ class OptimizerOnHalf(Rule):
             return
         stuck = record.stuck / record.followed if record.followed else 0.0
         grave = lost >= 0.5 and stuck >= 0.5 and record.last >= 2 * _ENOUGH_LOOKS
-        still = (
-            f"; {_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all from step "
-            f"{record.first} to step {record.last}"
+        share = _runs.share(record.lost, record.updates)
+        message = f"{share} of the updates of {record.optimizer} round away in {record.dtype}"
+        if record.stuck:
+            still = f"{_runs.share(record.stuck, record.followed)} of the followed elements had not moved at all"
+            message += f"; {still} from step {record.first} to step {record.last}"
+        part = 2 * EXACT[record.dtype]
+        cause = (
+            f"an update of less than half the distance to the next {record.dtype} number, about 1/{part} of the "
+            "weight, changes nothing"
         )
-        yield self.observed(
-            rank, severity="warning" if grave else "info", place=record.place or record.step_place,
-            message=f"{_runs.share(record.lost, record.updates)} of the updates of {record.optimizer} round away in "
-            f"{record.dtype}" + (still if record.stuck else ""),
-            cause=f"an update of less than half the distance to the next {record.dtype} number, about 1/"
-            f"{512 if record.dtype == 'bfloat16' else 4096} of the weight, changes nothing",
-            advice="keep the parameters in float32 and run the forward pass under torch.autocast; or let the "
-            "optimizer keep float32 copies or the lost parts (Kahan summation)",
-            measured=Measured(steps=record.steps),
-        )  # fmt: skip
+        advice = f"{_ADVICE}; or let the optimizer keep float32 copies or the lost parts (Kahan summation)"
+        place = record.place or record.step_place
+        yield self.at(rank, place, message, cause, advice, "warning" if grave else "info", record.steps)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Such an optimizer of torch over the parameters of a module that is half by then."""
@@ -105,30 +96,23 @@ class OptimizerOnHalf(Rule):
         if isinstance(given, ast.Name) and not event.unit.file.mentions(*_ADDED):
             binding = half_precision.latest(given.id, event)
             given = getattr(binding.node, "value", None) if binding is not None else None
-        for node in walk(given) if given is not None else ():
-            if isinstance(node, ast.Call) and terminal(node) in ("parameters", "named_parameters"):
-                on = receiver(node)
-                kind = half_precision.of_module(on, event) if on is not None else ""
-                if kind:
-                    return on, kind
-        return None, ""
+        models = [receiver(c) for c in calls_in(given) if terminal(c) in _OF_MODELS] if given is not None else []
+        kinds = ((model, half_precision.of_module(model, event)) for model in models if model is not None)
+        return next((found for found in kinds if found[1]), (None, ""))
 
     @staticmethod
     def _eps_vanishes(eps: ast.expr | None, event: Event) -> bool:
         if eps is None:
             return True
         value = _terms.number(eps, event.unit)
-        return value is not None and value <= _LARGEST_ZERO
+        return value is not None and value <= LARGEST_ZERO
 
     def _finding(self, file: SourceFile, event: Event, model: ast.expr, kind: str) -> Finding:
-        name, optimizer = file.segment(model), terminal(event.node)
+        name, dtype = file.segment(model), half_precision.NAMES[kind]
+        harm, cause = "updates below 1/256 of a weight are lost", "bfloat16 has 8 bits of precision"
         if kind == "fp16":
             harm, cause = "its eps is 0 there, and the first step divides by zero", "eps and v vanish in float16"
-        else:
-            harm, cause = "updates below 1/256 of a weight are lost", "bfloat16 has 8 bits of precision"
-        dtype = "float16" if kind == "fp16" else "bfloat16"
-        return self.suspect(
-            file, event, f"{optimizer} works on the {dtype} parameters of {name}: {harm}",
-            severity="error" if kind == "fp16" else "info", cause=cause,
-            advice=f"keep {name} in float32 and run its forward pass under torch.autocast",
-        )  # fmt: skip
+        message = f"{terminal(event.node)} works on the {dtype} parameters of {name}: {harm}"
+        advice = f"keep {name} in float32 and run its forward pass under torch.autocast"
+        grade: Severity = "error" if kind == "fp16" else "info"
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=grade)

@@ -8,23 +8,25 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Rule, Severity, SourceFile, events_at
-from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.kit import Edit, Finding, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.masks import knows_finfo
 from torchvet.rules.shared import autocast_regions, half_precision
-from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
+from torchvet.source.model import Event, edits, is_call, keyword, name_set, operand, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.nonfinite import NonFinite
 
 _LARGEST = 65504.0
 _RAISED = re.compile(r"cannot be converted to type .*Half without overflow")
+_OUT_OF_RANGE = "out of float16's range, which ends at 65504: the result is infinite"
 _FILLS = ("masked_fill", "masked_fill_", "fill_", "full_like", "new_full", "full")
+_SHAPING = name_set("view reshape transpose permute mul_ div_ mul div squeeze unsqueeze masked_fill")
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
 
 
-class MaskConstantOverflows(Rule):
+class MaskConstantOverflows(NumberRule):
     """A mask constant that float16 cannot hold."""
 
     code = "NUM105"
@@ -32,6 +34,7 @@ class MaskConstantOverflows(Rule):
     summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
     specialises = "NUM101"
+    reasons = ("overflow",)
     words = ("masked_fill", "masked_fill_", "fill_", "full")
 
     bad_raises = "without overflow"
@@ -47,53 +50,40 @@ class MaskConstantOverflows(Rule):
             return ()
         for event in events_at(file, finding):
             written = [n for n in walk(event.statement) if _is_mask_constant(n)]
-            names = {
-                n.id for n in walk(event.statement) if isinstance(n, ast.Name) and _is_added_to(n, event.statement)
-            }
-            if len(written) == len(names) == 1 and written[0].lineno == written[0].end_lineno:
+            variables = (n for n in walk(event.statement) if isinstance(n, ast.Name))
+            names = {n.id for n in variables if _is_added_to(n, event.statement)}
+            if len(written) == len(names) == 1 and edits.on_one_line(written[0]):
                 return [edits.replace(file, written[0], f"(torch.finfo({names.pop()}.dtype).min / 2)")]
         return ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """A program that ended in such a fill, and a mask constant that a score pushed out of float16's range."""
-        for rank in recording.ranks:
-            outcome = rank.last(Outcome)
-            if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
-                yield self.observed(
-                    rank, severity="error", place=outcome.place,
-                    message=f"the program ended in its step {outcome.ticks + 1}: a constant that does not fit into "
-                    "float16, which ends at 65504, was filled in",
-                    cause="the tensor is float16 here, by its dtype or under autocast",
-                    advice="fill with `torch.finfo(scores.dtype).min`",
-                    measured=Measured(steps=outcome.ticks + 1),
-                )  # fmt: skip
-        for rank, failure, severity in _runs.failures(recording, "overflow"):
-            if say.operator(failure) in ("add", "add_", "sub", "mul") and failure.result and not failure.result.nans:
-                constant = max((o.largest for o in failure.operands if o.dtype == "float16"), default=0.0)
-                if constant >= _LARGEST / 2:
-                    yield self._pushed(rank, failure, constant, severity)
-                elif say.operator(failure) == "mul" and _times_mask(failure):
-                    yield self._multiplied(rank, failure, _times_mask(failure), severity)
+        outcome = rank.last(Outcome)
+        if outcome is not None and outcome.place is not None and _RAISED.search(outcome.error or ""):
+            step = outcome.ticks + 1
+            message = f"the program ended in its step {step}: a constant that float16, which ends at 65504, cannot hold"
+            cause = "the tensor is float16 here, by its dtype or under autocast"
+            advice = "fill with `torch.finfo(scores.dtype).min`"
+            yield self.at(rank, outcome.place, message, cause, advice, "error", step)
+        yield from super().in_rank(rank, recording)
 
-    def _pushed(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return self.observed(
-            rank, severity=severity, place=failure.place,
-            message=f"in step {failure.tick} {say.operator(failure)} pushed a constant of {_runs.figure(constant)} out "
-            "of float16's range, which ends at 65504: the result is infinite",
-            cause="a mask constant close to the limit leaves no room for the score that it is added to",
-            advice="use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
-
-    def _multiplied(self, rank: RankRecording, failure: NonFinite, constant: float, severity: Severity) -> Finding:
-        return self.observed(
-            rank, severity=severity, place=failure.place,
-            message=f"in step {failure.tick} a mask of zeros and ones is multiplied by a constant of {constant:.3g} in "
-            "float16, which ends at 65504: the result is infinite",
-            cause="an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another",
-            advice="use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32",
-            measured=Measured(steps=failure.tick),
-        )  # fmt: skip
+    def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
+        """A sum or product in float16 that is infinite, of a constant that is too large for a score beside it."""
+        record = failure.record
+        if failure.operator not in ("add", "add_", "sub", "mul") or not record.result or record.result.nans:
+            return
+        constant = max((o.largest for o in record.operands if o.dtype == "float16"), default=0.0)
+        masked = _times_mask(record) if failure.operator == "mul" else 0.0
+        if constant >= _LARGEST / 2:
+            message = f"{failure.operator} pushed a constant of {_runs.figure(constant)} {_OUT_OF_RANGE}"
+            cause = "a mask constant close to the limit leaves no room for the score that it is added to"
+            advice = "use `masked_fill` with `torch.finfo(scores.dtype).min` in place of adding it"
+            yield self.in_step(failure, message, cause, advice)
+        elif masked:
+            message = f"a product of a mask of zeros and ones takes a constant of {masked:.3g} {_OUT_OF_RANGE}"
+            cause = "an infinity that is added to scores leaves NaN where a row is masked throughout, or meets another"
+            advice = "use `masked_fill` with `torch.finfo(scores.dtype).min`, or build the mask in float32"
+            yield self.in_step(failure, message, cause, advice)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A fill of a float16 tensor, or of a product in a module that this file runs in float16."""
@@ -101,63 +91,52 @@ class MaskConstantOverflows(Rule):
             return
         for event in file.calls(*_FILLS):
             value = self._value(event)
-            if value is None or _terms.number(value, event.unit) is None:
-                continue
-            if abs(_terms.number(value, event.unit) or 0.0) <= _LARGEST:
-                continue
-            severity = self._severity(file, event)
-            if severity is not None:
+            number = _terms.number(value, event.unit)
+            severity = self._severity(file, event) if number is not None and abs(number) > _LARGEST else None
+            if value is not None and severity is not None:
                 yield self._finding(file, event, value, severity)
 
     @staticmethod
     def _value(event: Event) -> ast.expr | None:
         call, name = event.call, terminal(event.node)
-        place = {"masked_fill": 1, "masked_fill_": 1, "fill_": 0, "full_like": 1, "new_full": 1, "full": 1}[name]
         by_function = event.unit.file.dotted(call.func).startswith("torch.") and name in ("masked_fill", "fill_")
-        named = next((k.value for k in call.keywords if k.arg in ("value", "fill_value")), None)
-        place += by_function
-        return named if named is not None else call.args[place] if len(call.args) > place else None
+        place = (name != "fill_") + by_function
+        return (
+            keyword(call, "value")
+            or keyword(call, "fill_value")
+            or (call.args[place] if len(call.args) > place else None)
+        )
 
     def _severity(self, file: SourceFile, event: Event) -> Severity | None:
         """`error` where the tensor is surely float16, `warning` where it is if a switch is on, None otherwise."""
         if terminal(event.node) == "full":
             return "error" if half_precision.kind(event.node, event) == "fp16" else None
-        tensor = self._tensor(event)
+        tensor, given = operand(file, event.call), keyword(event.call, "dtype")
         if tensor is None:
             return None
-        given = keyword(event.call, "dtype")
         if given is not None:
             return "error" if half_precision.named(file, given, event.unit) == "fp16" else None
         if half_precision.kind(tensor, event) == "fp16":
             return "error"
+        if not _is_product(tensor, event):
+            return None
         state = autocast_regions.state(event)
-        if state is not None:
-            return self._if_product(tensor, event, state)
-        return self._in_module(file, event, tensor)
+        return self._in_region(state) if state is not None else self._in_module(file, event)
 
     @staticmethod
-    def _tensor(event: Event) -> ast.expr | None:
-        if event.unit.file.dotted(event.call.func).startswith("torch."):
-            return event.call.args[0] if event.call.args else None
-        return receiver(event.call)
-
-    @staticmethod
-    def _if_product(tensor: ast.expr, event: Event, region: autocast_regions.Region) -> Severity | None:
+    def _in_region(region: autocast_regions.Region) -> Severity | None:
         """In an fp16 region what a matrix product gave is float16."""
-        if region.dtype != "fp16" or region.enabled == "no" or not _is_product(tensor, event):
+        if region.dtype != "fp16" or region.enabled == "no":
             return None
         return "error" if region.enabled == "yes" else "warning"
 
-    def _in_module(self, file: SourceFile, event: Event, tensor: ast.expr) -> Severity | None:
+    @staticmethod
+    def _in_module(file: SourceFile, event: Event) -> Severity | None:
         """In a module of this file that is converted to float16, or called in an fp16 region."""
-        owner = event.unit.owner
+        owner, lines = event.unit.owner, file.lines[event.unit.first - 1 : event.unit.last]
         if owner is None or "module" not in file.roles.of_class(owner):
             return None
-        if any(
-            "float" in line and "masked_fill" not in line for line in file.lines[event.unit.first - 1 : event.unit.last]
-        ):
-            return None
-        if not _is_product(tensor, event):
+        if any("float" in line and "masked_fill" not in line for line in lines):
             return None
         if half_precision.half_classes(file).get(owner.name) == "fp16":
             return "error"
@@ -165,25 +144,24 @@ class MaskConstantOverflows(Rule):
         return "error" if found == "yes" else "warning" if found else None
 
     def _finding(self, file: SourceFile, event: Event, value: ast.expr, severity: Severity) -> Finding:
-        tensor = self._tensor(event) if terminal(event.node) != "full" else None
+        tensor = operand(file, event.call) if terminal(event.node) != "full" else None
         name = file.segment(tensor) if tensor is not None else "the tensor"
         made: list[Edit] = []
         if isinstance(tensor, ast.Name) and file.imports.names.get("torch") == "torch":
             bound = "min" if (_terms.number(value, event.unit) or 0) < 0 else "max"
             made = [edits.replace(file, value, f"torch.finfo({name}.dtype).{bound}")]
-        return self.suspect(
-            file, event, f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises",
-            severity=severity, cause=f"{name} is float16 here", edits=made,
-            advice=f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits",
-        )  # fmt: skip
+        message = f"{file.segment(value)} does not fit into float16, which ends at 65504: filling {name} raises"
+        cause = f"{name} is float16 here"
+        advice = f"fill with `torch.finfo({name}.dtype).min`" if tensor is not None else "fill with what fits"
+        return self.suspect(file, event, message, severity=severity, cause=cause, edits=made, advice=advice)
 
 
 def _times_mask(record: NonFinite) -> float:
     """The constant beyond float16's range that a float16 tensor of zeros and ones was multiplied by; 0 for none."""
     tensors = [o for o in record.operands if o.dtype == "float16"]
-    constants = [o.largest for o in record.operands if o.dtype != "float16" and not o.shape]
+    constant = max((o.largest for o in record.operands if o.dtype != "float16" and not o.shape), default=0.0)
     mask = bool(tensors) and all(o.largest == o.smallest == 1.0 for o in tensors)
-    return max(constants, default=0.0) if mask and max(constants, default=0.0) > _LARGEST else 0.0
+    return constant if mask and constant > _LARGEST else 0.0
 
 
 def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:
@@ -199,25 +177,10 @@ def _is_product(node: ast.expr, event: Event, depth: int = 0) -> bool:
         plain = (ast.Constant, ast.Attribute, ast.Call, ast.BinOp)
         scaled = isinstance(node.op, (ast.Div, ast.Mult)) and isinstance(node.right, plain)
         return scaled and _is_product(node.left, event, depth + 1)
-    if not isinstance(node, ast.Call):
-        return False
-    if terminal(node) in _PRODUCTS:
+    if is_call(node, *_PRODUCTS):
         return True
-    on = receiver(node)
-    shaping = terminal(node) in (
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "mul_",
-        "div_",
-        "mul",
-        "div",
-        "squeeze",
-        "unsqueeze",
-        "masked_fill",
-    )
-    return shaping and on is not None and _is_product(on, event, depth + 1)
+    on = receiver(node) if is_call(node, *_SHAPING) else None
+    return on is not None and _is_product(on, event, depth + 1)
 
 
 def _is_mask_constant(node: ast.AST) -> TypeGuard[ast.UnaryOp]:

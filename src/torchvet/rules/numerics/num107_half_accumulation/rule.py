@@ -7,23 +7,23 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.numeric import HalfSum
-from torchvet.rules.kit import Edit, Finding, Measured, Place, RankRecording, Recording, Rule, SourceFile, events_at
+from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Loop, receiver, terminal, walk
+from torchvet.source.model import Event, Loop, name_set, receiver, terminal, walk
 
-_STARTS = ("zeros", "zeros_like", "tensor", "ones", "ones_like", "full", "new_zeros", "empty", "full_like", "as_tensor",
-           "register_buffer")  # fmt: skip
+_STARTS = name_set("zeros zeros_like tensor ones ones_like full new_zeros empty full_like as_tensor register_buffer")
 _WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
-_ENOUGH = {"fp16": 2048, "bf16": 256}
+_ADVICE = "in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)"
 _FEW = 64
 """Turns whose sum loses little: beyond that the start or the reset of a sum is looked for further out."""
 _LASTS = 16
 """Looks without a fall from which on a sum is not set to zero every few steps."""
 
 
-class HalfAccumulation(Rule):
+class HalfAccumulation(NumberRule):
     """A sum, counter or running mean is kept in half precision."""
 
     code = "NUM107"
@@ -54,32 +54,26 @@ class HalfAccumulation(Rule):
         part = f", {_runs.share(record.stalled, record.elements)} of the looked-at elements" if record.shape else ""
         harm = f"has stopped moving{part}: at {value}" if stopped else f"moves in jumps: at {value}"
         since = f" (last change after step {record.moved} of {record.tick})" if stopped else ""
+        message = f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
+        # `x = x - rate * f(x)` may be a sampler's state: that it rounds is no accumulator's fault.
         carried = record.operator in ("add", "sub") and record.elements > 1
-        return self.observed(
-            # `x = x - rate * f(x)` may be a sampler's state: that it rounds is no accumulator's fault.
-            rank, severity="info" if carried else "warning", place=record.place,
-            message=f"{what} that is added to in {record.dtype} {harm} the next number is {apart} away, and {addend} "
-            f"is added{since}",
-            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
-            "them at each addition",
-            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
-            measured=Measured(steps=record.tick),
-        )  # fmt: skip
+        return self._rounds(rank, record, f"{message}is added{since}", "info" if carried else "warning")
 
     def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:
         """Not yet: a sum of like terms stands still after as many as the dtype has steps between powers of two."""
-        most = _ENOUGH["bf16" if record.dtype == "bfloat16" else "fp16"]
+        most, value, addend = EXACT[record.dtype], _runs.figure(record.value), _runs.figure(record.addend)
         left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
-        lasts = record.grows and record.looks >= _LASTS
-        return self.observed(
-            rank, severity="warning" if lasts and record.operator.endswith("_") else "info", place=record.place,
-            message=f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
-            f"at {_runs.figure(record.value)}, with {_runs.figure(record.addend)} added, in about {left:,.0f} steps",
-            cause=f"{record.dtype} has {8 if record.dtype == 'bfloat16' else 11} binary digits: the sum is rounded to "
-            "them at each addition",
-            advice="keep it in float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
-            measured=Measured(steps=record.tick),
-        )  # fmt: skip
+        message = (
+            f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
+            f"at {value}, with {addend} added, in about {left:,.0f} steps"
+        )
+        lasts = record.grows and record.looks >= _LASTS and record.operator.endswith("_")
+        return self._rounds(rank, record, message, "warning" if lasts else "info")
+
+    def _rounds(self, rank: RankRecording, record: HalfSum, message: str, severity: Severity) -> Finding:
+        digits = EXACT[record.dtype].bit_length() - 1
+        cause = f"{record.dtype} has {digits} binary digits: the sum is rounded to them at each addition"
+        return self.at(rank, record.place, message, cause, f"keep it {_ADVICE}", severity, record.tick)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`+=`, `.add_`, `.lerp_` in a loop, or in a method, on what began as a half tensor before it."""
@@ -92,7 +86,7 @@ class HalfAccumulation(Rule):
                 kind = self._accumulates(target, event) or _averaged(target, event)
                 turns = _turns_between_resets(target, event)
                 if kind and not (turns is not None and turns <= _FEW):
-                    yield self._finding(file, event, target, kind, turns)
+                    yield self._finding(file, event, target, half_precision.NAMES[kind], turns)
 
     @staticmethod
     def _target(event: Event) -> ast.expr | None:
@@ -157,17 +151,14 @@ class HalfAccumulation(Rule):
             return ""
         return half_precision.kind(target, event)
 
-    def _finding(
-        self, file: SourceFile, event: Event, target: ast.expr, kind: str, turns: float | None
-    ) -> Finding:  # fmt: skip
-        name, dtype = file.segment(target), "float16" if kind == "fp16" else "bfloat16"
-        return self.suspect(
-            file, event, severity="info" if turns is not None and not _ENOUGH[kind] < turns < math.inf else "warning",
-            message= f"{name} adds up in {dtype}: it stalls where it is {_ENOUGH[kind]} times what is added",
-            cause=f"next to {_ENOUGH[kind]} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing",
-            advice=f"make {name} float32 (`dtype=torch.float32`), or add Python numbers (`.item()`)",
-            edits=started_float32(file, target, event) if only_numbers_come_out(file, target, event) else (),
-        )  # fmt: skip
+    def _finding(self, file: SourceFile, event: Event, target: ast.expr, dtype: str, turns: float | None) -> Finding:
+        name, most = file.segment(target), EXACT[dtype]
+        severity: Severity = "info" if turns is not None and not most < turns < math.inf else "warning"
+        message = f"{name} adds up in {dtype}: it stalls where it is {most} times what is added"
+        cause = f"next to {most} the numbers of {dtype} are 2 apart, so that adding 1 changes nothing"
+        advice = f"make {name} float32{_ADVICE.removeprefix('in float32')}"
+        made = started_float32(file, target, event) if only_numbers_come_out(file, target, event) else ()
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity, edits=made)
 
 
 def _most_by_place(rank: RankRecording) -> list[HalfSum]:

@@ -6,24 +6,15 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.kit import (
-    About,
-    Edit,
-    Finding,
-    RankRecording,
-    Recording,
-    Rule,
-    Severity,
-    SourceFile,
-    about,
-    events_at,
-)
+from torchvet.rules.kit import About, Edit, Finding, RankRecording, Recording, Severity, SourceFile, about, events_at
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Unit, keyword, receiver, terminal
 
-_LIMIT = {"fp16": 2048, "bf16": 256}
+_EXACT = "{} tells whole numbers apart up to {:,} only"
+_ADVICE = "count in float32 or integers, and convert what is computed from the positions"
 _LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
 
 _DEEPEST = 4
@@ -31,7 +22,7 @@ _CONVERTED = "converted"
 """Positions that were counted in full precision and converted after that."""
 
 
-class HalfPositions(Rule):
+class HalfPositions(NumberRule):
     """Positions are counted in half precision."""
 
     code = "NUM109"
@@ -57,16 +48,12 @@ class HalfPositions(Rule):
         """Ranges whose numbers were counted, and are fewer than there are positions."""
         for record in _runs.by_place(rank, Seen):
             if record.distinct < record.length:
-                yield self.observed(
-                    rank, severity="warning", place=record.place,
-                    message=f"{record.length:,} positions have {record.distinct:,} different numbers in "
-                    f"{record.dtype}" + (", to which they are converted here" if record.converted else ""),
-                    cause=f"{record.dtype} tells whole numbers apart up to "
-                    f"{256 if record.dtype == 'bfloat16' else 2048:,} only; the largest here is "
-                    f"{_runs.figure(record.largest)}",
-                    about=About(_CONVERTED if record.converted else ""),
-                    advice="count in float32 or integers, and convert what is computed from the positions",
-                )  # fmt: skip
+                message = f"{record.length:,} positions have {record.distinct:,} different numbers in {record.dtype}"
+                message += ", to which they are converted here" if record.converted else ""
+                largest = _runs.figure(record.largest)
+                cause = f"{_EXACT.format(record.dtype, EXACT[record.dtype])}; the largest here is {largest}"
+                noted = About(_CONVERTED if record.converted else "")
+                yield self.at(rank, record.place, message, cause, _ADVICE, "warning", about=noted)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""
@@ -109,17 +96,14 @@ class HalfPositions(Rule):
 
     def _judge(self, file: SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[Finding]:
         last, step = self._last(call, at)
-        severity: Severity = "info" if last is None else "warning"
-        exact = _LIMIT[kind] * step
-        if last is not None and last <= exact:
-            return
-        dtype = "float16" if kind == "fp16" else "bfloat16"
-        yield self.suspect(
-            file, event, f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers",
-            severity=severity, cause=f"{dtype} tells whole numbers apart up to {_LIMIT[kind]} only",
-            advice="count in float32 or integers, and convert what is computed from the positions",
-            edits=made_float32(file, event.call, event.unit) if only_widened(event.call, event) else (),
-        )  # fmt: skip
+        dtype = half_precision.NAMES[kind]
+        exact = EXACT[dtype] * step
+        if last is None or last > exact:
+            message = f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers"
+            cause = _EXACT.format(dtype, EXACT[dtype])
+            severity: Severity = "info" if last is None else "warning"
+            made = made_float32(file, event.call, event.unit) if only_widened(event.call, event) else ()
+            yield self.suspect(file, event, message, cause=cause, advice=_ADVICE, severity=severity, edits=made)
 
     @staticmethod
     def _last(call: ast.Call, at: Event) -> tuple[float | None, int]:
@@ -171,5 +155,5 @@ def _number(node: ast.expr, unit: Unit) -> float | None:
     if not isinstance(node, ast.Name) or node.id not in unit.parameters or node.id in unit.bindings:
         return _terms.number(node, unit)
     found = [(_terms.number(given, where), sure) for given, where, sure in _given(unit.file, unit, node.id)]
-    known = [n for n, sure in found if n is not None and (sure or n > max(_LIMIT.values()))]
+    known = [n for n, sure in found if n is not None and (sure or n > max(EXACT.values()))]
     return max(known) if known and len(known) == len(found) else None

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, Severity
+from torchvet.rules.core.fixing import recorded_source
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._runs import Failure, NumberRule
 from torchvet.rules.numerics.fixes.guards import guarded
-from torchvet.source.model import SourceFile, edits
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.nonfinite import NonFinite
+from torchvet.source.model import edits
 
 _TWINS = {
     "root-gradient-at-zero": (
@@ -34,7 +31,7 @@ _IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "i
 """Reasons that source names the formula for."""
 
 
-class UnstableFormula(Rule):
+class UnstableFormula(NumberRule):
     """A formula that overflows or underflows where torch has a stable one."""
 
     code = "NUM110"
@@ -42,6 +39,7 @@ class UnstableFormula(Rule):
     summary = "A formula that overflows or underflows where torch has a stable one"
     severity = "warning"
     specialises = "NUM101"
+    reasons = (*_TWINS, *_IN_FORMULAS)
     words = ("log", "exp", "sqrt")
 
     fix_changes_results = True
@@ -50,66 +48,48 @@ class UnstableFormula(Rule):
         """Keep the operand of a root, a logarithm or a division away from zero."""
         return guarded(file, finding)
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def failed(self, failure: Failure, recording: Recording) -> Iterator[Finding]:
         """A failed operator that stands in such a formula, or that has a stable twin by itself."""
-        for rank, failure, severity in _runs.failures(recording, *_TWINS):
-            cause, advice = _TWINS[failure.reason]
-            yield self._failed(rank, failure, severity, cause, advice)
-        for rank, failure, severity in _runs.failures(recording, *_IN_FORMULAS):
-            found = self._formula(recording, failure)
-            if found is not None:
-                yield self._failed(rank, failure, severity, found.form.cause, found.form.advice)
-
-    @staticmethod
-    def _formula(recording: Recording, failure: NonFinite) -> _formulas.Formula | None:
-        """The formula of the user's source that the failed line belongs to."""
-        at = failure.place
-        text = recording.sources.get(at.path) if at is not None else None
-        if at is None or text is None:
-            return None
-        try:
-            formulas = list(_formulas.all_in(SourceFile(at.path, text)))
-        except SyntaxError:
-            return None
-        for one in formulas:
-            lines = range(one.node.lineno, (one.node.end_lineno or one.node.lineno) + 1)
-            # The exp of a quotient or of a logarithm may stand a few lines above, under a name.
-            above = say.operator(failure) == "exp" and at.line >= one.event.unit.first
-            if one.form.grave and (at.line in lines or (above and 0 < one.node.lineno - at.line <= _NAMED_ABOVE)):
-                return one
-        return None
-
-    def _failed(
-        self, rank: RankRecording, failure: NonFinite, severity: Severity, cause: str, advice: str
-    ) -> Finding:  # fmt: skip
-        worst = max(failure.operands, key=lambda o: o.largest, default=None)
-        held = ""
+        why = _TWINS.get(failure.record.reason) or _in_formula(failure, recording)
+        if why is None:
+            return
+        worst, held = max(failure.record.operands, key=lambda o: o.largest, default=None), ""
         if worst is not None:
             zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
             held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
-        return self.observed(
-            rank, severity=severity, place=failure.place,
-            message=f"in step {failure.tick} {say.operator(failure)}{held} gave {say.what(failure)}",
-            cause=cause, advice=advice, measured=Measured(steps=failure.tick), about=say.about(failure),
-        )  # fmt: skip
+        yield self.in_step(failure, f"{failure.operator}{held} gave {say.what(failure.record)}", *why)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
-        if not file.imports.uses("torch"):
-            return
-        for found in _formulas.all_in(file):
-            off = "no" in (file.gradients.enabled(found.event), file.gradients.carries(found.node, found.event))
-            severity: Severity = "warning" if found.form.grave and not off else "info"
-            if off and found.form.only_gradient:
+        for found in _formulas.all_in(file) if file.imports.uses("torch") else ():
+            event, form = found.event, found.form
+            off = "no" in (file.gradients.enabled(event), file.gradients.carries(found.node, event))
+            if off and form.only_gradient:
                 continue
+            severity: Severity = "warning" if form.grave and not off else "info"
             yield self.suspect(
                 file,
-                found.event,
+                event,
                 f"{file.segment(found.node)}: {found.harm}",
+                cause=form.cause,
+                advice=form.advice,
                 severity=severity,
                 node=found.node,
-                cause=found.form.cause,
-                advice=found.form.advice,
                 # Not safe: where the formula held, the last bits differ.
                 edits=[edits.replace(file, found.node, found.twin)] if found.twin else (),
             )
+
+
+def _in_formula(failure: Failure, recording: Recording) -> tuple[str, str] | None:
+    """Why a failed line fails and what to do, where it belongs to an unstable formula of the user's source."""
+    at = failure.record.place
+    file = recorded_source(recording, at.path) if at is not None else None
+    if at is None or file is None:
+        return None
+    for one in _formulas.all_in(file):
+        # The exp of a quotient or of a logarithm may stand a few lines above, under a name.
+        above = failure.operator == "exp" and at.line >= one.event.unit.first
+        first = one.node.lineno - (_NAMED_ABOVE if above else 0)
+        if one.form.grave and first <= at.line <= (one.node.end_lineno or one.node.lineno):
+            return one.form.cause, one.form.advice
+    return None

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Measured, Recording, Rule, Severity, SourceFile
-from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.kit import Finding, Iterator, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
-from torchvet.source.model import Event, receiver, terminal, walk
+from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, walk
 
-_SINGULAR = (
-    "log",
-    "log2",
-    "log10",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "acos",
-    "asin",
-    "arccos",
-    "arcsin",
-    "atanh",
-    "acosh",
-)
-_SAFE = ("clamp", "clamp_min", "clip", "where", "maximum", "exp", "sigmoid", "softplus", "masked_fill", "softmax",
-         "ones_like", "cosh", "relu")  # fmt: skip
+_SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
+_SAFE = name_set("clamp clamp_min clip where maximum exp sigmoid softplus masked_fill softmax ones_like cosh relu")
 """Calls whose result is away from the singular point, or (relu) whose backward drops what is NaN there."""
-
-_SHAPING = ("view", "reshape", "unsqueeze", "squeeze", "sum", "mean", "float", "to", "expand", "square", "abs", "sqrt")
+_SHAPING = name_set("view reshape unsqueeze squeeze sum mean float to expand square abs sqrt")
 """Methods whose result is at the singular point only where what they are called on is."""
+_NO_VARIABLES = ("torch", "self", "F", "math", "np")
+_CAUSE = "backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative"
 
 
-class WhereHidesNan(Rule):
+class WhereHidesNan(NumberRule):
     """`torch.where` picks the good branch, but the gradient of the other one is NaN."""
 
     code = "NUM111"
@@ -40,25 +27,18 @@ class WhereHidesNan(Rule):
     summary = "`torch.where` hides a branch whose gradient is NaN all the same"
     severity = "warning"
     specialises = "NUM101"
+    reasons = ("where-branch",)
     words = ("where(",)
 
     fix_changes_results = True
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
-        for rank, failure, severity in _runs.failures(recording, "where-branch"):
-            zeros = max((o.zeros for o in failure.operands), default=0)
-            at = f"; {zeros:,} elements are 0 there" if zeros else ""
-            yield self.observed(
-                rank, severity=severity, place=failure.place,
-                message=f"in step {failure.tick} {say.operator(failure)} gives NaN in the branch that "
-                f"torch.where did not take{at}",
-                cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite "
-                "derivative",
-                advice="make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute "
-                "from that",
-                measured=Measured(steps=failure.tick),
-            )  # fmt: skip
+        zeros = max((operand.zeros for operand in failure.record.operands), default=0)
+        at = f"; {zeros:,} elements are 0 there" if zeros else ""
+        message = f"{failure.operator} gives NaN in the branch that torch.where did not take{at}"
+        advice = "make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute from that"
+        yield self.in_step(failure, message, _CAUSE, advice)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""
@@ -79,11 +59,8 @@ class WhereHidesNan(Rule):
             value, at = _terms.meaning(branch, event)
             for whole, argument in _singular(value, at):
                 about, where = _terms.meaning(argument, at)
-                if _is_safe(about, where) or not asked & (_names(argument) | _names(about)):
-                    continue
-                if _is_threshold(argument, condition):
-                    continue
-                if event.unit.file.gradients.carries(argument, at) != "no":
+                asks = bool(asked & (_names(argument) | _names(about))) and not _is_threshold(argument, condition)
+                if asks and not _is_safe(about, where) and event.unit.file.gradients.carries(argument, at) != "no":
                     yield Hidden(whole, argument, branch, value, at)
 
     def _finding(self, file: SourceFile, event: Event, found: list[Hidden]) -> Finding:
@@ -93,41 +70,27 @@ class WhereHidesNan(Rule):
         sure = trained or named or file.gradients.carries(argument, event) == "yes"
         severity: Severity = "warning" if sure else "info"
         name, what = file.segment(argument), file.segment(whole)
-        return self.suspect(
-            file, event, f"torch.where hides {what}, but its gradient where the condition fails is 0 times inf: NaN",
-            severity=severity,
-            cause="backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative",
-            advice=f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that",
-            edits=chosen_first(file, event, found),
-        )  # fmt: skip
+        message = f"torch.where hides {what}, but its gradient where the condition fails is 0 times inf: NaN"
+        advice = f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that"
+        made = chosen_first(file, event, found)
+        return self.suspect(file, event, message, severity=severity, cause=_CAUSE, advice=advice, edits=made)
 
 
 def _names(node: ast.expr) -> set[str]:
-    """Variables and attributes of `self` that an expression reads, functions and modules left out."""
-    functions = {id(n.func) for n in walk(node) if isinstance(n, ast.Call)}
-    found = set()
-    for one in walk(node):
-        if (
-            isinstance(one, ast.Name)
-            and id(one) not in functions
-            and one.id not in ("torch", "self", "F", "math", "np")
-        ):
-            found.add(one.id)
-        elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self":
-            found.add(f"self.{one.attr}")
-    return found
+    """Variables and attributes of `self` that an expression reads, without functions and modules."""
+    functions = {id(call.func) for call in calls_in(node)}
+    names = (n.id for n in walk(node) if isinstance(n, ast.Name) and id(n) not in functions)
+    own = (n.attr for n in walk(node) if isinstance(n, ast.Attribute) and terminal(n.value) == "self")
+    return {name for name in names if name not in _NO_VARIABLES} | {f"self.{name}" for name in own}
 
 
 def _is_threshold(argument: ast.expr, condition: ast.expr) -> bool:
     """Whether the condition holds something else against an argument: `error < beta` does not ask if `beta` is 0."""
-    sides = [
-        (one, other)
-        for c in walk(condition) if isinstance(c, ast.Compare) and len(c.ops) == 1
-        for one, other in ((c.left, c.comparators[0]), (c.comparators[0], c.left))
-        if _terms.same(one, argument)
-    ]  # fmt: skip
+    compared = [(c.left, c.comparators[0]) for c in walk(condition) if isinstance(c, ast.Compare) and len(c.ops) == 1]
+    both = [*compared, *((other, one) for one, other in compared)]
+    against = [other for one, other in both if _terms.same(one, argument)]
     plain = isinstance(argument, (ast.Name, ast.Attribute))
-    return plain and bool(sides) and not any(_is_bound(other) for _, other in sides)
+    return plain and bool(against) and not any(map(_is_bound, against))
 
 
 def _is_bound(node: ast.expr) -> bool:
@@ -137,20 +100,22 @@ def _is_bound(node: ast.expr) -> bool:
 
 def _singular(node: ast.expr, event: Event) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Singular functions in an expression, each with its argument."""
-    file = event.unit.file
     for one in walk(node):
-        if isinstance(one, ast.Call):
-            argument = _terms.operand_of(file, one, *_SINGULAR)
-            if argument is not None:
-                yield one, argument
-            if terminal(one) == "pow" and receiver(one) is not None and one.args:
-                base = _terms.operand_of(file, one, "pow")
-                if base is not None and _fractional(one.args[-1], event):
-                    yield one, base
-        elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div) and not isinstance(one.right, ast.Constant):
-            yield one, one.right
-        elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow) and _fractional(one.right, event):
-            yield one, one.left
+        argument = _argument(one, event)
+        if argument is not None and isinstance(one, ast.expr):
+            yield one, argument
+
+
+def _argument(node: ast.AST, event: Event) -> ast.expr | None:
+    """What a node has a singular point for: a logarithm's argument, a divisor, the base of a root."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Div):
+            return None if isinstance(node.right, ast.Constant) else node.right
+        return node.left if isinstance(node.op, ast.Pow) and _fractional(node.right, event) else None
+    file = event.unit.file
+    if is_call(node, "pow") and isinstance(node.func, ast.Attribute) and node.args:
+        return _terms.operand_of(file, node, "pow") if _fractional(node.args[-1], event) else None
+    return _terms.operand_of(file, node, *_SINGULAR)
 
 
 def _fractional(node: ast.expr, event: Event) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.source.model import Event, Loop, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, edits, is_name, name_set, receiver, targets_of, terminal, walk
 
-_TO_ONE = frozenset(("norm", "mean", "sum", "max", "min", "std", "var"))
+_TO_ONE = name_set("norm mean sum max min std var")
 """Methods that give one number for a tensor where they are given no dimension."""
 
 
@@ -47,25 +47,21 @@ def _listed(file: SourceFile, event: Event, whole: ast.ListComp) -> Sequence[Edi
     if "torch" not in names or whole.lineno != whole.end_lineno or on is None:
         return ()
     start, end = edits.start_of(file, whole), edits.end_of(file, whole)
-    return [
-        Edit(path=file.path, start=start, end=start, text=f"{names['torch']}.stack("),
-        edits.replace(file, event.call, _tensor(file, event, on)),
-        Edit(path=file.path, start=end, end=end, text=").tolist()"),
-    ]
+    stack, tensors = edits.insert(file, start, f"{names['torch']}.stack("), _tensor(file, event, on)
+    return [stack, edits.replace(file, event.call, tensors), edits.insert(file, end, ").tolist()")]
 
 
 def _added(file: SourceFile, event: Event, loop: Loop) -> Sequence[Edit]:
     """`total += …item() ** 2` in the loop's own body, where nothing else in it reads the total."""
-    statement, on = event.statement, receiver(event.call)
-    plain = isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add)
-    if not plain or not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Name):
+    statement, on, head, unit = event.statement, receiver(event.call), loop.node, event.unit
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add) or on is None:
         return ()
-    name, unit, head = statement.target.id, event.unit, loop.node
-    if on is None or not isinstance(head, ast.For) or head.orelse or not _is_one_number(on):
+    name = statement.target.id if isinstance(statement.target, ast.Name) else ""
+    if not name or unit.home(name) is not unit or not _is_arithmetic(statement.value, event.node):
         return ()
-    if not _is_arithmetic(statement.value, event.node) or unit.home(name) is not unit:
+    if not isinstance(head, ast.For) or head.orelse or not _is_one_number(on):
         return ()
-    inside = [n for n in walk(head) if isinstance(n, ast.Name) and n.id == name]
+    inside = [n for n in walk(head) if is_name(n, name)]
     bound = [e for e in unit.bindings.get(name, ()) if e.inside(loop)]
     if len(inside) != 1 or len(bound) != 1 or not _begins_at_zero(event, name, loop):
         return ()
@@ -83,11 +79,9 @@ def _is_arithmetic(node: ast.expr, read: ast.AST) -> bool:
 def _begins_at_zero(event: Event, name: str, loop: Loop) -> bool:
     """Whether the total is a number before the loop: `total = 0.0` right before it, in the same block."""
     before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.inside(loop)]
-    if not before or before[-1].loop is not loop.parent:
+    if not before or before[-1].loop is not loop.parent or before[-1].line >= loop.first:
         return False
-    node, whole = before[-1].node, loop.node
+    node, arms = before[-1].node, before[-1].context.arms
     number = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-    lone = number and [t for t in targets_of(node) if isinstance(t, ast.Name)] == targets_of(node)
-    return lone and before[-1].context.arms == event.context.arms[: len(before[-1].context.arms)] and (
-        before[-1].line < whole.lineno  # type: ignore[attr-defined]
-    )  # fmt: skip
+    lone = number and all(isinstance(target, ast.Name) for target in targets_of(node))
+    return lone and arms == event.context.arms[: len(arms)]

@@ -6,21 +6,22 @@ import ast
 from typing import NamedTuple
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.rules.operations.fixes.hoisting import reads_of, writes
-from torchvet.source.model import Event, Loop, blocks, edits, receiver, targets_of, terminal, value_for, walk
+from torchvet.rules.operations.fixes.hoisting import writes
+from torchvet.source.model import Event, Loop, blocks, edits, receiver, terminal, walk
+from torchvet.source.model.expressions import holds, is_call, name_set, reads_of, value_bound
 from torchvet.source.model.steps import text_of
 
 _JOINS = ("cat", "concat", "concatenate")
-_ALL_OF_IT = frozenset(
-    ("detach", "view", "reshape", "squeeze", "unsqueeze", "flatten", "transpose", "permute", "t", "contiguous", "cpu",
-     "cuda", "to", "float", "long", "int", "bool", "double", "half", "type", "view_as")
-)  # fmt: skip
+_ALL_OF_IT = name_set(
+    "detach view reshape squeeze unsqueeze flatten transpose permute t contiguous cpu cuda to float long int bool "
+    "double half type view_as"
+)
 """Methods that may give a view of all that they are called on: as new as that is."""
-_MADE_NEW = frozenset(
-    ("argmax", "argmin", "clone", "softmax", "log_softmax", "sigmoid", "tanh", "relu", "exp", "log", "sum", "mean",
-     "norm", "mul", "add", "sub", "div", "eq", "ne", "gt", "lt", "ge", "le", "abs", "pow", "sqrt", "clamp", "round")
-)  # fmt: skip
-_TORCH_SHARES = _ALL_OF_IT | {"as_tensor", "from_numpy", "narrow", "select", "diagonal", "frombuffer", "asarray"}
+_MADE_NEW = name_set(
+    "argmax argmin clone softmax log_softmax sigmoid tanh relu exp log sum mean norm mul add sub div eq ne gt lt ge le "
+    "abs pow sqrt clamp round"
+)
+_TORCH_SHARES = _ALL_OF_IT | name_set("as_tensor from_numpy narrow select diagonal frombuffer asarray")
 _STATIC = ("reduce-overhead", "max-autotune", "CUDAGraph", "graphed_callables", "cudagraph")
 """Graphs of CUDA write each turn's results where the last one's are."""
 _DEEPEST = 4
@@ -64,35 +65,30 @@ def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit
 
 def _binds_alone(bound: list[Event], parts: _Parts, loop: Loop) -> bool:
     """Whether in the loop only the joining binds the name, its first turn included."""
-    return all(blocks.within(e.statement, parts.statement) for e in bound if e.inside(loop))
+    return all(holds(parts.statement, e.statement) for e in bound if e.inside(loop))
 
 
 def _parts(file: SourceFile, event: Event, name: str) -> _Parts | None:
     call, statement = event.call, event.statement
     listed = call.args[0] if call.args else None
-    if terminal(call) not in _JOINS or not isinstance(listed, (ast.List, ast.Tuple)) or len(listed.elts) != 2:
+    if not is_call(call, *_JOINS) or not isinstance(listed, (ast.List, ast.Tuple)) or len(listed.elts) != 2:
         return None
     own, part = listed.elts
     if text_of(own) != name or isinstance(part, ast.Starred) or not isinstance(statement, ast.Assign):
         return None
-    rest = [file.segment(a) for a in call.args[1:]]
-    rest += [f"{k.arg}={file.segment(k.value)}" for k in call.keywords if k.arg]
-    if any(k.arg in (None, "out") for k in call.keywords) or any(
-        not isinstance(n, (ast.Constant, ast.UnaryOp, ast.USub)) for a in (*call.args[1:], *call.keywords)
-        for n in walk(a.value if isinstance(a, ast.keyword) else a)
-    ):  # fmt: skip
+    rest = [*call.args[1:], *(k.value for k in call.keywords)]
+    constant = all(isinstance(n, (ast.Constant, ast.UnaryOp)) for one in rest for n in walk(one))
+    if not constant or any(k.arg in (None, "out") for k in call.keywords):
         return None
-    joined = "".join(f", {one}" for one in rest)
-    if statement.value is call:
+    joined = "".join(f", {file.segment(one)}" for one in (*call.args[1:], *call.keywords))
+    value = statement.value
+    if value is call:
         first = _first_turn(file, event, name, part)
         return _Parts(part, first or statement, joined, first is not None)
-    value = statement.value
-    begun = isinstance(value, ast.IfExp) and _is_none(value.test, name) and text_of(value.body) == text_of(part)
-    return (
-        _Parts(part, statement, joined, True)
-        if begun and isinstance(value, ast.IfExp) and value.orelse is call
-        else None
-    )
+    if not isinstance(value, ast.IfExp) or value.orelse is not call:
+        return None
+    begun = _is_none(value.test, name) and text_of(value.body) == text_of(part)
+    return _Parts(part, statement, joined, True) if begun else None
 
 
 def _first_turn(file: SourceFile, event: Event, name: str, part: ast.expr) -> ast.If | None:
@@ -110,9 +106,9 @@ def _first_turn(file: SourceFile, event: Event, name: str, part: ast.expr) -> as
 
 
 def _is_none(test: ast.expr, name: str) -> bool:
-    return isinstance(test, ast.Compare) and text_of(test.left) == name and isinstance(test.ops[0], ast.Is) and (
-        isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
-    )  # fmt: skip
+    if not isinstance(test, ast.Compare) or text_of(test.left) != name or not isinstance(test.ops[0], ast.Is):
+        return False
+    return isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
 
 
 def _begins(file: SourceFile, start: Event, name: str, parts: _Parts) -> bool:
@@ -132,9 +128,9 @@ def _read_by_itself(event: Event, name: str, loop: Loop, parts: _Parts, start: E
     last = loop.node.end_lineno  # type: ignore[attr-defined]
     code = event.unit.node if not event.unit.is_module else event.unit.file.tree
     nested = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    for inner in (n for n in ast.walk(code) if isinstance(n, nested) and n is not code):
-        if reads_of(inner, name):
-            return False
+    inner = (n for n in walk(code) if isinstance(n, nested) and n is not code)
+    if any(reads_of(one, name) for one in inner):
+        return False
     return not any(id(n) not in own and start.line < n.lineno <= last for n in reads_of(code, name))
 
 
@@ -146,9 +142,8 @@ def _is_own(file: SourceFile, node: ast.expr | None, event: Event, depth: int) -
         return depth < _DEEPEST and _bound_anew(file, node.id, event, depth)
     if isinstance(node, ast.Subscript):  # `batch["label"]` is all of a tensor, `batch[0]` may be a part of one
         key = node.slice
-        return (
-            isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_own(file, node.value, event, depth + 1)
-        )
+        named = isinstance(key, ast.Constant) and isinstance(key.value, str)
+        return named and _is_own(file, node.value, event, depth + 1)
     if not isinstance(node, ast.Call):
         return False
     name, dotted, on = terminal(node), file.dotted(node.func), receiver(node)
@@ -168,11 +163,8 @@ def _bound_anew(file: SourceFile, name: str, event: Event, depth: int) -> bool:
         return False
     if any(writes(e, {name}) for e in event.unit.events if e.inside(loop)):
         return False
-    for binding in bound:
-        if binding.node is loop.node:
-            continue  # a batch of a loader
-        target = next((t for t in targets_of(binding.node) if text_of(t) == name), None)
-        value = value_for(binding.node, target) if target is not None else None
-        if binding.index > event.index or not _is_own(file, value, binding, depth + 1):
-            return False
-    return True
+    # What the loop itself binds is a batch of a loader.
+    own = [b for b in bound if b.node is not loop.node]
+    if any(b.index > event.index for b in own):
+        return False
+    return all(_is_own(file, value_bound(b.node, name), b, depth + 1) for b in own)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import Event, Loop, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, blocks, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model.expressions import name_set, parents_in, reads_of
 
-_READS = frozenset(("print", "len", "float", "int", "str"))
-_KEEPS = frozenset(("append", "put", "add", "update", "extend", "insert", "appendleft", "setdefault"))
-
-_TENSOR_READS = frozenset(
-    ("masked_fill", "where", "matmul", "mm", "bmm", "mul", "add", "sub", "div", "gather", "index_select", "eq", "ne",
-     "gt", "lt", "ge", "le", "expand_as", "view_as", "type_as", "to", "sum", "mean", "dot", "pow", "maximum", "minimum",
-     "lerp", "masked_select", "scatter", "scatter_add", "index_add")
-)  # fmt: skip
+_READS = name_set("print len float int str")
+_KEEPS = name_set("append put add update extend insert appendleft setdefault")
+_TENSOR_READS = name_set(
+    "masked_fill where matmul mm bmm mul add sub div gather index_select eq ne gt lt ge le expand_as view_as type_as "
+    "to sum mean dot pow maximum minimum lerp masked_select scatter scatter_add index_add"
+)
+_COMPUTING = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.Subscript, ast.Attribute)
+_KEEPING_NOTHING = (*_COMPUTING, ast.FormattedValue, ast.Expr, ast.AugAssign)
+_FIGURES = ("shape", "dtype", "device", "ndim")
 
 
 def before_loop(file: SourceFile, event: Event, name: str) -> list[Edit]:
@@ -25,30 +27,20 @@ def before_loop(file: SourceFile, event: Event, name: str) -> list[Edit]:
     if loop is None or not isinstance(loop.node, (ast.For, ast.While)) or statement not in loop.node.body:
         return []
     value = getattr(statement, "value", None)
-    if statement.lineno != statement.end_lineno or not isinstance(value, ast.expr) or not _is_constant(file, value):
+    if not edits.on_one_line(statement) or not isinstance(value, ast.expr) or not _is_constant(file, value):
         return []
     if len(event.unit.bindings.get(name, ())) != 1 or _read_outside(event, name, loop):
         return []
     if any(n.lineno < statement.lineno for n in reads_of(loop.node, name)) or written_to(file, event, name):
         return []
-    put = edits.before(file, loop.node, file.segment(statement))
-    removed = without_statement(file, statement)
-    return [*put, *removed] if put and removed else []
+    return blocks.moved(file, statement, loop.node)
 
 
 def _is_constant(file: SourceFile, node: ast.expr) -> bool:
     """Whether an expression calls torch alone and reads nothing that a method may have changed in between."""
-    for one in walk(node):
-        if isinstance(one, ast.Attribute) and not file.dotted(one).startswith(("torch.", "math.", "numpy.")):
-            of_call = isinstance(one.value, ast.Call) or terminal(one.value) == ""
-            if not of_call and one.attr not in ("device", "dtype"):
-                return False
-    return True
-
-
-def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
-    """Where a name is read within some code."""
-    return [n for n in walk(node) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    attributes = [n for n in walk(node) if isinstance(n, ast.Attribute) and n.attr not in ("device", "dtype")]
+    read = (n for n in attributes if not file.dotted(n).startswith(("torch.", "math.", "numpy.")))
+    return all(isinstance(n.value, ast.Call) or terminal(n.value) == "" for n in read)
 
 
 def _read_outside(event: Event, name: str, loop: Loop) -> bool:
@@ -63,7 +55,7 @@ def written_to(file: SourceFile, event: Event, name: str) -> bool:
     may; what only torch's own functions and operators read is left as it is."""
     loop = event.loop
     assert loop is not None
-    parents = {id(child): parent for parent in ast.walk(loop.node) for child in ast.iter_child_nodes(parent)}
+    parents = parents_in(loop.node)
     held = {name}
     for read in reads_of(loop.node, name):
         holder = _kept_by(file, read, parents)
@@ -76,30 +68,24 @@ def written_to(file: SourceFile, event: Event, name: str) -> bool:
 def _kept_by(file: SourceFile, read: ast.expr, parents: dict[int, ast.AST]) -> set[str] | None:
     """The names that a value read here may end up in as it is or as a view; None where it goes anywhere else."""
     node: ast.AST = read
-    while True:
-        parent = parents.get(id(node))
-        if isinstance(parent, (ast.BinOp, ast.Compare, ast.UnaryOp)):
-            return set()
-        if isinstance(parent, ast.Subscript):
-            if parent.value is not node:
-                return set()
-            node = parent
-        elif isinstance(parent, ast.Attribute):
-            if parent.attr in ("shape", "dtype", "device", "ndim"):
-                return set()
-            node = parent
-        elif isinstance(parent, ast.Call):
-            if parent.func is not node and not _only_reads(file, parent):
-                return None
-            node = parent
-        elif isinstance(parent, (ast.keyword, ast.Starred, ast.Tuple, ast.List)):
-            node = parent
-        elif isinstance(parent, ast.Assign):
-            targets = targets_of(parent)
-            return {t.id for t in targets if isinstance(t, ast.Name)} if all(
-                isinstance(t, ast.Name) for t in targets) else None  # fmt: skip
-        else:
-            return set() if isinstance(parent, (ast.Expr, ast.AugAssign, ast.FormattedValue)) else None
+    parent = parents.get(id(node))
+    while _hands_on(parent, node):
+        if isinstance(parent, ast.Call) and parent.func is not node and not _only_reads(file, parent):
+            return None
+        node, parent = parent, parents.get(id(parent))
+    if isinstance(parent, ast.Assign):
+        targets = targets_of(parent)
+        return {terminal(t) for t in targets} if all(isinstance(t, ast.Name) for t in targets) else None
+    return set() if isinstance(parent, _KEEPING_NOTHING) else None
+
+
+def _hands_on(parent: ast.AST | None, node: ast.AST) -> TypeGuard[ast.AST]:
+    """Whether what is around a value may be that value, hold it or be a view of it; operators make a new one."""
+    if isinstance(parent, ast.Subscript):
+        return parent.value is node
+    if isinstance(parent, ast.Attribute):
+        return parent.attr not in _FIGURES
+    return isinstance(parent, (ast.Call, ast.keyword, ast.Starred, ast.Tuple, ast.List))
 
 
 def _only_reads(file: SourceFile, call: ast.Call) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.rules.shared.step_code import bound_in, names_in
-from torchvet.source.model import Event, Loop, edits, receiver, terminal, walk
+from torchvet.rules.shared.step_code import bound_in
+from torchvet.source.model import Event, Loop, edits, names_in, reads_of, receiver, terminal
 from torchvet.source.model.steps import text_of
-
-_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
 def moved_once(file: SourceFile, event: Event) -> Sequence[Edit]:
@@ -33,7 +31,7 @@ def _of_name(file: SourceFile, event: Event, name: str, said: ast.expr | None) -
         return ()
     loop = _outermost(event, bound[0])
     code = file.tree if unit.is_module else unit.node
-    reads = [n for n in walk(code) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    reads = reads_of(code, name)
     if loop is None or len(reads) != 1 or names_in(said) & bound_in(loop, unit) or not _is_steady(said):
         return ()
     put = edits.before(file, loop.node, f"{name} = {file.segment(event.node)}")  # type: ignore[arg-type]
@@ -65,24 +63,25 @@ def _of_attribute(file: SourceFile, event: Event, on: ast.Attribute, said: ast.e
     if owner is None or len(found) != 1 or not _only_moved(file, on.attr):
         return ()
     binding, value = found[0]
-    statement, own = binding.statement, binding.unit.self_name()
-    whole = isinstance(statement, ast.Assign) and statement.value is value and len(statement.targets) == 1
-    if not whole or value is None or statement.lineno != statement.end_lineno:
+    if value is None or not _bound_once(binding, value):
         return ()
-    if binding.unit.name != "__init__" or binding.context.arms or binding.loop is not None:
-        return ()
-    written = file.segment(value)
+    own = binding.unit.self_name()
     if "module" in file.roles.of_class(owner):
-        if not _may_be_buffer(file, value, binding):
-            return ()
-        return [edits.replace(file, statement, f'{own}.register_buffer("{on.attr}", {written}, persistent=False)')]
+        buffer = f'{own}.register_buffer("{on.attr}", {file.segment(value)}, persistent=False)'
+        return [edits.replace(file, binding.statement, buffer)] if _may_be_buffer(file, value, binding) else ()
     if not isinstance(said, ast.Attribute) or text_of(said.value) != event.unit.self_name():
         return ()
     device = owner.attributes.get(said.attr, [])
-    if len(device) != 1 or device[0][0].unit is not binding.unit or device[0][0].index > binding.index:
-        return ()
-    text = written if isinstance(value, _PLAIN) else f"({written})"
-    return [edits.replace(file, value, f"{text}.to({own}.{said.attr})")]
+    known = len(device) == 1 and device[0][0].unit is binding.unit and device[0][0].index <= binding.index
+    return [edits.called_on(file, value, f"to({own}.{said.attr})")] if known else ()
+
+
+def _bound_once(binding: Event, value: ast.expr) -> bool:
+    """Whether a constructor binds an attribute to a value by a statement of its own, on one line, in any case."""
+    statement = binding.statement
+    whole = isinstance(statement, ast.Assign) and statement.value is value and len(statement.targets) == 1
+    always = binding.unit.name == "__init__" and not binding.context.arms and binding.loop is None
+    return whole and always and edits.on_one_line(statement)
 
 
 def _may_be_buffer(file: SourceFile, value: ast.expr, binding: Event) -> bool:

@@ -6,18 +6,19 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import size
-from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
-from torchvet.rules.operations import _crossings
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, Unit, edits, keyword, receiver, targets_of
+from torchvet.source.model import Event, Unit, edits, is_name, keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace
+    from torchvet.recording.records.crossing import Crossing
 
 _DEEPEST = 3
 
 
-class BlockingTransfer(TraceRule):
+class BlockingTransfer(CrossingRule, TraceRule):
     """Batches are copied to the device while everything waits, where the copy could overlap."""
 
     code = "OPS104"
@@ -26,42 +27,35 @@ class BlockingTransfer(TraceRule):
     severity = "info"
     words = ("DataLoader(",)
 
-    found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "blocking copies"
-    needs_at_work = "a device"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loop over a loader of this file whose batches are moved: pinned and not blocking, or not."""
         if not file.mentions(".to(", ".cuda("):
             return
-        told: set[int] = set()
+        judged: set[int] = set()
         for event in file.calls("to", "cuda"):
             moved = file.devices.move(event.call, event.unit)
-            found = self._loop_of_batch(file, event) if moved is not None and moved[0] == "device" else None
-            if found is None or id(found[0]) in told:
+            found = _loop_of_batch(file, event) if moved is not None and moved[0] == "device" else None
+            if found is None or id(found[0]) in judged:
                 continue
             head, unit = found
             loaders = [call for call, _ in file.devices.loader_calls(head.iter, unit)]
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
-                told.add(id(head))
+                judged.add(id(head))
                 yield from self._judge(file, event, loaders[0])
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
+    def brought(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
         """Lines that bring batches to the device and wait for them. Whether that shows depends on the device's speed,
         which is not known here."""
-        for rank, record in _crossings.each_step(recording):
-            if record.kind != "to device" or not _crossings.of_loader(record) or not record.waits:
-                continue
-            pinned = record.pinned >= record.calls
-            yield self.observed(
-                rank, severity="info", place=record.place, measured=_crossings.measured(record),
-                message=f"{_crossings.amount(record)} of a loader's batch are copied to the device, and the host waits "
-                f"for it ({_crossings.seen(record)})",
-                cause="its memory is pinned, and the copy is not asked to run on" if pinned
-                else "its memory is not pinned: the driver stages the copy, and the host waits for it",
-                advice="add non_blocking=True" if pinned
-                else "give the DataLoader pin_memory=True and the copy non_blocking=True, if batches are large",
-            )  # fmt: skip
+        if not mostly(record.batches, record) or not record.waits:
+            return
+        cause = "its memory is not pinned: the driver stages the copy, and the host waits for it"
+        advice = "give the DataLoader pin_memory=True and the copy non_blocking=True, if batches are large"
+        if record.pinned >= record.calls:
+            cause, advice = "its memory is pinned, and the copy is not asked to run on", "add non_blocking=True"
+        message = f"{amount(record)} of a loader's batch are copied to the device, and the host waits for it"
+        yield self.crossing(rank, record, message, cause, advice, severity="info")
 
     def costs(self, rank: RankTrace) -> list[Cost]:
         """Copies from pageable memory."""
@@ -69,69 +63,91 @@ class BlockingTransfer(TraceRule):
 
     def slow(self, found: Worst) -> Finding:
         """By the time in which the device did nothing but wait for the copies."""
-        return self.loses(
-            found,
+        message = (
             f"{size(sum(cost.bytes for cost in found.costs))} a step are copied from pageable memory to the device"
-            f"{found.where()}; nothing hides {found.of_step()}",
-            "a copy from memory that is not pinned is staged by the driver, and the host waits for it",
-            "give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps",
+            f"{found.where()}; nothing hides {found.of_step()}"
         )
-
-    def _loop_of_batch(self, file: SourceFile, event: Event) -> tuple[ast.For, Unit] | None:
-        """The loop whose variable is moved, here or in a function that is given it, and the loop's unit."""
-        on = receiver(event.call)
-        while isinstance(on, ast.Subscript):
-            on = on.value
-        return self._loop_of(file, on, event, 0) if isinstance(on, ast.Name) else None
-
-    def _loop_of(self, file: SourceFile, node: ast.Name, event: Event, depth: int) -> tuple[ast.For, Unit] | None:
-        loop = event.loop
-        while loop is not None:
-            head = loop.node
-            if isinstance(head, ast.For) and any(isinstance(t, ast.Name) and t.id == node.id for t in targets_of(head)):
-                return head, event.unit
-            loop = loop.parent
-        bound = event.unit.bindings.get(node.id, ())
-        before = [e for e in bound if e.index < event.index and e.node is not event.statement]
-        source = getattr(before[-1].node, "value", None) if before else node
-        if isinstance(source, ast.Name) and before and depth < _DEEPEST:
-            return self._loop_of(file, source, before[-1], depth + 1)
-        if before or node.id not in event.unit.parameters or depth >= _DEEPEST:
-            return None
-        for caller in file.callers(event.unit):
-            for given in file.passed(caller, event.unit, node.id):
-                if isinstance(given, ast.Name):
-                    return self._loop_of(file, given, caller, depth + 1)
-        return None
+        cause = "a copy from memory that is not pinned is staged by the driver, and the host waits for it"
+        advice = "give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps"
+        return self.loses(found, message, cause, advice)
 
     def _judge(self, file: SourceFile, event: Event, loader: ast.Call) -> Iterator[Finding]:
-        pinned = keyword(loader, "pin_memory")
-        overlaps = keyword(event.call, "non_blocking")
+        pinned, overlaps = keyword(loader, "pin_memory"), keyword(event.call, "non_blocking")
         not_pinned = pinned is None or (isinstance(pinned, ast.Constant) and not pinned.value)
-        asks = isinstance(overlaps, ast.Constant) and overlaps.value is True
         moved = file.segment(event.node)
-        if not_pinned and asks:
-            change = []
-            if pinned is not None and pinned.lineno == pinned.end_lineno:
-                change = [edits.replace(file, pinned, "True")]
-            elif pinned is None and loader.lineno == loader.end_lineno and loader.args:
-                given: list[ast.expr | ast.keyword] = [*loader.args, *loader.keywords]
-                last = given[-1]
-                change = [edits.replace(file, last, f"{file.segment(last)}, pin_memory=True")]
+        if not_pinned and isinstance(overlaps, ast.Constant) and overlaps.value is True:
+            message = f"{moved} cannot overlap: the loader of line {loader.lineno} does not pin its batches"
+            cause = "non_blocking takes effect only for pinned memory"
+            advice = "give the DataLoader pin_memory=True"
             yield self.suspect(
-                file, event, f"{moved} cannot overlap: the loader of line {loader.lineno} does not pin its batches",
-                cause="non_blocking takes effect only for pinned memory", advice="give the DataLoader pin_memory=True",
-                severity="warning", edits=change, safe=True,
-            )  # fmt: skip
+                file,
+                event,
+                message,
+                cause=cause,
+                advice=advice,
+                severity="warning",
+                edits=_pinning(file, loader, pinned),
+                safe=True,
+            )
         elif overlaps is None and not not_pinned:
-            yield self.suspect(
-                file, event, f"{moved} waits for the copy although the loader of line {loader.lineno} pins its batches",
-                cause="without non_blocking=True the host waits until the copy is done",
-                advice="add non_blocking=True", safe=True,
-            )  # fmt: skip
+            message = f"{moved} waits for the copy although the loader of line {loader.lineno} pins its batches"
+            cause = "without non_blocking=True the host waits until the copy is done"
+            advice = "add non_blocking=True"
+            yield self.suspect(file, event, message, cause=cause, advice=advice, safe=True)
         elif overlaps is None:
-            yield self.suspect(
-                file, event, f"{moved} copies from pageable memory and waits for it",
-                cause=f"the loader of line {loader.lineno} has no pin_memory=True and the move no non_blocking=True",
-                advice="give both, if batches are large",
-            )  # fmt: skip
+            message = f"{moved} copies from pageable memory and waits for it"
+            cause = f"the loader of line {loader.lineno} has no pin_memory=True and the move no non_blocking=True"
+            advice = "give both, if batches are large"
+            yield self.suspect(file, event, message, cause=cause, advice=advice)
+
+
+def _pinning(file: SourceFile, loader: ast.Call, pinned: ast.expr | None) -> list[Edit]:
+    if pinned is not None:
+        return [edits.replace(file, pinned, "True")] if edits.on_one_line(pinned) else []
+    return edits.with_argument(file, loader, "pin_memory=True") if edits.on_one_line(loader) and loader.args else []
+
+
+def _loop_of_batch(file: SourceFile, event: Event) -> tuple[ast.For, Unit] | None:
+    """The loop whose variable is moved, here or in a function that is given it, and the loop's unit."""
+    node: ast.expr | None = receiver(event.call)
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    for _ in range(_DEEPEST + 1):
+        if not isinstance(node, ast.Name):
+            return None
+        head = _loop_over(node.id, event)
+        if head is not None:
+            return head, event.unit
+        before = _bound_before(node.id, event)
+        if before is not None:
+            node, event = getattr(before.node, "value", None), before
+        elif node.id in event.unit.parameters:
+            node, event = _given(file, node.id, event)
+        else:
+            return None
+    return None
+
+
+def _loop_over(name: str, event: Event) -> ast.For | None:
+    """The loop around an event that binds a name."""
+    loop = event.loop
+    while loop is not None:
+        if isinstance(loop.node, ast.For) and any(is_name(target, name) for target in targets_of(loop.node)):
+            return loop.node
+        loop = loop.parent
+    return None
+
+
+def _bound_before(name: str, event: Event) -> Event | None:
+    bound = event.unit.bindings.get(name, ())
+    before = [e for e in bound if e.index < event.index and e.node is not event.statement]
+    return before[-1] if before else None
+
+
+def _given(file: SourceFile, name: str, event: Event) -> tuple[ast.expr | None, Event]:
+    """The first variable that a caller gives for a parameter, and the call."""
+    for caller in file.callers(event.unit):
+        for given in file.passed(caller, event.unit, name):
+            if isinstance(given, ast.Name):
+                return given, caller
+    return None, event

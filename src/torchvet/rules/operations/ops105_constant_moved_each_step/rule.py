@@ -7,16 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Rule, SourceFile, calls_at
-from torchvet.rules.operations import _crossings
+from torchvet.rules.core.fixing import recorded_source
+from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, SourceFile, calls_at
+from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
 from torchvet.rules.operations.fixes.moves import moved_once
-from torchvet.source.model import keyword, terminal
+from torchvet.source.model import keyword, name_set, terminal
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
 
+_MAKING = name_set("torch.tensor torch.as_tensor torch.FloatTensor torch.LongTensor")
 
-class ConstantMovedEachStep(Rule):
+
+class ConstantMovedEachStep(CrossingRule):
     """The same data is copied to the device again in every step."""
 
     code = "OPS105"
@@ -25,7 +28,6 @@ class ConstantMovedEachStep(Rule):
     severity = "warning"
     words = ()
 
-    found_with = ("run", "--simulate-gpu", "24GiB")
     cost = "transfers"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
@@ -34,49 +36,37 @@ class ConstantMovedEachStep(Rule):
         made = [one for one in found if one]
         return made[0] if len(made) == 1 else ()
 
-    def in_recording(self, recording: Recording) -> Iterator[Finding]:
-        """Lines that bring, in every step, the very tensor that they brought before."""
-        for rank, record in _crossings.each_step(recording):
-            if record.kind != "to device":
-                continue
-            if not _crossings.mostly(record.repeated, record):
-                yield from self._written_out(rank, record, recording)
-                continue
-            large = record.bytes_per_step >= _crossings.LARGE
-            yield self.observed(
-                rank, severity="warning" if large else "info", place=record.place,
-                measured=_crossings.measured(record),
-                message=f"the same tensor, {record.examples}, is copied to the device again in every step: "
-                f"{_crossings.amount(record)} ({_crossings.seen(record)})",
-                cause="it stays on the host and nothing writes to it between the copies",
-                advice="move it once, before the loop; in a module, register it as a buffer",
-            )  # fmt: skip
-
-    def _written_out(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
-        """Numbers that the line itself says, made into a tensor and brought in every step: few, as a person wrote
-        them."""
-        if record.filled or record.batches or record.back or record.repeated:
+    def brought(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
+        """Lines that bring, in every step, the very tensor that they brought before, or numbers that they write out
+        themselves."""
+        if mostly(record.repeated, record):
+            message = (
+                f"the same tensor, {record.examples}, is copied to the device again in every step: {amount(record)}"
+            )
+            cause = "it stays on the host and nothing writes to it between the copies"
+            advice = "move it once, before the loop; in a module, register it as a buffer"
+            yield self.crossing(rank, record, message, cause, advice)
             return
-        numbers = _numbers_at(record.place, recording)
+        elsewhere = record.filled or record.batches or record.back or record.repeated
+        numbers = "" if elsewhere else _numbers_at(record.place, recording)
         if numbers:
-            yield self.observed(
-                rank, severity="info", place=record.place, measured=_crossings.measured(record),
-                message=f"the same numbers, {numbers}, are made into a tensor on the host and copied to the device in "
-                f"every step: {_crossings.amount(record)} ({_crossings.seen(record)})",
-                cause="they are written out in the program; each copy comes from memory that is not pinned, and the "
-                "host waits for it",
-                advice="make the tensor once on the device, before the loop; in a module, register it as a buffer",
-            )  # fmt: skip
+            message = (
+                f"the same numbers, {numbers}, are made into a tensor on the host and copied to the device in every "
+                f"step: {amount(record)}"
+            )
+            cause = (
+                "they are written out in the program; each copy comes from memory that is not pinned, and the host "
+                "waits for it"
+            )
+            advice = "make the tensor once on the device, before the loop; in a module, register it as a buffer"
+            yield self.crossing(rank, record, message, cause, advice, severity="info")
 
 
 def _numbers_at(place: Place, recording: Recording) -> str:
     """The one list of numbers on a line that a tensor is made of there, as it is written; empty where there is none, or
     something else on the line may be what was copied."""
-    from torchvet.source.model import SourceFile
-
-    try:
-        file = SourceFile(place.path, recording.sources[place.path])
-    except (KeyError, SyntaxError, ValueError, RecursionError):
+    file = recorded_source(recording, place.path)
+    if file is None:
         return ""
     calls = [e for e in file.unit_at(place.line).events if e.line == place.line and isinstance(e.node, ast.Call)]
     made = [e for e in calls if file.dotted(e.call.func) in _MAKING and e.call.args]
@@ -108,6 +98,3 @@ def _is_number(node: ast.expr) -> bool:
 def _changed(file: SourceFile, name: str) -> bool:
     """Whether something may change a list: a method of it, or an item that is put in."""
     return re.search(rf"\b{name}(\.\w+\(|\[[^\]]*\]\s*[-+*/]?=(?!=)|\s*\+=)", file.text) is not None
-
-
-_MAKING = frozenset(("torch.tensor", "torch.as_tensor", "torch.FloatTensor", "torch.LongTensor"))

@@ -19,9 +19,7 @@ class HiddenLayoutCopies(TraceRule):
     def slow(self, found: Worst) -> Finding:
         """Conversions between layouts, and kernels that `aten::contiguous` launched, by the time that they take."""
         parts = ", ".join(f"{cost.what} {ms(cost.seconds)}" for cost in found.costs)
-        return self.loses(
-            found,
-            f"copies that change a layout take {found.of_step()}{found.where()}: {parts}",
-            "an operation got its tensor in a layout that it does not work on, or .contiguous() was called",
-            "keep one layout: channels_last for model and input, or operate over the other dimension",
-        )
+        message = f"copies that change a layout take {found.of_step()}{found.where()}: {parts}"
+        cause = "an operation got its tensor in a layout that it does not work on, or .contiguous() was called"
+        advice = "keep one layout: channels_last for model and input, or operate over the other dimension"
+        return self.loses(found, message, cause, advice)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.hoisting import before_loop
-from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, names_in
-from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
+from torchvet.rules.shared.step_code import bound_in, few_turns, guarded
+from torchvet.source.model import Event, Loop, calls_in, is_name, name_set, names_in, receiver, targets_of, terminal
+from torchvet.source.syntax import given
 
-_FACTORIES = frozenset(("zeros", "ones", "full", "eye", "arange", "linspace"))
-_SHAPING = frozenset(("tril", "triu", "bool", "float", "long", "unsqueeze", "view", "reshape", "transpose"))
+_FACTORIES = name_set("zeros ones full eye arange linspace")
+_SHAPING = name_set("tril triu bool float long unsqueeze view reshape transpose")
 """Methods that may follow the factory: what they make is always the same too."""
+_KEEPING = name_set("append put add update requires_grad_")
 _WRITTEN_OUT = re.compile(r"=[ ]?(?:\w+\.)?(zeros|ones|full|eye)\(\s*[(\[]?\s*[\dA-Z][\dA-Z_]*\s*[),\]]")
 _LARGE = 32 * 2**20
 """Bytes from which glibc's allocator maps fresh pages for each tensor, by measurement on Linux."""
@@ -56,47 +58,44 @@ class AllocationInLoop(Rule):
     @staticmethod
     def _holds(event: Event) -> str:
         """The one name that the call's result is bound to."""
-        statement = event.statement
-        if not isinstance(statement, ast.Assign) or _calls_in(event.call):
+        statement, call = event.statement, event.call
+        # What its arguments call may give another value each time.
+        if not isinstance(statement, ast.Assign) or any(one is not call for one in calls_in(call)):
             return ""
         value: ast.expr | None = statement.value
-        while isinstance(value, ast.Call) and value is not event.node and terminal(value) in _SHAPING:
+        while value is not call and isinstance(value, ast.Call) and terminal(value) in _SHAPING:
             value = value.args[0] if value.args and terminal(receiver(value)) == "torch" else receiver(value)
-        if value is not event.node:
-            return ""
-        target = targets_of(statement)
+        target = targets_of(statement) if value is call else []
         return target[0].id if len(target) == 1 and isinstance(target[0], ast.Name) else ""
 
     @staticmethod
     def _only_read(event: Event, name: str, loop: Loop) -> bool:
         """Whether no statement of the loop changes, keeps or binds the name anew."""
-        for other in event.unit.events:
-            if other.loop is None or not other.loop.within(loop) or other.node is event.statement:
-                continue
-            for target in targets_of(other.node):
-                root = target.value if isinstance(target, (ast.Subscript, ast.Attribute)) else target
-                if isinstance(root, ast.Name) and root.id == name:
-                    return False
-            if isinstance(other.node, ast.Call):
-                on, called = receiver(other.node), terminal(other.node)
-                if isinstance(on, ast.Name) and on.id == name and called.endswith("_"):
-                    return False
-                given = [*other.node.args, *(k.value for k in other.node.keywords)]
-                kept = called in ("append", "put", "add", "update", "requires_grad_")
-                kept = kept or any(k.arg == "out" for k in other.node.keywords)
-                if kept and any(isinstance(g, ast.Name) and g.id == name for g in given):
-                    return False
-        return not any(k.arg == "requires_grad" for k in event.call.keywords)
+        others = (e for e in event.unit.events if e.inside(loop) and e.node is not event.statement)
+        asked = any(k.arg == "requires_grad" for k in event.call.keywords)
+        return not asked and not any(_changes(other.node, name) for other in others)
 
     def _finding(self, file: SourceFile, event: Event, name: str) -> Finding:
         size = _bytes(file, event)
         large = size > _LARGE and not any(k.arg == "device" for k in event.call.keywords)
         much = f", {size / 1e6:,.0f} MB each time" if large else ""
-        return self.suspect(
-            file, event, f"{name} = {file.segment(event.node)[:60]} is made anew in every step{much}, always the same",
-            cause="nothing that it is made from changes within the loop", advice=f"make {name} once, before the loop",
-            severity="warning" if large else "info", edits=before_loop(file, event, name), safe=True,
-        )  # fmt: skip
+        message = f"{name} = {file.segment(event.node)[:60]} is made anew in every step{much}, always the same"
+        cause, advice = "nothing that it is made from changes within the loop", f"make {name} once, before the loop"
+        grade: Severity = "warning" if large else "info"
+        made = before_loop(file, event, name)
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=grade, edits=made, safe=True)
+
+
+def _changes(node: ast.AST, name: str) -> bool:
+    """Whether what happens at a node changes, keeps or binds a name anew."""
+    roots = (t.value if isinstance(t, (ast.Subscript, ast.Attribute)) else t for t in targets_of(node))
+    if any(is_name(root, name) for root in roots):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    keeps = terminal(node) in _KEEPING or any(k.arg == "out" for k in node.keywords)
+    in_place = terminal(node).endswith("_") and is_name(receiver(node), name)
+    return in_place or (keeps and any(is_name(one, name) for one in given(node)))
 
 
 def _goes_on(file: SourceFile, event: Event, loop: Loop) -> bool:
@@ -110,21 +109,16 @@ def _goes_on(file: SourceFile, event: Event, loop: Loop) -> bool:
     return not on_device and not file.devices.default_changed and _bytes(file, event) > _LARGE
 
 
-def _calls_in(call: ast.Call) -> bool:
-    """Whether the arguments call something, which may give another value each time."""
-    return any(isinstance(n, ast.Call) for a in (*call.args, *call.keywords) for n in walk(a))
-
-
 def _bytes(file: SourceFile, event: Event) -> int:
     """The size that constant arguments give; 0 where they are not constant."""
     call, name = event.call, terminal(event.node)
-    given = list(call.args[:1] if name in ("full", "arange") else call.args)
-    if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)):
-        given = given[0].elts
+    sizes = list(call.args[:1] if name in ("full", "arange") else call.args)
+    if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):
+        sizes = sizes[0].elts
     size = 4
-    for one in given:
+    for one in sizes:
         values = [v for v, _ in file.roles.values(one, event.unit)] if isinstance(one, ast.Name) else [one]
         if len(values) != 1 or not isinstance(values[0], ast.Constant) or not isinstance(values[0].value, int):
             return 0
         size *= values[0].value
-    return size * (size // 4) if name == "eye" and len(given) == 1 else size
+    return size * (size // 4) if name == "eye" and len(sizes) == 1 else size

@@ -8,7 +8,7 @@ import re
 from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Loop, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, holds, is_call, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
 
@@ -76,31 +76,24 @@ class CatInLoop(Rule):
     @staticmethod
     def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
         """Whether the loop neither reads the name elsewhere nor starts it afresh, and it begins before the loop."""
-        bound = _bindings(event, name)
-        start = [e for e in bound if e.index < event.index]
-        if (not start and "." not in name) or any(e.inside(loop) and not e.excludes(event) for e in start):
-            return False
         if not isinstance(loop.node, (ast.For, ast.While)):
             return False
-        if "." in name:
-            if _read_by_methods(file, event, name, loop):
-                return False
-        elif event.unit.home(name) is not event.unit:
+        start = [e for e in _bindings(event, name) if e.index < event.index]
+        if any(e.inside(loop) and not e.excludes(event) for e in start):
             return False
-        kind = ast.Attribute if "." in name else ast.Name
-        for node in walk(loop.node):
-            read = node.__class__ is kind and text_of(node) == name and isinstance(node.ctx, ast.Load)
-            if read and not _within(node, event.node) and not _is_start(node, loop.node):
-                return False
-        return True
+        if "." in name and _read_by_methods(file, event, name, loop):
+            return False
+        if "." not in name and (not start or event.unit.home(name) is not event.unit):
+            return False
+        reads = (n for n in walk(loop.node) if text_of(n) == name and isinstance(getattr(n, "ctx", None), ast.Load))
+        return all(holds(event.node, node) or _is_start(node, loop.node) for node in reads)
 
     def _finding(self, file: SourceFile, event: Event, name: str, loop: Loop, severity: Severity | None) -> Finding:
-        return self.suspect(
-            file, event, f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}", severity=severity,
-            cause=f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else",
-            advice=f"append to a list and make {name} = torch.cat(list) once after the loop",
-            edits=gathered(file, event, name, loop), safe=True,
-        )  # fmt: skip
+        message = f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}"
+        cause = f"torch.cat makes a new tensor of all that {name} holds, and the loop reads it nowhere else"
+        advice = f"append to a list and make {name} = torch.cat(list) once after the loop"
+        made = gathered(file, event, name, loop)
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity, edits=made, safe=True)
 
 
 def _bindings(event: Event, name: str) -> list[Event]:
@@ -118,51 +111,46 @@ def _read_by_methods(file: SourceFile, event: Event, name: str, loop: Loop) -> b
     return any(id(callee) in knowing for callee in map(file.callee, called) if callee is not None)
 
 
-def _within(node: ast.AST, outer: ast.AST) -> bool:
-    return any(n is node for n in walk(outer))
-
-
 def _is_start(node: ast.AST, loop: ast.AST) -> bool:
     """`if total is None:` or `if len(total) == 0:`, which begins the gathering."""
-    for branch in walk(loop):
-        if isinstance(branch, (ast.If, ast.IfExp)) and _within(node, branch.test):
-            test = branch.test
-            if isinstance(test, ast.UnaryOp):
-                return isinstance(test.op, ast.Not) and terminal(test.operand) == "len"
-            if not isinstance(test, ast.Compare):
-                return False
-            counted = terminal(test.left) in ("len", "numel", "size", "nelement")
-            zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
-            return isinstance(test.ops[0], (ast.Is, ast.IsNot)) or (counted and zero)
-    return False
+    branches = (n for n in walk(loop) if isinstance(n, (ast.If, ast.IfExp)) and holds(n.test, node))
+    test = next((branch.test for branch in branches), None)
+    if isinstance(test, ast.UnaryOp):
+        return isinstance(test.op, ast.Not) and terminal(test.operand) == "len"
+    if not isinstance(test, ast.Compare):
+        return False
+    zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+    counted = zero and is_call(test.left, "len", "numel", "size", "nelement")
+    return counted or isinstance(test.ops[0], (ast.Is, ast.IsNot))
 
 
 def _few_turns(loop: Loop) -> bool:
     """Whether the loop is over a short constant range, or something written out."""
     over = loop.node.iter if isinstance(loop.node, ast.For) else None
-    if isinstance(over, (ast.List, ast.Tuple)):
-        return True
-    if isinstance(over, ast.Call) and over.args and isinstance(over.args[-1], ast.Constant):
-        return isinstance(over.args[-1].value, int) and over.args[-1].value <= _FEW
-    return False
+    number = _last_number(over)
+    return isinstance(over, (ast.List, ast.Tuple)) or (number is not None and number <= _FEW)
+
+
+def _last_number(over: ast.expr | None) -> int | None:
+    """The whole number that a call is given last: how far a range goes."""
+    last = over.args[-1] if isinstance(over, ast.Call) and over.args else None
+    return last.value if isinstance(last, ast.Constant) and isinstance(last.value, int) else None
 
 
 def _many_turns(file: SourceFile, loop: Loop, event: Event) -> bool:
     """Whether the loop goes over a data set or its parts, or for long: over the images of one batch it costs little."""
-    if not isinstance(loop.node, ast.For):
-        return True
-    over = [loop.node.iter]
+    over = [loop.node.iter] if isinstance(loop.node, ast.For) else []
     for one in over:
+        if is_call(one, "range") and one.args and isinstance(one.args[-1], ast.Constant):
+            return (_last_number(one) or 0) > 2 * _FEW
         if isinstance(one, ast.Call):
-            if terminal(one) == "range" and one.args and isinstance(one.args[-1], ast.Constant):
-                return isinstance(one.args[-1].value, int) and one.args[-1].value > 2 * _FEW
             over.extend(one.args)
         elif _GATHERED.search(terminal(one).lower()) or file.roles.is_a("loader", one, event.unit):
             return True
-    return False
+    return not over
 
 
 def _at_an_interval(event: Event, loop: Loop) -> bool:
     """`if step % 100 == 0:` within the loop."""
-    tests = [b.test for b, _ in event.context.arms if isinstance(b, ast.If) and _within(b, loop.node)]
+    tests = [b.test for b, _ in event.context.arms if isinstance(b, ast.If) and holds(loop.node, b)]
     return any("%" in ast.unparse(test) for test in tests)

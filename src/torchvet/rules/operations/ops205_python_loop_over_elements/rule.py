@@ -5,21 +5,22 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Iterator, SourceFile
+from torchvet.rules.kit import Finding, Iterator, Severity, SourceFile
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, terminal, walk
+from torchvet.source.model import Event, is_name, name_set, names_in, terminal, walk
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import behind_progress
 
-_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load, ast.Store,
-          ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp, ast.cmpop, ast.boolop)  # fmt: skip
-_CALLED = frozenset(("norm", "dot", "abs", "exp", "sqrt", "log", "sum", "dist", "square", "pow", "maximum", "minimum",
-                     "item", "cosine_similarity", "pairwise_distance", "clamp", "clamp_min", "clamp_max", "clip",
-                     "relu", "sigmoid", "tanh", "sin", "cos", "atan2", "hypot", "sign", "round", "floor", "ceil",
-                     "log1p", "expm1"))  # fmt: skip
+_VALUES = (ast.Name, ast.Constant, ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp)
+_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, *_VALUES, ast.keyword)
+_Assigning = ast.Assign | ast.AugAssign
+_CALLED = name_set(
+    "norm dot abs exp sqrt log sum dist square pow maximum minimum item cosine_similarity pairwise_distance clamp "
+    "clamp_min clamp_max clip relu sigmoid tanh sin cos atan2 hypot sign round floor ceil log1p expm1"
+)
 """What may be called on elements or rows: each has a form for whole tensors."""
 _HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
 _NEAR = 4
@@ -46,12 +47,13 @@ class PythonLoopOverElements(TraceRule):
             over = behind_progress(loop.iter) if isinstance(loop, ast.For) else None
             if not isinstance(loop, ast.For) or over is not event.node or not isinstance(loop.target, ast.Name):
                 continue
-            body = _statements(loop.body)
-            if few_turns(event.call) or not body or _carries_over(body, loop.target.id) or is_test(file):
+            # What a compiler makes a kernel of is no loop in Python.
+            if few_turns(event.call) or any("jit" in name for name in event.unit.decorators):
                 continue
-            if any("jit" in name for name in event.unit.decorators):
-                continue  # a kernel: its loop is no Python
-            tensors = [self._elements(file, s, loop.target.id, event) for s in body]
+            body = _statements(loop.body)
+            if not body or _carries_over(body, loop.target.id) or is_test(file):
+                continue
+            tensors = [self._elements(file, statement, event) for statement in body]
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
 
@@ -59,14 +61,13 @@ class PythonLoopOverElements(TraceRule):
         """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
         number = sum(cost.count for cost in found.costs)
         reservation, severity = found.slowed("them")
-        return self.loses(
-            found,
-            f"{number:,.0f} elements a step are read one by one{found.where()}: {found.of_step()}",
+        message = f"{number:,.0f} elements a step are read one by one{found.where()}: {found.of_step()}"
+        cause = (
             "each index and each conversion to a number is an operator of its own, dispatched for one element"
-            + reservation,
-            "one operation over the whole tensor, or `.tolist()` once, in place of the loop",
-            severity,
+            + reservation
         )
+        advice = "one operation over the whole tensor, or `.tolist()` once, in place of the loop"
+        return self.loses(found, message, cause, advice, severity)
 
     @staticmethod
     def _may_index(file: SourceFile) -> bool:
@@ -79,95 +80,88 @@ class PythonLoopOverElements(TraceRule):
         return False
 
     @staticmethod
-    def _elements(file: SourceFile, statement: ast.stmt, index: str, event: Event) -> set[str]:
+    def _elements(file: SourceFile, statement: _Assigning, event: Event) -> set[str]:
         """The tensors that a statement, or a test of one, reads or writes an element of; empty where it does anything
         else."""
-        parts: list[ast.expr] = [*_targets(statement), _value(statement)]
-        found: set[str] = set()
-        for node in (n for part in parts for n in walk(part)):
-            if isinstance(node, ast.Subscript):
-                if not _is_element(node):
-                    return set()
-                if surely_tensor(file, node.value, event):
-                    found.add(text_of(node.value))
-            elif isinstance(node, ast.Call):
-                if terminal(node) not in _CALLED or isinstance(node.func, ast.Name):
-                    return set()
-            elif not isinstance(node, (*_PLAIN, ast.keyword)):
-                return set()
-        reads = any(isinstance(n, ast.Subscript) for n in walk(_value(statement)))
-        reads = reads or any(isinstance(n, ast.Subscript) for t in _targets(statement) for n in walk(t) if n is not t)
-        return found if reads and _works(statement) else set()
+        written, read = [n for t in _targets(statement) for n in walk(t)], walk(statement.value)
+        if not _works(statement) or not all(map(_is_elementwise, (*written, *read))):
+            return set()
+        targets = _targets(statement)
+        inner = (n for n in (*read, *written) if not any(n is target for target in targets))
+        if not any(isinstance(n, ast.Subscript) for n in inner):
+            return set()
+        subscripted = (n.value for n in (*written, *read) if isinstance(n, ast.Subscript))
+        return {text_of(one) for one in subscripted if surely_tensor(file, one, event)}
 
     def _finding(self, file: SourceFile, event: Event, loop: ast.For, tensors: list[str]) -> Finding:
-        which = " and ".join(tensors)
-        return self.suspect(
-            file, event, f"{which} {'are' if len(tensors) > 1 else 'is'} worked through element by element in Python",
-            cause="each element is indexed, computed and stored by operations of its own",
-            advice="write the body of the loop as one operation over whole tensors", node=loop.target,
-            # What runs once, over rows, costs little whatever it does.
-            severity="info" if event.unit.is_module and event.loop is None else None,
-        )  # fmt: skip
+        verb = "are" if len(tensors) > 1 else "is"
+        # What runs once, over rows, costs little whatever it does.
+        severity: Severity | None = "info" if event.unit.is_module and event.loop is None else None
+        message = f"{' and '.join(tensors)} {verb} worked through element by element in Python"
+        cause = "each element is indexed, computed and stored by operations of its own"
+        advice = "write the body of the loop as one operation over whole tensors"
+        return self.suspect(file, event, message, cause=cause, advice=advice, node=loop.target, severity=severity)
 
 
-def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+def _statements(body: list[ast.stmt]) -> list[_Assigning]:
     """A loop's assignments, those under a condition of their own among them; empty where it does anything else."""
-    found: list[ast.stmt] = []
+    found: list[_Assigning] = []
     for statement in body:
-        if isinstance(statement, ast.If) and not statement.orelse:
-            inner = _statements(statement.body)
-            if not inner or not all(isinstance(n, (*_PLAIN, ast.keyword)) for n in walk(statement.test)):
-                return []
-            found.extend(inner)
-        elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+        if isinstance(statement, (ast.Assign, ast.AugAssign)):
             found.append(statement)
-        else:
+            continue
+        plain = isinstance(statement, ast.If) and all(isinstance(n, _PLAIN) for n in walk(statement.test))
+        inner = _statements(statement.body) if isinstance(statement, ast.If) and not statement.orelse else []
+        if not plain or not inner:
             return []
+        found += inner
     return found
 
 
-def _targets(statement: ast.stmt) -> list[ast.expr]:
-    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]  # type: ignore[attr-defined]
+def _targets(statement: _Assigning) -> list[ast.expr]:
+    return statement.targets if isinstance(statement, ast.Assign) else [statement.target]
 
 
-def _value(statement: ast.stmt) -> ast.expr:
-    value: ast.expr = statement.value  # type: ignore[attr-defined]
-    return value
+def _is_elementwise(node: ast.AST) -> bool:
+    """Whether a node of an expression takes single elements or computes from them."""
+    if isinstance(node, ast.Subscript):
+        return _is_element(node)
+    if isinstance(node, ast.Call):
+        return terminal(node) in _CALLED and not isinstance(node.func, ast.Name)
+    return isinstance(node, _PLAIN)
 
 
-def _carries_over(body: list[ast.stmt], index: str) -> bool:
+def _carries_over(body: list[_Assigning], index: str) -> bool:
     """Whether a turn needs what another has written: `y[i - 1]`, or `h = h * a[i] + b[i]`."""
     written = {text_of(t.value) for s in body for t in _targets(s) if isinstance(t, ast.Subscript)}
-    for statement in body:
-        for node in walk(statement):
-            shifted = isinstance(node, ast.Subscript) and text_of(node.value) in written and any(
-                isinstance(n, ast.BinOp) and any(isinstance(m, ast.Name) and m.id == index for m in walk(n))
-                for n in walk(node.slice)
-            )  # fmt: skip
-            if shifted:
-                return True
-        value = _value(statement)
-        for target in (t for t in _targets(statement) if isinstance(t, ast.Name)):
-            read = [n for n in walk(value) if isinstance(n, ast.Name) and n.id == target.id]
-            added = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)) and value.left in read
-            added = added or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and value.right in read)
-            if read and not (added and len(read) == 1):
-                return True
-    return False
+    subscripts = (n for s in body for n in walk(s) if isinstance(n, ast.Subscript) and text_of(n.value) in written)
+    sums = (n for one in subscripts for n in walk(one.slice) if isinstance(n, ast.BinOp))
+    if any(index in names_in(one) for one in sums):
+        return True
+    return any(_rebinds(s.value, t.id) for s in body for t in _targets(s) if isinstance(t, ast.Name))
 
 
-def _works(statement: ast.stmt) -> bool:
+def _rebinds(value: ast.expr, name: str) -> bool:
+    """Whether a name's new value is made of its old one otherwise than by adding to it once."""
+    read = [n for n in walk(value) if is_name(n, name)]
+    sums = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub))
+    if not sums or len(read) != 1 or not isinstance(value, ast.BinOp):
+        return bool(read)
+    return value.left is not read[0] and not (isinstance(value.op, ast.Add) and value.right is read[0])
+
+
+def _works(statement: _Assigning) -> bool:
     """Whether it computes: a plain copy of one element from a list of another order may be meant."""
-    return isinstance(statement, ast.AugAssign) or isinstance(_value(statement), (ast.BinOp, ast.Call))
+    return isinstance(statement, ast.AugAssign) or isinstance(statement.value, (ast.BinOp, ast.Call))
 
 
 def _is_element(node: ast.Subscript) -> bool:
     """Whether a subscript of a name is made of names, numbers, sums of these, and elements."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    named = isinstance(node.value, (ast.Name, ast.Attribute))
-    return named and all(
-        isinstance(p, (ast.Name, ast.Constant))
-        or (isinstance(p, ast.Subscript) and _is_element(p))
-        or (isinstance(p, ast.BinOp) and all(isinstance(n, (*_PLAIN[:1], *_PLAIN[3:])) for n in walk(p)))
-        for p in parts
-    )
+    return isinstance(node.value, (ast.Name, ast.Attribute)) and all(map(_is_index, parts))
+
+
+def _is_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return all(isinstance(n, (ast.BinOp, *_VALUES)) for n in walk(node))
+    return isinstance(node, (ast.Name, ast.Constant)) or (isinstance(node, ast.Subscript) and _is_element(node))

@@ -39,11 +39,10 @@ class LaunchBound(TraceRule):
         assert gpu is not None
         phase = max(launches, key=lambda p: launches[p])
         reservation, severity = found.slowed("the host")
-        return self.loses(
-            found,
+        message = (
             f"the device waits for launches during {found.of_step()}, most of it in the {phase} phase: "
-            f"{gpu.kernels:,.0f} kernels a step, {percent(gpu.tiny_share)} of them under 10 us",
-            f"the host takes longer to dispatch an operation than the device to do it{reservation}",
-            _ADVICE.get(phase, _ADVICE["forward"]),
-            severity,
+            f"{gpu.kernels:,.0f} kernels a step, {percent(gpu.tiny_share)} of them under 10 us"
         )
+        cause = f"the host takes longer to dispatch an operation than the device to do it{reservation}"
+        advice = _ADVICE.get(phase, _ADVICE["forward"])
+        return self.loses(found, message, cause, advice, severity)

@@ -6,19 +6,21 @@ import ast
 import re
 
 from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
+from torchvet.rules.operations._values import followed
 from torchvet.rules.operations.fixes.in_place import written_into
-from torchvet.source.model import Event, Unit, receiver, targets_of, terminal, value_bound, walk
+from torchvet.source.model import Event, Unit, receiver, targets_of, terminal
+from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, operand
 from torchvet.source.model.steps import text_of
 
-_PARAMETERS = frozenset(("parameters", "named_parameters", "state_dict", "buffers", "named_buffers"))
-_POINTWISE = frozenset(("mul", "add", "sub", "div", "clamp", "exp", "log", "log10", "sqrt", "abs", "neg", "pow", "tanh",
-                        "sigmoid", "relu", "round", "floor", "maximum", "minimum"))  # fmt: skip
+_PARAMETERS = name_set("parameters named_parameters state_dict buffers named_buffers")
+_POINTWISE = name_set(
+    "mul add sub div clamp exp log log10 sqrt abs neg pow tanh sigmoid relu round floor maximum minimum"
+)
 _LONG = 3
 _KEPT = re.compile(r"^[ \t]+([\w.]+)\[[^\n=]+\][ \t]*=(?!=)", re.MULTILINE)
 _COPIED = re.compile(r"(\.copy_\()\s*[^\n]*[*+]")
 _OVER = re.compile(r"parameters\(\)|state_dict\(\)|buffers\(\)")
 _AGAIN = re.compile(r"^[ \t]+(\w+)[ \t]*(?::[^\n=]+)?=[ \t]*(?:[\w.]+\(\s*)?\1[ \t]*[-+*/.,)]", re.MULTILINE)
-_DEEPEST = 3
 
 
 class InPlaceOpportunity(Rule):
@@ -36,54 +38,47 @@ class InPlaceOpportunity(Rule):
         """`p.data = p.data * a + …` in a loop; averages kept in a dict; chains without a graph."""
         if file.mentions(".data = ", ".data="):
             yield from self._on_data(file)
-        copying = _units_at(file, _COPIED, 1) if file.mentions("copy_") else ()
-        for event in (e for u in copying for e in u.calls.get("copy_", ())):
-            on, given = receiver(event.call), event.call.args[0] if event.call.args else None
-            if event.loop is None or not isinstance(on, (ast.Name, ast.Attribute)) or not isinstance(given, ast.BinOp):
-                continue
-            data = isinstance(on, ast.Attribute) and on.attr == "data"
-            if self._reads(given, on) and (data or file.gradients.enabled(event) == "no"):
-                yield self._finding(file, event, on, given, "is computed anew and copied over")
-        if not file.mentions("no_grad", "inference_mode"):
-            return
-        if file.mentions("]") and file.mentions("parameters()", "state_dict()", "buffers()"):
-            for unit in _units_at(file, _KEPT, 1):
-                lines = file.lines[unit.first - 1 : unit.last]
-                if any("for " in line and _OVER.search(line) for line in lines):
-                    yield from self._averages(file, unit)
-        for unit in _units_at(file, _AGAIN, _LONG):
-            yield from self._chains(file, unit)
+        if file.mentions("copy_"):
+            yield from self._copied(file)
+        if file.mentions("no_grad", "inference_mode"):
+            yield from self._averages(file)
+            for unit in _units_at(file, _AGAIN, _LONG):
+                yield from self._chains(file, unit)
 
     def _on_data(self, file: SourceFile) -> Iterator[Finding]:
-        for unit in file.units_with("data"):
-            for event in unit.events:
-                if (
-                    isinstance(event.node, ast.Assign)
-                    and event.loop is not None
-                    and isinstance(event.node.value, ast.BinOp)
-                ):
-                    target = targets_of(event.node)[0]
-                    if (
-                        isinstance(target, ast.Attribute)
-                        and target.attr == "data"
-                        and self._of_itself(event.node.value, target)
-                    ):
-                        yield self._finding(file, event, target, event.node.value)
+        for event in (e for unit in file.units_with("data") for e in unit.events if e.loop is not None):
+            if isinstance(event.node, ast.Assign) and isinstance(event.node.value, ast.BinOp):
+                target = targets_of(event.node)[0]
+                if _is_data(target) and _from_itself(event.node.value, target):
+                    yield self._finding(file, event, target, event.node.value)
 
-    def _averages(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
+    def _copied(self, file: SourceFile) -> Iterator[Finding]:
+        """`average.copy_(average * a + …)`."""
+        for event in (e for u in _units_at(file, _COPIED, 1) for e in u.calls.get("copy_", ()) if e.loop is not None):
+            on, given = receiver(event.call), event.call.args[0] if event.call.args else None
+            if not isinstance(on, (ast.Name, ast.Attribute)) or not isinstance(given, ast.BinOp):
+                continue
+            if _from_itself(given, on) and (_is_data(on) or file.gradients.enabled(event) == "no"):
+                yield self._finding(file, event, on, given, "is computed anew and copied over")
+
+    def _averages(self, file: SourceFile) -> Iterator[Finding]:
         """`shadow[name] = shadow[name] * decay + …` over parameters or a state dict, names between followed."""
+        if not file.mentions("]") or not file.mentions("parameters()", "state_dict()", "buffers()"):
+            return
+        for unit in _units_at(file, _KEPT, 1):
+            if any("for " in line and _OVER.search(line) for line in file.lines[unit.first - 1 : unit.last]):
+                yield from self._averages_of(file, unit)
+
+    def _averages_of(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
         for event in unit.events:
-            node = event.node
-            if not isinstance(node, ast.Assign) or event.loop is None or not isinstance(event.loop.node, ast.For):
+            node, loop = event.node, event.loop.node if event.loop is not None else None
+            if not isinstance(node, ast.Assign) or not isinstance(loop, ast.For):
                 continue
-            target = targets_of(node)[0]
-            over = {terminal(n) for n in walk(event.loop.node.iter) if isinstance(n, ast.Call)}
-            if not isinstance(target, ast.Subscript) or not over & _PARAMETERS:
+            target, value = targets_of(node)[0], _followed(node.value, event)
+            if not isinstance(target, ast.Subscript) or not isinstance(value, ast.BinOp):
                 continue
-            value = _followed(file, node.value, event, 0)
-            if value is None or not isinstance(value, ast.BinOp):
-                continue
-            if self._of_itself(value, target, file, event) and file.gradients.enabled(event) == "no":
+            over = any(terminal(call) in _PARAMETERS for call in calls_in(loop.iter))
+            if over and _from_itself(value, target, event) and file.gradients.enabled(event) == "no":
                 yield self._finding(file, event, target, node.value)
 
     def _chains(self, file: SourceFile, unit: Unit) -> Iterator[Finding]:
@@ -104,54 +99,40 @@ class InPlaceOpportunity(Rule):
         if len(chain) < _LONG or file.gradients.enabled(chain[0]) != "no":
             return
         name = _elementwise(chain[0])
-        reaching = file.devices.reaching(name, chain[0])
-        values = [getattr(b.node, "value", None) for b in reaching]
-        values += [getattr(e.node, "value", None) for e in chain]
+        values = [getattr(e.node, "value", None) for e in (*file.devices.reaching(name, chain[0]), *chain)]
         if not any(file.roles.of(v, chain[0].unit) & {"tensor", "output"} or _of_torch(file, v) for v in values):
             return
-        yield self.suspect(
-            file, chain[1], f"{name} is made anew {len(chain)} times in a row where it could be updated in place",
-            cause=f"each statement of lines {chain[0].line} to {chain[-1].line} allocates a tensor as large as {name}",
-            advice="from the second on use the in-place forms: mul_, add_, sub_, div_, clamp_",
-        )  # fmt: skip
-
-    @staticmethod
-    def _reads(value: ast.BinOp, target: ast.expr) -> bool:
-        """Whether `target.copy_(value)` computes, elementwise, from what the target holds."""
-        waiting: list[ast.expr] = [value]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
-                waiting.extend((node.left, node.right))
-            elif text_of(node) == text_of(target):
-                return True
-        return False
-
-    @staticmethod
-    def _of_itself(
-        value: ast.expr, target: ast.expr, file: SourceFile | None = None, event: Event | None = None
-    ) -> bool:
-        """Whether the new value is computed, elementwise, from the old one; with an event names are followed."""
-        waiting: list[ast.expr] = [value]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.Name) and file is not None and event is not None:
-                node = _followed(file, node, event, 0) or node
-            if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
-                waiting.extend((node.left, node.right))
-            elif isinstance(node, (ast.Attribute, ast.Subscript)) and text_of(node) == text_of(target):
-                return True
-        return False
+        message = f"{name} is made anew {len(chain)} times in a row where it could be updated in place"
+        cause = f"each statement of lines {chain[0].line} to {chain[-1].line} allocates a tensor as large as {name}"
+        advice = "from the second on use the in-place forms: mul_, add_, sub_, div_, clamp_"
+        yield self.suspect(file, chain[1], message, cause=cause, advice=advice)
 
     def _finding(
         self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, how: str = "gets new storage"
     ) -> Finding:
-        name = text_of(target)
-        return self.suspect(
-            file, event, f"{name} {how} at every step where it could be updated in place",
-            cause="each operator of the expression allocates a tensor as large as the result",
-            advice=f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)", edits=written_into(file, event, target, value),
-        )  # fmt: skip
+        name, made = text_of(target), written_into(file, event, target, value)
+        message = f"{name} {how} at every step where it could be updated in place"
+        cause = "each operator of the expression allocates a tensor as large as the result"
+        advice = f"use {name}.mul_(…).add_(…) or {name}.lerp_(…)"
+        return self.suspect(file, event, message, cause=cause, advice=advice, edits=made)
+
+
+def _is_data(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "data"
+
+
+def _from_itself(value: ast.expr, target: ast.expr, event: Event | None = None) -> bool:
+    """Whether a new value is computed, elementwise, from the old one; with an event names are followed."""
+    waiting, own = [value], text_of(target)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name) and event is not None:
+            node = _followed(node, event) or node
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+            waiting.extend((node.left, node.right))
+        elif text_of(node) == own:
+            return True
+    return False
 
 
 def _units_at(file: SourceFile, pattern: re.Pattern[str], least: int) -> list[Unit]:
@@ -160,19 +141,10 @@ def _units_at(file: SourceFile, pattern: re.Pattern[str], least: int) -> list[Un
     return [u for u in {id(u): u for u in found}.values() if sum(u is other for other in found) >= least]
 
 
-def _followed(file: SourceFile, node: ast.expr, event: Event, depth: int) -> ast.expr | None:
-    """What a name stands for, `.clone()` left out."""
-    while isinstance(node, ast.Call) and terminal(node) in ("clone", "detach") and receiver(node) is not None:
-        on = receiver(node)
-        assert on is not None
-        node = on
-    if not isinstance(node, ast.Name) or depth > _DEEPEST:
-        return node
-    reaching = file.devices.reaching(node.id, event)
-    if len(reaching) != 1 or reaching[0].loop is not event.loop:
-        return None
-    value = value_bound(reaching[0].node, node.id)
-    return _followed(file, value, reaching[0], depth + 1) if value is not None else None
+def _followed(node: ast.expr, event: Event) -> ast.expr | None:
+    """What a name stands for, without `.clone()`; None where that is not sure."""
+    *_, (last, _) = followed(node, event, lambda n, _: receiver(n) if is_call(n, "clone", "detach") else None)
+    return last if not isinstance(last, ast.Name) else None
 
 
 def _next_to(first: Event, second: Event) -> bool:
@@ -188,23 +160,14 @@ def _elementwise(event: Event) -> str:
         return ""
     name, value = node.targets[0].id, node.value
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
-        return name if isinstance(value.left, ast.Name) and value.left.id == name else ""
-    if not isinstance(value, ast.Call):
-        return ""
-    on = receiver(value)
-    if event.unit.file.dotted(value.func).startswith("torch.") and value.args:
-        on = value.args[0]
-    if isinstance(on, ast.Name) and on.id == name and terminal(value) in _POINTWISE:
-        return name
-    return ""
+        return name if is_name(value.left, name) else ""
+    of = operand(event.unit.file, value) if isinstance(value, ast.Call) and terminal(value) in _POINTWISE else None
+    return name if is_name(of, name) else ""
 
 
 def _of_torch(file: SourceFile, node: ast.AST | None) -> bool:
     """Whether something is computed by torch or by a method that only tensors have."""
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.MatMult):
-            return True
-        return _of_torch(file, node.left) or _of_torch(file, node.right)
-    if not isinstance(node, ast.Call):
-        return False
-    return file.dotted(node.func).startswith("torch.") or terminal(node) in ("float", "clamp", "sqrt", "unsqueeze")
+        return isinstance(node.op, ast.MatMult) or _of_torch(file, node.left) or _of_torch(file, node.right)
+    by_method = is_call(node, "float", "clamp", "sqrt", "unsqueeze")
+    return by_method or (isinstance(node, ast.Call) and file.dotted(node.func).startswith("torch."))

@@ -6,23 +6,34 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, value_bound, walk
+from torchvet.source.model import (
+    Event,
+    Unit,
+    edits,
+    is_call,
+    is_name,
+    keyword,
+    name_set,
+    receiver,
+    targets_of,
+    terminal,
+)
 from torchvet.source.model.destinations import Destinations
+from torchvet.source.model.expressions import names_in, value_bound
+from torchvet.source.walking import walk
 
-_SAVE_OUTPUT = frozenset(("exp", "sigmoid", "tanh", "relu", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax",
-                          "expm1", "tan", "logsumexp"))  # fmt: skip
+_SAVE_OUTPUT = name_set("exp sigmoid tanh relu sqrt rsqrt reciprocal softmax log_softmax expm1 tan logsumexp")
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""
-_IN_PLACE = frozenset(("add_", "sub_", "mul_", "div_", "clamp_", "fill_", "zero_", "copy_", "masked_fill_", "normal_",
-                       "uniform_", "clamp_min_", "neg_", "exp_"))  # fmt: skip
-_FOR_ITSELF = ("add_", "sub_", "mul_", "div_", "clamp_", "masked_fill_", "clamp_min_", "neg_", "exp_")
-"""Those that have a twin which gives a new tensor."""
+_FOR_ITSELF = name_set("add_ sub_ mul_ div_ clamp_ masked_fill_ clamp_min_ neg_ exp_")
+"""Methods that work in place and have a twin which gives a new tensor."""
+_IN_PLACE = _FOR_ITSELF | name_set("fill_ zero_ copy_ normal_ uniform_")
 _MODULES = ("modules", "named_modules", "children", "named_children")
 _SAVES = re.compile(r"\.(?:" + "|".join(sorted(_SAVE_OUTPUT)) + r")\(")
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-_CHANGING = frozenset((ast.AugAssign, ast.Call, ast.Assign))
 _LAYERS = ("Sigmoid", "Tanh", "ReLU", "Softmax", "LogSoftmax")
 """Layers of `torch.nn` whose backward reads their own result."""
 _HELD = re.compile(r"self\.(\w+)[ \t]*(?::[^\n=]+)?=[ \t]*[\w.]*(?:" + "|".join(_LAYERS) + r")\(")
+"""What a layer that saves its result is kept as."""
 _PARTS = re.compile(r"[ \t]+[\w.]+\[[^\n=]*\][ \t]*=(?!=)")
 _ASSIGNED = re.compile(r"\][ \t]*=(?!=)")
 
@@ -49,83 +60,56 @@ class InPlaceBreaksAutograd(Rule):
     # Leaves ----------------------------------------------------------------------------------------------------------
 
     def _on_leaves(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
-        words = [u for w in ("requires_grad", "Parameter", "parameters") for u in file.units_with(w)]
-        leaves = {id(u) for u in (*words, *(file.functions("forward") if file.mentions("Parameter(") else ()))}
+        words = ["requires_grad", "Parameter", "parameters"]
         if file.mentions("modules()", "children()"):
-            leaves |= {id(u) for w in ("modules", "named_modules", "children") for u in file.units_with(w)}
+            words += ["modules", "named_modules", "children"]
+        leaves = {id(unit) for word in words for unit in file.units_with(word)}
+        if file.mentions("Parameter("):
+            leaves |= {id(unit) for unit in file.functions("forward")}
         for unit in (u for u in changing if id(u) in leaves):
-            found = [e for e in unit.events if e.node.__class__ is ast.AugAssign]
-            found += [e for w in _IN_PLACE & unit.calls.keys() for e in unit.calls[w]]
-            found += [e for e in unit.events if e.node.__class__ is ast.Assign and _changed(e) is not None]
+            found = [e for e in unit.events if isinstance(e.node, ast.AugAssign)]
+            found += [e for name in _IN_PLACE & unit.calls.keys() for e in unit.calls[name]]
+            found += [e for e in unit.events if isinstance(e.node, ast.Assign)]
             for event in found:
                 changed = _changed(event)
-                if changed is None or event.context.deferred or not self._is_leaf(file, changed, event):
+                if changed is None or event.context.deferred or not _is_leaf(file, changed, event):
                     continue
                 if file.gradients.enabled(event) == "yes":
                     yield self._leaf_finding(file, event, changed)
 
-    @staticmethod
-    def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:
-        """Whether a name, all of whose bindings that can reach here say so, is a leaf that requires a gradient."""
-        if isinstance(node, ast.Attribute):
-            if _of_layer(file, node, event):
-                return not file.mentions("requires_grad_(False", "requires_grad = False", "requires_grad=False")
-            values = file.roles.values(node, event.unit)
-            # In its constructor a parameter has to be there already.
-            here = event.unit.name == "forward" or (
-                event.unit.name == "__init__" and any(u is event.unit and v.lineno < event.line for v, u in values)
-            )
-            return bool(values) and here and all(_is_parameter(file, v) for v, _ in values)
-        if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
-            return False
-        reaching = file.devices.reaching(node.id, event)
-        if not reaching:
-            return False
-        for binding in reaching:
-            if isinstance(binding.node, ast.For):
-                if not _over_parameters(binding.node):
-                    return False
-                continue
-            value = value_bound(binding.node, node.id)
-            if value is None or not _is_parameter(file, value):
-                return False
-        return not _switched_off(event, node.id)
-
     def _leaf_finding(self, file: SourceFile, event: Event, changed: ast.expr) -> Finding:
         name = file.segment(changed)
-        return self.suspect(
-            file, event, f"{name} is a leaf that requires a gradient: changing it in place raises",
-            cause="autograd records here, and a leaf cannot have a history",
-            advice="do it under `with torch.no_grad():`",
-        )  # fmt: skip
+        message = f"{name} is a leaf that requires a gradient: changing it in place raises"
+        cause = "autograd records here, and a leaf cannot have a history"
+        advice = "do it under `with torch.no_grad():`"
+        return self.suspect(file, event, message, cause=cause, advice=advice)
 
     # Saved results ---------------------------------------------------------------------------------------------------
 
     def _on_saved(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
-        steps = {id(s.unit) for s in file.steps}
-        worth = [u for u in changing if u.name == "forward" or id(u) in steps]
-        layers = _saving_layers(file) if worth else set()
-        for saving in (e for u in worth for w in sorted((_SAVE_OUTPUT | layers) & u.calls.keys()) for e in u.calls[w]):
-            if terminal(saving.node) not in _SAVE_OUTPUT and not _is_saving_layer(file, saving):
-                continue
-            name = self._bound_to(file, saving)
-            if not name:
-                continue
-            for event in saving.unit.events:
-                later = event.index > saving.index and event.node.__class__ in _CHANGING
-                changed = _changed(event) if later else None
-                if isinstance(changed, ast.Name) and changed.id == name and not event.excludes(saving):
-                    if file.gradients.carries(saving.node, saving) != "yes":
-                        break
-                    reaching = file.devices.reaching(name, event)
-                    same = len(reaching) == 1 and reaching[0].node is saving.statement
-                    if same and self._records(file, event) and not _only_read(file, saving):
-                        yield self._saved_finding(file, event, saving, name)
-                        break
+        steps = {id(step.unit) for step in file.steps}
+        worth = [unit for unit in changing if unit.name == "forward" or id(unit) in steps]
+        saving = _SAVE_OUTPUT | ({match[1] for match in _HELD.finditer(file.text)} if worth else set())
+        for event in (e for unit in worth for name in sorted(saving & unit.calls.keys()) for e in unit.calls[name]):
+            name = self._bound_to(file, event)
+            if name and (terminal(event.node) in _SAVE_OUTPUT or _is_saving_layer(file, event)):
+                later = self._changed_later(file, event, name)
+                if later is not None:
+                    yield self._saved_finding(file, later, event, name)
 
     @staticmethod
-    def _records(file: SourceFile, event: Event) -> bool:
-        return file.gradients.enabled(event) == "yes"
+    def _changed_later(file: SourceFile, saving: Event, name: str) -> Event | None:
+        """The first event that changes a saved result in place while autograd records."""
+        later = (e for e in saving.unit.events[saving.index + 1 :] if is_name(_changed(e), name))
+        changes = [e for e in later if not e.excludes(saving)]
+        if not changes or file.gradients.carries(saving.node, saving) != "yes":
+            return None
+        for event in changes:
+            reaching = file.devices.reaching(name, event)
+            same = len(reaching) == 1 and reaching[0].node is saving.statement
+            if same and file.gradients.enabled(event) == "yes" and not _only_read(file, saving):
+                return event
+        return None
 
     @staticmethod
     def _bound_to(file: SourceFile, event: Event) -> str:
@@ -141,25 +125,47 @@ class InPlaceBreaksAutograd(Rule):
 
     def _saved_finding(self, file: SourceFile, event: Event, saving: Event, name: str) -> Finding:
         made = terminal(saving.node)
-        return self.suspect(
-            file, event, f"{name} is changed in place, and the backward of {made} needs it as it was",
-            cause=f"{made} in line {saving.line} saves its result for the gradient; backward() will raise",
-            advice=f"make a new tensor: `{name} = {name} …`", edits=_made_anew(file, event, name),
-            related=[self.also(file, "saved", saving, file.segment(saving.node))],
-        )  # fmt: skip
+        message = f"{name} is changed in place, and the backward of {made} needs it as it was"
+        cause = f"{made} in line {saving.line} saves its result for the gradient; backward() will raise"
+        advice = f"make a new tensor: `{name} = {name} …`"
+        related, anew = self.also(file, "saved", saving, file.segment(saving.node)), _made_anew(file, event, name)
+        return self.suspect(file, event, message, cause=cause, advice=advice, edits=anew, related=[related])
+
+
+def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:
+    """Whether a name, all of whose bindings that can reach here say so, is a leaf that requires a gradient."""
+    if isinstance(node, ast.Attribute):
+        if _of_layer(file, node, event):
+            return not file.mentions("requires_grad_(False", "requires_grad = False", "requires_grad=False")
+        values, unit = file.roles.values(node, event.unit), event.unit
+        # In its constructor a parameter has to be there already.
+        before = unit.name == "__init__" and any(u is unit and v.lineno < event.line for v, u in values)
+        here = unit.name == "forward" or before
+        return bool(values) and here and all(_is_parameter(file, v) for v, _ in values)
+    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+        return False
+    reaching = file.devices.reaching(node.id, event)
+    leaves = all(_binds_leaf(file, binding.node, node.id) for binding in reaching)
+    return bool(reaching) and leaves and not _switched_off(event)
+
+
+def _binds_leaf(file: SourceFile, node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.For):
+        return isinstance(node.target, ast.Name) and is_call(node.iter, "parameters")
+    value = value_bound(node, name)
+    return value is not None and _is_parameter(file, value)
 
 
 def _made_anew(file: SourceFile, event: Event, name: str) -> list[Edit]:
     """`x = x.mul(y)` for `x.mul_(y)`, `x = x + (y)` for `x += y`; nothing for what goes over several lines."""
     node, statement = event.node, event.statement
-    if statement.lineno != statement.end_lineno:
+    if not edits.on_one_line(statement):
         return []
     if isinstance(node, ast.AugAssign):
-        sign = _SIGNS.get(node.op.__class__, "")
-        value = file.segment(node.value)
-        simple = isinstance(node.value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant))
-        text = f"{name} = {name} {sign} {value if simple else f'({value})'}"
-        return [edits.replace(file, statement, text)] if sign and isinstance(node.target, ast.Name) else []
+        sign, value = _SIGNS.get(node.op.__class__, ""), node.value
+        text = file.segment(value) if isinstance(value, ast.Constant) else edits.operand(file, value)
+        plain = sign and isinstance(node.target, ast.Name)
+        return [edits.replace(file, statement, f"{name} = {name} {sign} {text}")] if plain else []
     method = terminal(node)
     if not isinstance(event.parent, ast.Expr) or method not in _FOR_ITSELF:
         return []
@@ -171,12 +177,11 @@ def _units_that_change(file: SourceFile) -> list[Unit]:
     """Units whose lines may change something in place: looking is cheaper than walking them."""
     methods = [f".{name}(" for name in _IN_PLACE & file.words.identifiers]
     places = [p for sign in (*methods, "+=", "-=", "*=", "/=") for p in file.words.positions(sign)]
-    found = {id(u): u for u in map(file.unit_at, {file.line_of(p) for p in places})}
+    found = file.units_at({file.line_of(place) for place in places})
     if file.mentions("]") and file.mentions("forward", "backward"):
-        starts = (m.start() for m in file.words.lines_like(_PARTS, _ASSIGNED))
-        parts = {id(u): u for u in (file.unit_at(file.line_of(start)) for start in starts)}
-        found.update((key, unit) for key, unit in parts.items() if key not in found and _may_matter(file, unit))
-    return list(found.values())
+        parts = file.units_at(file.line_of(m.start()) for m in file.words.lines_like(_PARTS, _ASSIGNED))
+        found += [unit for unit in parts if unit not in found and _may_matter(file, unit)]
+    return found
 
 
 def _may_matter(file: SourceFile, unit: Unit) -> bool:
@@ -202,11 +207,6 @@ def _changed(event: Event) -> ast.expr | None:
     return None
 
 
-def _saving_layers(file: SourceFile) -> set[str]:
-    """Names of attributes that may hold a layer of torch which saves its result."""
-    return {match[1] for match in _HELD.finditer(file.text)}
-
-
 def _is_saving_layer(file: SourceFile, event: Event) -> bool:
     values = [v for v, _ in file.roles.values(event.call.func, event.unit)]
     return bool(values) and all(
@@ -218,48 +218,34 @@ def _is_saving_layer(file: SourceFile, event: Event) -> bool:
 def _of_layer(file: SourceFile, node: ast.Attribute, event: Event) -> bool:
     """Whether it is `layer.weight` or `layer.bias` of a torch layer that a loop over modules goes through, the class
     being asked for: `if isinstance(layer, nn.Linear)`."""
-    on, loop = node.value, event.loop
-    if node.attr not in ("weight", "bias") or not isinstance(on, ast.Name) or loop is None:
+    name, loop = terminal(node.value), event.loop.node if event.loop is not None else None
+    if node.attr not in ("weight", "bias") or not is_name(node.value, name):
         return False
-    over = getattr(loop.node, "iter", None)
-    if terminal(over) not in _MODULES or on.id not in {n.id for n in walk(loop.node.target) if isinstance(n, ast.Name)}:  # type: ignore[attr-defined]
+    if terminal(getattr(loop, "iter", None)) not in _MODULES or name not in names_in(getattr(loop, "target", None)):
         return False
-    asked = [n for branch, arm in event.context.arms if arm == 0 for n in walk(getattr(branch, "test", branch))]
-    classes = [
-        one
-        for n in asked
-        if isinstance(n, ast.Call) and terminal(n) == "isinstance" and len(n.args) == 2 and terminal(n.args[0]) == on.id
-        for one in (n.args[1].elts if isinstance(n.args[1], ast.Tuple) else [n.args[1]])
-    ]
+    tests = [getattr(branch, "test", branch) for branch, arm in event.context.arms if arm == 0]
+    asked = (n for test in tests for n in walk(test) if is_call(n, "isinstance") and len(n.args) == 2)
+    listed = [call.args[1] for call in asked if terminal(call.args[0]) == name]
+    classes = [c for one in listed for c in (one.elts if isinstance(one, ast.Tuple) else [one])]
     return bool(classes) and all(file.dotted(c).startswith("torch.nn.") for c in classes)
-
-
-def _over_parameters(loop: ast.For) -> bool:
-    over = loop.iter
-    return isinstance(loop.target, ast.Name) and isinstance(over, ast.Call) and terminal(over) == "parameters"
 
 
 def _is_parameter(file: SourceFile, value: ast.expr) -> bool:
     """A leaf that surely requires a gradient."""
     if not isinstance(value, ast.Call):
         return False
-    dotted = file.dotted(value.func)
-    required = [k.value for k in value.keywords if k.arg == "requires_grad"]
+    dotted, required = file.dotted(value.func), keyword(value, "requires_grad")
+    surely = isinstance(required, ast.Constant) and required.value is True
     if dotted == "torch.nn.Parameter":
-        return not required or (isinstance(required[0], ast.Constant) and required[0].value is True)
-    made = dotted.startswith("torch.") and dotted.count(".") == 1 and dotted != "torch.tensor_split"
-    return made and bool(required) and isinstance(required[0], ast.Constant) and required[0].value is True
+        return required is None or surely
+    return surely and dotted.startswith("torch.") and dotted.count(".") == 1 and dotted != "torch.tensor_split"
 
 
-def _switched_off(event: Event, name: str) -> bool:
-    """Whether `requires_grad` of the name is set anywhere in the unit: then it is not sure what it is here."""
-    for other in event.unit.events:
-        for target in targets_of(other.node):
-            if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
-                return True
-        if isinstance(other.node, ast.Call) and terminal(other.node) in ("requires_grad_", "detach_"):
-            return True
-    return False
+def _switched_off(event: Event) -> bool:
+    """Whether `requires_grad` of anything is set in the unit: then it is not sure what a name is here."""
+    set_there = (t for e in event.unit.events for t in targets_of(e.node))
+    methods = {"requires_grad_", "detach_"} & event.unit.calls.keys()
+    return bool(methods) or any(isinstance(t, ast.Attribute) and t.attr == "requires_grad" for t in set_there)
 
 
 def _only_read(file: SourceFile, saving: Event) -> bool:

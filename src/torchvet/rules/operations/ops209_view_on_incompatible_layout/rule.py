@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 from itertools import combinations, pairwise
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, receiver, targets_of, terminal, value_bound, value_for
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.rules.operations._values import binding_of
+from torchvet.source.model import Event, is_call, name_set, operand, receiver, terminal
 
-_MOVING = frozenset(("transpose", "permute", "swapaxes", "swapdims", "t"))
-_FRESH = frozenset(("matmul", "bmm", "mm", "softmax", "contiguous", "clone", "cat", "stack", "conv2d", "linear"))
-_KEEPS_RANK = frozenset(("transpose", "softmax", "dropout", "contiguous", "to", "float", "half", "type_as", "clone",
-                         "masked_fill", "relu", "tanh"))  # fmt: skip
+_MOVING = name_set("transpose permute swapaxes swapdims t")
+_FRESH = name_set("matmul bmm mm softmax contiguous clone cat stack conv2d linear view reshape")
+_KEEPS_RANK = name_set("transpose softmax dropout contiguous to float half type_as clone masked_fill relu tanh")
 """`scaled_dot_product_attention` is not among them: its result may be laid out as if transposed already."""
+_BY_SIZES = name_set("view reshape permute randn rand zeros ones empty")
+_PERMUTING = ("transpose", "permute", ".T", ".t()", "rearrange", "einsum", "swap", "movedim")
+_MAY_PERMUTE = ("transpose", "permute", "einsum", "swap", "movedim", "unbind", "chunk")
+_DEEPEST = 4
 
 
 class ViewOnIncompatibleLayout(Rule):
@@ -31,53 +35,46 @@ class ViewOnIncompatibleLayout(Rule):
         if not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
             return
         for event in file.calls("view"):
-            on = receiver(event.call)
-            moved = _permutation_call(on, event)
+            moved = _permutation_call(receiver(event.call), event)
             if moved is None:
                 continue
-            call, at = moved
-            base = receiver(call)
-            order = _order(call, _rank(base, at, 0))
-            wanted = _shape(event.call)
+            base, at = receiver(moved[0]), moved[1]
+            order, wanted = _order(moved[0], _rank(base, at)), _shape(event.call)
             if order is not None and wanted and _breaks(order, wanted) and not _permuted_before(base, at):
-                yield self._finding(file, event, call, _is_fresh(file, base, at))
+                yield self._finding(file, event, moved[0], _is_fresh(file, base, at))
 
     def _finding(self, file: SourceFile, event: Event, moved: ast.Call, sure: bool) -> Finding:
         function = event.call.func
-        assert isinstance(function, ast.Attribute)
-        line, column = function.end_lineno or 0, function.end_col_offset or 0
-        end = file.column(line, column)
-        change = Edit(path=file.path, start=(line, end - 4), end=(line, end), text="reshape")
+        line, end = function.end_lineno or 0, file.column(function.end_lineno or 0, function.end_col_offset or 0)
+        change = Edit(path=file.path, start=(line, end - len("view")), end=(line, end), text="reshape")
         shape = file.segment(event.node).rpartition(".view")[2]
-        return self.suspect(
-            file, event, f".view{shape} raises after {terminal(moved)}(…): the dimensions that it merges are not "
-            "neighbours in memory", cause=f"line {moved.lineno} permutes the dimensions without moving the data",
-            advice=f"write .reshape{shape}, which copies, if this order of elements is meant",
-            severity="error" if sure else "warning", edits=[change], safe=True,
-        )  # fmt: skip
+        raises = f".view{shape} raises after {terminal(moved)}(…)"
+        message = f"{raises}: the dimensions that it merges are not neighbours in memory"
+        cause = f"line {moved.lineno} permutes the dimensions without moving the data"
+        advice = f"write .reshape{shape}, which copies, if this order of elements is meant"
+        grade: Severity = "error" if sure else "warning"
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity=grade, edits=[change], safe=True)
 
 
 def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Event] | None:
     """The `transpose` or `permute` whose result a node is, directly or by its one name, and where it stands."""
-    if isinstance(node, ast.Call):
-        return (node, event) if terminal(node) in _MOVING and receiver(node) is not None else None
-    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
-        return None
-    reaching = event.unit.file.devices.reaching(node.id, event)
-    if len(reaching) != 1 or reaching[0].loop is not event.loop:
-        return None
-    value = value_bound(reaching[0].node, node.id)
-    return _permutation_call(value, reaching[0]) if isinstance(value, ast.Call) else None
+    bound = binding_of(node, event)
+    if bound is not None and bound[1].loop is event.loop:
+        node, event = bound
+    return (node, event) if is_call(node, *_MOVING) and receiver(node) is not None else None
 
 
 def _numbers(given: list[ast.expr]) -> list[int] | None:
-    if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)):
-        given = given[0].elts
     try:
-        found = [ast.literal_eval(g) for g in given]
+        found = [ast.literal_eval(g) for g in _spread(given)]
     except (ValueError, TypeError):
         return None
     return found if all(isinstance(f, int) for f in found) else None
+
+
+def _spread(given: list[ast.expr]) -> list[ast.expr]:
+    """Sizes or dimensions, also where one tuple or list holds them."""
+    return list(given[0].elts) if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)) else given
 
 
 def _order(call: ast.Call, rank: int) -> list[int] | None:
@@ -105,9 +102,7 @@ def _swapped(rank: int, given: list[int]) -> list[int]:
 
 
 def _shape(call: ast.Call) -> list[ast.expr]:
-    given = list(call.args)
-    if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)):
-        given = list(given[0].elts)
+    given = _spread(call.args)
     if len(given) == 1 and not isinstance(given[0], (ast.UnaryOp, ast.BinOp)):
         return []
     if call.keywords or any(isinstance(g, ast.Starred) for g in given):
@@ -133,57 +128,42 @@ def _breaks(order: list[int], wanted: list[ast.expr]) -> bool:
     return True
 
 
-def _rank(node: ast.expr | None, event: Event, depth: int) -> int:
+def _rank(node: ast.expr | None, event: Event, depth: int = 0) -> int:
     """How many dimensions a tensor has, where a view or a factory says so; 0 for not known."""
-    if isinstance(node, ast.Name) and depth < 4:
-        reaching = event.unit.file.devices.reaching(node.id, event)
-        if len(reaching) != 1:
-            return 0
-        target = next((t for t in targets_of(reaching[0].node) if isinstance(t, ast.Name) and t.id == node.id), None)
-        return _rank(value_for(reaching[0].node, target) if target is not None else None, reaching[0], depth + 1)
-    if isinstance(node, ast.BinOp) and depth < 4:
+    if depth > _DEEPEST:
+        return 0
+    bound = binding_of(node, event)
+    if bound is not None:
+        return _rank(*bound, depth + 1)
+    if isinstance(node, ast.BinOp):
         return max(_rank(node.left, event, depth + 1), _rank(node.right, event, depth + 1))
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return 0
-    if terminal(node) in ("matmul", "bmm", "baddbmm") and depth < 4:
-        on = receiver(node)
-        dotted = event.unit.file.dotted(node.func).startswith("torch.")
-        both = node.args[:2] if dotted else [*([on] if on is not None else []), *node.args[:1]]
-        return max((_rank(one, event, depth + 1) for one in both), default=0)
-    if terminal(node) in _KEEPS_RANK and depth < 4:
-        on = receiver(node)
-        first = node.args[0] if event.unit.file.dotted(node.func).startswith("torch.") and node.args else on
-        return _rank(first, event, depth + 1)
-    given = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], (ast.Tuple, ast.List)) else node.args
-    shaped = terminal(node) in ("view", "reshape", "permute", "randn", "rand", "zeros", "ones", "empty")
-    return len(given) if shaped and len(given) > 1 else 0
+    of = operand(event.unit.file, node)
+    if terminal(node) in ("matmul", "bmm", "baddbmm"):
+        others = node.args[:2] if of in node.args else node.args[:1]
+        return max(_rank(one, event, depth + 1) for one in (of, *others))
+    if terminal(node) in _KEEPS_RANK:
+        return _rank(of, event, depth + 1)
+    given = _spread(node.args)
+    return len(given) if terminal(node) in _BY_SIZES and len(given) > 1 else 0
 
 
 def _permuted_before(node: ast.expr | None, event: Event) -> bool:
     """Whether the tensor may have been transposed already, so that the two may cancel."""
     text = ast.unparse(node) if node is not None else ""
-    if any(w in text for w in ("transpose", "permute", ".T", ".t()", "rearrange", "einsum", "swap", "movedim")):
-        return True
-    if isinstance(node, ast.Name):
-        bound = [b for b in event.unit.bindings.get(node.id, ()) if b.index < event.index]
-        return any(
-            w in ast.unparse(v)
-            for b in bound
-            if (v := getattr(b.node, "value", None)) is not None
-            for w in ("transpose", "permute", "einsum", "swap", "movedim", "unbind", "chunk")
-        )
-    return False
+    bound = event.unit.bindings.get(node.id, ()) if isinstance(node, ast.Name) else ()
+    values = [getattr(b.node, "value", None) for b in bound if b.index < event.index]
+    texts = [ast.unparse(value) for value in values if value is not None]
+    return any(w in text for w in _PERMUTING) or any(w in one for one in texts for w in _MAY_PERMUTE)
 
 
 def _is_fresh(file: SourceFile, node: ast.expr | None, event: Event) -> bool:
     """Whether the tensor before the permutation surely lies in order in memory."""
-    if isinstance(node, ast.Name):
-        reaching = file.devices.reaching(node.id, event)
-        values = [value_for(b.node, t) for b in reaching for t in targets_of(b.node)]
-        return len(values) == 1 and isinstance(values[0], ast.Call) and _is_fresh(file, values[0], reaching[0])
+    bound = binding_of(node, event)
+    if bound is not None:
+        return isinstance(bound[0], ast.Call) and _is_fresh(file, *bound)
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
-    if not isinstance(node, ast.Call):
-        return False
-    made = file.roles.of(node, event.unit)
-    return "fresh" in made or "output" in made or terminal(node) in _FRESH or terminal(node) in ("view", "reshape")
+    made = file.roles.of(node, event.unit) if isinstance(node, ast.Call) else ()
+    return isinstance(node, ast.Call) and ("fresh" in made or "output" in made or terminal(node) in _FRESH)

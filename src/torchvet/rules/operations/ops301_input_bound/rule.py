@@ -22,15 +22,9 @@ class InputBound(TraceRule):
         idle = f"; the device is idle for {found.of_step()}" if found.rank.gpu is not None else ""
         message = f"the loader takes {found.of_step(loader.duration)}{idle}"
         if "_SingleProcess" in loader.what:
-            return self.loses(
-                found,
-                message,
-                "the batch is made in the training process (num_workers=0), while nothing else happens",
-                "give the DataLoader num_workers, and make __getitem__ cheaper",
-            )
-        return self.loses(
-            found,
-            message,
-            "the loader's workers do not keep up with the steps",
-            "more workers, prefetch_factor, or less work in __getitem__",
-        )
+            cause = "the batch is made in the training process (num_workers=0), while nothing else happens"
+            advice = "give the DataLoader num_workers, and make __getitem__ cheaper"
+            return self.loses(found, message, cause, advice)
+        cause = "the loader's workers do not keep up with the steps"
+        advice = "more workers, prefetch_factor, or less work in __getitem__"
+        return self.loses(found, message, cause, advice)

@@ -18,9 +18,7 @@ class CollectorPauses(TraceRule):
 
     def slow(self, found: Worst) -> Finding:
         """Collections that the trace shows: those called for, and with stacks the automatic ones as well."""
-        return self.loses(
-            found,
-            f"Python's garbage collector takes {found.of_step(found.costs[0].duration)}{found.where()}",
-            "a full collection visits every container object of the process, and no Python runs meanwhile",
-            "take gc.collect() out of the step; or gc.freeze() after the set-up and collect rarely",
-        )
+        message = f"Python's garbage collector takes {found.of_step(found.costs[0].duration)}{found.where()}"
+        cause = "a full collection visits every container object of the process, and no Python runs meanwhile"
+        advice = "take gc.collect() out of the step; or gc.freeze() after the set-up and collect rarely"
+        return self.loses(found, message, cause, advice)

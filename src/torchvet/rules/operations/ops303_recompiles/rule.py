@@ -19,10 +19,10 @@ class Recompiles(TraceRule):
     def slow(self, found: Worst) -> Finding:
         """Compilation within the steps that were profiled, which are none of the first."""
         compiled = found.rank.compiled_steps
-        return self.loses(
-            found,
+        message = (
             f"torch.compile compiles in {sum(compiled)} of {len(compiled)} steps; that takes "
-            f"{found.of_step(found.costs[0].duration)}",
-            "a guard of the compiled code failed: a size, a Python number or a module's state has changed",
-            "TORCH_LOGS=recompiles names the guard; make the size dynamic or constant, the number a tensor",
+            f"{found.of_step(found.costs[0].duration)}"
         )
+        cause = "a guard of the compiled code failed: a size, a Python number or a module's state has changed"
+        advice = "TORCH_LOGS=recompiles names the guard; make the size dynamic or constant, the number a tensor"
+        return self.loses(found, message, cause, advice)

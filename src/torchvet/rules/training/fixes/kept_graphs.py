@@ -33,7 +33,7 @@ def _unwrapped(file: SourceFile, event: Event) -> Sequence[Edit]:
     if numbers:
         text = _with_tensors(file, given, numbers)
         return [edits.replace(file, call, text)] if text else ()
-    inner = next((e for e in event.unit.calls.get(terminal(given), ()) if e.node is given), None)
+    inner = event.unit.call_of(given)
     callee = file.callee(inner) if inner is not None else None
     returned = [e.node.value for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
     taken = [n for value in returned if value is not None for n in _numbers(value)]

@@ -6,7 +6,20 @@ import ast
 
 from torchvet.rules.kit import Edit, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import ClassModel, Event, Loop, Unit, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Loop,
+    Unit,
+    blocks,
+    edits,
+    given,
+    receiver,
+    targets_of,
+    terminal,
+    walk,
+)
+from torchvet.source.model.expressions import names_in
 
 _LEAVES_IT = frozenset(("train", "eval", "zero_grad", "parameters", "named_parameters", "print", "len"))
 """Calls after which a model has the same parameters as before."""
@@ -21,7 +34,7 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -
     if not edits.stands_alone(file, loop.node) or not _stays(made.unit, loop, made):
         return []
     others = [e for e in made.unit.bindings.get(name, ()) if e.statement is not statement]
-    return [] if others or _is_built_upon(made.unit, loop, name) else _moved(file, statement, loop.node)
+    return [] if others or _is_built_upon(made.unit, loop, name) else blocks.moved(file, statement, loop.node)
 
 
 def in_the_constructor(file: SourceFile, made: Event) -> list[Edit]:
@@ -83,9 +96,8 @@ def _bound(made: Event) -> str:
 
 def _read(call: ast.Call) -> set[str]:
     """The variables that a call reads; those of its own comprehensions left out."""
-    own = {t.id for n in walk(call) if isinstance(n, ast.comprehension) for t in targets_of(n)
-           if isinstance(t, ast.Name)}  # fmt: skip
-    return {n.id for n in walk(call) if isinstance(n, ast.Name)} - own
+    bound = (t for n in walk(call) if isinstance(n, ast.comprehension) for t in targets_of(n))
+    return names_in(call) - {t.id for t in bound if isinstance(t, ast.Name)}
 
 
 def _root(node: ast.AST | None) -> str:
@@ -106,38 +118,22 @@ def _stays(unit: Unit, loop: Loop, made: Event) -> bool:
             return False
         if event.node.__class__ is ast.Call and event.index < made.index and _may_change(event.call, read):
             return False
-    head = getattr(loop.node, "target", None)
-    return head is None or not {n.id for n in walk(head) if isinstance(n, ast.Name)} & read
+    return not names_in(getattr(loop.node, "target", None)) & read
 
 
 def _may_change(call: ast.Call, names: set[str]) -> bool:
-    given = [receiver(call), *call.args, *(k.value for k in call.keywords)]
-    return terminal(call) not in _LEAVES_IT and any(_root(one) in names for one in given)
+    return terminal(call) not in _LEAVES_IT and any(_root(one) in names for one in (receiver(call), *given(call)))
 
 
 def _is_built_upon(unit: Unit, loop: Loop | None, name: str) -> bool:
     """Whether something lasting is made of an optimizer: a scheduler that belongs to this one."""
     for event in loops.events_in(unit, loop):
-        value = getattr(event.node, "value", None)
-        calls = [value] if isinstance(event.node, ast.Assign) and isinstance(value, ast.Call) else []
-        for call in calls:
-            if any(_root(one) == name for one in (*call.args, *(k.value for k in call.keywords))):
-                return True
-        if isinstance(event.node, ast.Delete) and any(_root(t) == name for t in targets_of(event.node)):
+        node = event.node
+        built = given(node.value) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else []
+        deleted = targets_of(node) if isinstance(node, ast.Delete) else []
+        if any(_root(one) == name for one in (*built, *deleted)):
             return True
     return False
-
-
-def _moved(file: SourceFile, statement: ast.stmt, before: ast.stmt) -> list[Edit]:
-    """A statement with its lines put before another, at that one's indentation."""
-    removed = loops.without_statement(file, statement)
-    strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
-    if not removed or any(n.lineno != n.end_lineno for n in strings):
-        return []
-    margins = [file.lines[s.lineno - 1][: edits.start_of(file, s)[1] - 1] for s in (statement, before)]
-    rows = file.lines[statement.lineno - 1 : statement.end_lineno]
-    text = "".join(f"{margins[1]}{row.removeprefix(margins[0])}{file.newline}" for row in rows)
-    return [Edit(path=file.path, start=(before.lineno, 1), end=(before.lineno, 1), text=text), *removed]
 
 
 def _whole(call: ast.Call, unit: Unit, own: str) -> bool:
@@ -180,8 +176,8 @@ def _in_words_of(file: SourceFile, made: Event, caller: Event, loop: Loop) -> st
             if (home is not None and not home.is_module) or here is not home:
                 return ""
             continue
-        given = file.passed(caller, unit, node.id)
-        one = given[0] if given and node.id not in unit.bindings else None
+        passed = file.passed(caller, unit, node.id) if node.id not in unit.bindings else []
+        one = passed[0] if passed else None
         if not isinstance(one, (ast.Name, ast.Attribute, ast.Constant)) or not _is_there_before(caller, loop, one):
             return ""
         places.append((node, file.segment(one)))
@@ -191,33 +187,32 @@ def _in_words_of(file: SourceFile, made: Event, caller: Event, loop: Loop) -> st
     return text
 
 
-def _is_there_before(caller: Event, loop: Loop, given: ast.expr) -> bool:
+def _is_there_before(caller: Event, loop: Loop, argument: ast.expr) -> bool:
     """Whether an argument is the same before a loop as in its turns."""
-    if isinstance(given, ast.Constant):
+    if isinstance(argument, ast.Constant):
         return True
-    root = _root(given)
+    root = _root(argument)
     bound = (t for e in loops.events_in(caller.unit, loop) for t in targets_of(e.node))
-    head = getattr(loop.node, "target", None)
-    names = {n.id for n in walk(head) if isinstance(n, ast.Name)} if head is not None else set()
-    return bool(root) and root not in names and all(_root(t) != root for t in bound)
+    counted = names_in(getattr(loop.node, "target", None))
+    return bool(root) and root not in counted and all(_root(t) != root for t in bound)
 
 
 def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
-    given = unit.node.args  # type: ignore[union-attr]
-    if given.vararg or given.kwarg or given.kwonlyargs or not given.args or unit.decorators:
+    asked = unit.node.args  # type: ignore[union-attr]
+    if asked.vararg or asked.kwarg or asked.kwonlyargs or not asked.args or unit.decorators:
         return []
-    last = given.defaults[-1] if given.defaults else given.args[-1]
+    last = asked.defaults[-1] if asked.defaults else asked.args[-1]
     line, column = last.end_lineno or last.lineno, file.column(last.end_lineno or 1, last.end_col_offset or 0)
     closed = file.lines[line - 1][column - 1 :].lstrip().startswith(")")
     return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}=None")] if closed else []
 
 
 def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> list[Edit]:
-    given = [*call.args, *(k.value for k in call.keywords)]
-    spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in given)
-    if not given or spread or any(k.arg is None for k in call.keywords):
+    arguments = given(call)
+    spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in arguments)
+    if not arguments or spread or any(k.arg is None for k in call.keywords):
         return []
-    line, column = max(edits.end_of(file, one) for one in given)
+    line, column = max(edits.end_of(file, one) for one in arguments)
     stop = edits.end_of(file, call)
     if line != stop[0] or file.lines[line - 1][column - 1 : stop[1] - 1].strip() != ")":
         return []
@@ -228,8 +223,7 @@ def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> list[Edit
     """`optimizer = …` where none was given."""
     if statement.lineno != statement.end_lineno or not edits.stands_alone(file, statement):
         return []
-    start = edits.start_of(file, statement)
-    margin = file.lines[start[0] - 1][: start[1] - 1]
+    start, margin = edits.start_of(file, statement), edits.margin(file, statement)
     deeper = margin + ("\t" if margin.endswith("\t") else "    ")
     text = f"{margin}if {name} is None:{file.newline}{deeper}"
     return [Edit(path=file.path, start=(start[0], 1), end=start, text=text)]

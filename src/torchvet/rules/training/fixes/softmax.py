@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.source.model import Event, edits, receiver, terminal
+from torchvet.source.model import Event, edits, operand, terminal
 from torchvet.source.model.origins import made_by
 
 _FUNCTIONS = ("softmax", "sigmoid")
@@ -24,13 +24,10 @@ def not_normalised(file: SourceFile, line: int) -> Sequence[Edit]:
 
 
 def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:
-    """What a softmax or sigmoid, written as a function or a method on one line, is applied to."""
-    if call.lineno != call.end_lineno:
-        return None
-    if file.dotted(call.func).startswith("torch."):
-        return call.args[0] if call.args else None
-    # `scores.softmax(1)`; what is given something other than a dimension is a module or a function of somebody's.
-    return receiver(call) if all(_is_number(a) for a in call.args) else None
+    """What a softmax or sigmoid, written as a function or a method on one line, is applied to. `scores.softmax(1)` is a
+    method; what is given something other than a dimension is a module or a function of the program's own."""
+    method = file.dotted(call.func).startswith("torch.") or all(_is_number(a) for a in call.args)
+    return operand(file, call) if method and call.lineno == call.end_lineno else None
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from torchvet.recording.records.training import OptimizerUse
 from torchvet.rules.kit import (
     Edit,
     Effect,
     Finding,
+    Identity,
+    Iterator,
     Measured,
     RankRecording,
     Recording,
-    Rule,
+    Sequence,
     SourceFile,
     Step,
     calls_at,
 )
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, edits, receiver
+from torchvet.source.model import Event, edits, given, receiver
 from torchvet.source.model.origins import identity
 
+_CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
+_ENOUGH = 3
+"""Checked steps that tell a habit from an accumulation that is only beginning."""
 _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 """`optimizer.zero_grad` without the brackets does nothing."""
 
 
-class GradientsNotCleared(Rule):
+class GradientsNotCleared(loops.LoopRule):
     """The optimizer steps on gradients that were never cleared."""
 
     code = "TRN101"
@@ -35,26 +40,24 @@ class GradientsNotCleared(Rule):
     summary = "The optimizer steps on gradients that were never cleared"
     severity = "error"
     words = ("backward",)
-    once_a_place = False
+    once_a_place = False  # one backward may be where the gradients of two optimizers come from
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: an optimizer whose steps were looked at."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
-        return super().could_be_measured(recording) and any(use.checked >= 3 for use in uses)
+        return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers none of whose checked steps started from cleared gradients."""
         for use in rank.latest(OptimizerUse, "id"):
-            if use.checked >= 3 and use.uncleared == use.checked:
-                yield self.observed(
-                    rank, severity="error", place=use.step_place,
-                    message=f"{use.name} steps on the sum of all gradients so far: none of "
-                    f"{use.checked} checked steps "
-                    "began with cleared gradients",
-                    cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
-                    advice="call `optimizer.zero_grad()` once per step, before backward or after `step()`",
-                    measured=Measured(steps=use.checked),
-                )  # fmt: skip
+            if use.checked >= _ENOUGH and use.uncleared == use.checked:
+                message = (
+                    f"{use.name} steps on the sum of all gradients so far: none of {use.checked} checked steps "
+                    "began with cleared gradients"
+                )
+                advice = "call `optimizer.zero_grad()` once per step, before backward or after `step()`"
+                measured = Measured(steps=use.checked)
+                yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
 
     fix_may_change_losses = True
 
@@ -71,17 +74,13 @@ class GradientsNotCleared(Rule):
         seen: set[int] = set()
         for step in file.steps:
             for stepped in step.of("step", "scaler_step"):
-                if id(stepped.event) in seen or not self._is_uncleared(file, step, stepped):
-                    continue
-                seen.add(id(stepped.event))
-                yield self._suspected(file, step, stepped)
+                if id(stepped.event) not in seen and self._is_uncleared(file, step, stepped):
+                    seen.add(id(stepped.event))
+                    yield self._suspected(file, step, stepped)
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
-        if (
-            not self._repeats(step)
-            or (stepped.kind == "step" and stepped.event.call.args)
-            or stepped.through in (stepped.subject,)
-        ):
+        closure = stepped.kind == "step" and bool(stepped.event.call.args)
+        if not self._repeats(step) or closure or stepped.through == stepped.subject:
             return False
         if not any(self._adds(file, e) and not e.excludes(stepped) for e in step.of("backward")):
             return False
@@ -90,10 +89,9 @@ class GradientsNotCleared(Rule):
             return False
         if clears and not self._are_others(file, clears, stepped):
             return False
-        return not (
-            self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))
-            or loops.may_do_more(file, step) or self._is_wrapper(file, stepped) or self._is_of_the_turn(step, stepped)
-        )  # fmt: skip
+        hidden = self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))
+        hidden = hidden or loops.may_do_more(file, step)
+        return not (hidden or self._is_wrapper(file, stepped) or self._is_of_the_turn(step, stepped))
 
     @staticmethod
     def _repeats(step: Step) -> bool:
@@ -114,34 +112,34 @@ class GradientsNotCleared(Rule):
         on = receiver(node)
         return on is not None and "accelerator" in file.roles.of(on, backward.event.unit)
 
-    @staticmethod
-    def _are_others(file: SourceFile, clears: list[Effect], stepped: Effect) -> bool:
+    @classmethod
+    def _are_others(cls, file: SourceFile, clears: list[Effect], stepped: Effect) -> bool:
         """Whether what is cleared is known to be other optimizers' parameters only."""
-        subject = loops.subject_of(stepped)
-        unit = stepped.event.unit
+        subject, unit = loops.subject_of(stepped), stepped.event.unit
         own, mine = identity(subject, unit), loops.models_of(subject, unit)
         if mine is None:
             return False
-        wholes = loops.wholes_of(subject, unit)
+        whole = mine | loops.wholes_of(subject, unit)
         for clear in clears:
-            node, where = loops.subject_of(clear), clear.event.unit
-            if node is None or clear.subject in ("", "*") or identity(node, where) & own:
+            node = loops.subject_of(clear)
+            if node is None or clear.subject in ("", "*") or identity(node, clear.event.unit) & own:
                 return False
-            others, parts = loops.models_of(node, where), loops.wholes_of(node, where)
-            made = loops.constructors(node, where) if others is None else None
-            if made is not None and "module" in file.roles.of(node, where):
-                others, parts = identity(node, where), loops.bases_of(node, where)
-                for call, home in made:
-                    for given in (*call.args, *(k.value for k in call.keywords)):
-                        others |= identity(given, home)
-            if (
-                others is None
-                or others & (mine | wholes)
-                or parts & mine
-                or stepped.subject.startswith(clear.subject + ".")
-            ):
+            others, parts = cls._cleared_by(file, node, clear)
+            if others is None or others & whole or parts & mine or stepped.subject.startswith(clear.subject + "."):
                 return False
         return True
+
+    @staticmethod
+    def _cleared_by(file: SourceFile, node: ast.expr, clear: Effect) -> tuple[Identity | None, Identity]:
+        """The models whose gradients a `zero_grad` clears, None where they are not known, and what these are parts of.
+        A model may be cleared itself, with those that it was made of."""
+        where = clear.event.unit
+        others, parts = loops.models_of(node, where), loops.wholes_of(node, where)
+        made = loops.constructors(node, where) if others is None else None
+        if made is not None and "module" in file.roles.of(node, where):
+            within = chain.from_iterable(identity(one, home) for call, home in made for one in given(call))
+            return identity(node, where).union(within), loops.bases_of(node, where)
+        return others, parts
 
     @staticmethod
     def _cleared_out_of_sight(step: Step) -> bool:
@@ -163,9 +161,7 @@ class GradientsNotCleared(Rule):
         made = loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []
         for call, where in made:
             known = file.roles.class_named(call.func, where)
-            if known is not None and "zero_grad" in loops.text_between(
-                file, known.node.lineno, known.node.end_lineno or 0
-            ):
+            if known is not None and "zero_grad" in file.text_of(known):
                 return True
             name = file.dotted(call.func).rpartition(".")[2]
             if known is None and name[:1].isupper() and "optimizer" not in file.roles.of(call, where):
@@ -177,25 +173,21 @@ class GradientsNotCleared(Rule):
         """An optimizer that each turn of the loop makes for a tensor that the turn makes too: no gradient is there."""
         bindings = step.unit.bindings
         for call, where in loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []:
-            given = call.args[0] if call.args and where is step.unit else None
-            listed = given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
-            names = [one.id for one in listed if isinstance(one, ast.Name)]
-            if names and len(names) == len(listed) and all(
-                bindings.get(name) and all(b.inside(step.loop) for b in bindings[name]) for name in names
-            ):  # fmt: skip
+            first = call.args[0] if call.args and where is step.unit else None
+            listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []
+            bound = [bindings.get(one.id) if isinstance(one, ast.Name) else None for one in listed]
+            if bound and all(events and all(e.inside(step.loop) for e in events) for events in bound):
                 return True
         return False
 
     def _suspected(self, file: SourceFile, step: Step, stepped: Effect) -> Finding:
         backward = next(e for e in step.of("backward") if not e.excludes(stepped))
         name = loops.name_of(stepped)
-        return self.suspect(
-            file, backward.event, f"{name} steps on the sum of all gradients so far: nothing clears them in this loop",
-            cause="backward adds to `.grad`, and nothing sets it to zero or None between the steps",
-            advice=f"call `{name}.zero_grad()` once per step, before backward or after `step()`",
-            severity="info" if loops.is_test(file) else None, edits=self._edits(file, stepped),
-            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node))],
-        )  # fmt: skip
+        message = f"{name} steps on the sum of all gradients so far: nothing clears them in this loop"
+        advice = f"call `{name}.zero_grad()` once per step, before backward or after `step()`"
+        change = self._edits(file, stepped)
+        related = [self.also(file, "stepped", stepped.event)]
+        return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, stepped: Effect) -> list[Edit]:

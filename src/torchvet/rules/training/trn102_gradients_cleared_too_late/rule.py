@@ -5,28 +5,16 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import (
-    Edit,
-    Effect,
-    Finding,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    Rule,
-    SourceFile,
-    Step,
-)
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile, Step
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.source.model import edits
+from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model.origins import identity
 
 _ENOUGH = 4
 """Steps before what never happened is a habit."""
 
 
-class GradientsClearedTooLate(Rule):
+class GradientsClearedTooLate(loops.LoopRule):
     """Gradients are cleared after backward, before the step that was to use them."""
 
     code = "TRN102"
@@ -36,17 +24,18 @@ class GradientsClearedTooLate(Rule):
     words = ("zero_grad",)
 
     fix_changes_results = True
-    # Zeros in the place of gradients are not told from gradients: that a run is silent proves nothing.
-    silence_clears = False
+
+    silence_clears = False  # a run does not tell gradients that are zero from gradients that were cleared
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that never had a gradient, where source shows what clears them before the step."""
         for use in rank.latest(OptimizerUse, "id"):
-            if not 0 < use.parameters == use.without_gradient_count or use.steps < _ENOUGH:
-                continue
-            for found in suspected_at(self, recording, use.step_place, role="stepped"):
-                told = f"{found.message}: none of {use.parameters} parameters had a gradient in any of {use.steps:,}"
-                yield as_observed(found, rank, f"{told} steps", Measured(steps=use.steps))
+            if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
+                seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
+                measured = Measured(steps=use.steps)
+                yield from confirmed(
+                    self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
+                )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A clear after the last backward and before the step that was to use its gradients."""
@@ -91,14 +80,12 @@ class GradientsClearedTooLate(Rule):
     def _finding(self, file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> Finding:
         last = [e for e in step.of("backward") if e.order < clear.order][-1]
         text, name = file.segment(clear.event.node), loops.name_of(stepped)
-        return self.suspect(
-            file, clear.event, f"{text} throws away the gradients that {name}.step() was to use",
-            cause="it stands after backward and before the step, so that the step finds no gradients and does nothing",
-            advice=f"move `{text}` to after the step, or to before backward",
-            severity="info" if loops.is_test(file) else None, edits=self._edits(file, clear, stepped),
-            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node)),
-                     self.also(file, "backward", last.event, file.segment(last.event.node))],
-        )  # fmt: skip
+        message = f"{text} throws away the gradients that {name}.step() was to use"
+        cause = "it stands after backward and before the step, so that the step finds no gradients and does nothing"
+        advice = f"move `{text}` to after the step, or to before backward"
+        change = self._edits(file, clear, stepped)
+        related = [self.also(file, "stepped", stepped.event), self.also(file, "backward", last.event)]
+        return self.suspect(file, clear.event, message, cause=cause, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, clear: Effect, stepped: Effect) -> list[Edit]:
@@ -107,6 +94,4 @@ class GradientsClearedTooLate(Rule):
         same = one.unit is other.unit and one.loop is other.loop and one.context.arms == other.context.arms
         if not same or not isinstance(one.parent, ast.Expr) or one.context.withs != other.context.withs:
             return []
-        after = edits.after(file, other.statement, file.segment(one.node))
-        removed = loops.without_statement(file, one.statement)
-        return [*removed, *after] if after and removed else []
+        return loops.moved_behind(file, one.statement, other.statement)

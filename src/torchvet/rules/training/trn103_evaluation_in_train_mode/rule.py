@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.training import EvalModeSteps, TrainModePass
@@ -13,10 +12,10 @@ from torchvet.rules.kit import (
     Effect,
     Finding,
     Identity,
+    Iterator,
     Measured,
     RankRecording,
     Recording,
-    Rule,
     SourceFile,
     about,
 )
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
 _STUCK = "stays in eval mode"
 _IN_EVAL_MODE = About("training in eval mode")
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
-
-
+_STANDS_STILL = "dropout is off and batch norm's running statistics stand still"
 _ENOUGH_STEPS = 2
 """Steps that were looked at in which a model was trained in eval mode."""
 
 
-class EvaluationInTrainMode(Rule):
+class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
     code = "TRN103"
@@ -49,6 +47,7 @@ class EvaluationInTrainMode(Rule):
     words = ("backward",)
 
     fix_changes_results = True
+
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
     silence_clears = False
 
@@ -68,46 +67,40 @@ class EvaluationInTrainMode(Rule):
                     yield as_observed(found, rank, told, Measured(steps=seen.passes))
 
     def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
-        stuck = {r.model: r for r in rank.all(EvalModeSteps)}
+        stuck = rank.latest(EvalModeSteps, "model")
         if len(stuck) != 1:
             return  # of several models source does not say which
-        (record,) = stuck.values()
-        told = f"{record.layer} was in eval mode in {record.steps:,} training steps that were looked at, from step "
+        (record,) = stuck
+        told = f"{record.layer} was in eval mode in {record.steps:,} sampled training steps, from step "
         told += f"{record.since:,} on"
-        suspected = [
-            f for path in recording.sources for f in suspected_in(self, recording, path) if about(f) == _IN_EVAL_MODE
-        ]
+        everywhere = (f for path in recording.sources for f in suspected_in(self, recording, path))
+        suspected = [f for f in everywhere if about(f) == _IN_EVAL_MODE]
         for found in suspected:
             yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
         if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
-            yield self.observed(
-                rank, severity="warning", place=record.switched, measured=Measured(steps=record.steps),
-                message=f"{record.model} {_STUCK} after this evaluation: {told}",
-                cause="eval() lasts until train() is called; from then on dropout is off and batch norm's running "
-                "statistics stand still",
-                advice="call `train()` on the model after the evaluation, or at the start of each training pass",
-            )  # fmt: skip
+            message = f"{record.model} {_STUCK} after this evaluation: {told}"
+            cause = f"eval() lasts until train() is called; from then on {_STANDS_STILL}"
+            advice = "call `train()` on the model after the evaluation, or at the start of each training pass"
+            measured = Measured(steps=record.steps)
+            yield self.observed(rank, record.switched, message, cause=cause, advice=advice, measured=measured)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
-        if not (file.mentions(".eval()") or file.mentions("no_grad", "inference_mode")):
+        if not file.mentions(".eval()", "no_grad", "inference_mode"):
             return
-        seen: set[int] = set()
+        found: dict[int, Finding] = {}
         for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
             trained = _trained(file, unit)
             run = trained or _run_with_gradients(file, unit)
             happenings = list(modes.moments(file, unit)) if run else []
-            for found in (
-                *self._never_back(file, unit, happenings, run),
-                *self._evaluated(file, happenings, trained),
-            ):
-                if id(found[0].event) not in seen:
-                    seen.add(id(found[0].event))
-                    yield found[1]
+            stuck = self._never_back(file, unit, happenings, run)
+            for event, finding in (*stuck, *self._evaluated(file, happenings, trained)):
+                found.setdefault(id(event), finding)
+        yield from found.values()
 
     def _never_back(
         self, file: SourceFile, unit: Unit, happenings: list[Moment], trained: Identity
-    ) -> Iterator[tuple[Moment, Finding]]:
+    ) -> Iterator[tuple[Event, Finding]]:
         """`model.eval()` in a loop that trains on, with no `train()` in it."""
         for one in happenings:
             loop = _widest_of_one_model(file, unit, one) if one.kind == "eval" else None
@@ -120,48 +113,44 @@ class EvaluationInTrainMode(Rule):
                 continue
             if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
                 continue
-            yield one, self._stuck(file, one, effects)
+            yield one.event, self._stuck(file, one, effects)
 
     def _stuck(self, file: SourceFile, one: Moment, effects: list[Effect]) -> Finding:
         name = file.segment(_model(one))
         backward = next(e for e in effects if e.kind == "backward")
+        message = f"{name} {_STUCK}: the loop trains on and never calls {name}.train()"
+        cause = f"eval() lasts until train() is called; from the second pass on {_STANDS_STILL}"
+        advice = f"call `{name}.train()` at the start of each training pass"
+        change = switched_back(file, one, backward.event)
+        related = [self.also(file, "backward", backward.event)]
         return self.suspect(
-            file, one.event, f"{name} {_STUCK}: the loop trains on and never calls {name}.train()",
-            cause="eval() lasts until train() is called; from the second pass on dropout is off and batch norm's "
-            "running statistics stand still",
-            advice=f"call `{name}.train()` at the start of each training pass",
-            edits=switched_back(file, one, backward.event),
-            severity="info" if loops.is_test(file) else None, about=_IN_EVAL_MODE,
-            related=[self.also(file, "backward", backward.event, file.segment(backward.event.node))],
-        )  # fmt: skip
+            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related
+        )
 
     def _evaluated(
         self, file: SourceFile, happenings: list[Moment], trained: Identity
-    ) -> Iterator[tuple[Moment, Finding]]:
+    ) -> Iterator[tuple[Event, Finding]]:
         """A pass over a loader without gradients, while the model is in train mode."""
+        switched = file.mentions(".eval(", "train(False", "train(mode", ".training", "from_pretrained")
         for number, one in enumerate(happenings):
             if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.over):
                 continue
             mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.over)]
             last = mine[-1] if mine else None
-            anywhere = file.mentions(".eval(", "train(False", "train(mode", ".training")
-            if (last is None and (anywhere or file.mentions("from_pretrained"))) or (
-                last is not None and last.kind != "train"
-            ):
-                continue
-            if last is not None and not last.who & one.who:
-                continue
-            varies = modes.stochastic(file, one.event.call.func, one.event.unit)
-            if varies == "no" or (last is None and varies != "yes"):
-                continue
-            name = file.segment(one.event.call.func)
-            mild = varies == "unknown" or loops.is_test(file)
-            yield one, self.suspect(
-                file, one.over, f"{name} is evaluated in train mode: dropout and batch norm are active",
-                cause=f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader",
-                advice=f"call `{name}.eval()` before evaluating, and `{name}.train()` after it",
-                severity="info" if mild else None, edits=switched_around(file, one),
-            )  # fmt: skip
+            in_train_mode = not switched if last is None else last.kind == "train" and bool(last.who & one.who)
+            varies = modes.stochastic(file, one.event.call.func, one.event.unit) if in_train_mode else "no"
+            if varies == "yes" or (varies == "unknown" and last is not None):
+                yield one.event, self._in_train_mode(file, one, sure=varies == "yes")
+
+    def _in_train_mode(self, file: SourceFile, one: Moment, sure: bool) -> Finding:
+        name = file.segment(one.event.call.func)
+        message = f"{name} is evaluated in train mode: dropout and batch norm are active"
+        cause = f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader"
+        advice = f"call `{name}.eval()` before evaluating, and `{name}.train()` after it"
+        change = switched_around(file, one)
+        return self.suspect(
+            file, one.over, message, cause=cause, advice=advice, severity=None if sure else "info", edits=change
+        )
 
 
 def _trained(file: SourceFile, unit: Unit) -> Identity:

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.kit import Edit, Effect, Finding, Measured, RankRecording, Recording, Rule, SourceFile, calls_at
+from torchvet.rules.kit import (
+    Edit,
+    Effect,
+    Finding,
+    Identity,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    Sequence,
+    SourceFile,
+    calls_at,
+)
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, targets_of, terminal
-from torchvet.source.model.origins import Identity, identity, models_in
+from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
+from torchvet.source.model.origins import identity, models_in
 from torchvet.source.model.steps import Step
 
 _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.prepare\(|grad_fn|strategy")
 """Text that says that gradients come from somewhere else."""
 _CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
 _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
+_ENOUGH_STARVED, _ENOUGH = 3, 4
+"""Steps without any gradient, and checked steps, from which on an optimizer is judged."""
+_SURE = 5
+"""Checked steps after which no gradient at all is no accident of the first batches."""
+_USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad")
+"""Methods of a model that run nothing of it."""
 
 
-class StepWithoutBackward(Rule):
+class StepWithoutBackward(loops.LoopRule):
     """An optimizer steps although its parameters never get a gradient."""
 
     code = "TRN104"
@@ -33,7 +51,7 @@ class StepWithoutBackward(Rule):
     def could_be_measured(self, recording: Recording) -> bool:
         """Needed: an optimizer whose steps were looked at."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
-        return super().could_be_measured(recording) and any(use.checked >= 4 for use in uses)
+        return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that step without any gradient, and parameters that never have one."""
@@ -42,64 +60,67 @@ class StepWithoutBackward(Rule):
         cut = any(c.is_habit for c in rank.latest(CutOutput))
         for use in rank.latest(OptimizerUse, "id"):
             seen = use.checked + use.starved
-            if use.starved >= 3 and use.starved >= 0.9 * seen:
+            if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)
-            elif use.without_gradient_count and seen >= 4 and not cut:
-                unowned = still_unowned(rank.all(UnownedParameters))
-                swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
-                if any(u.owned for u in swapped):
-                    continue  # a part of the model was replaced: TRN105
-                yield (self._none_at_all(rank, use, bool(swapped)) if _learns_nothing(use) else self._partly(rank, use))
+            elif use.without_gradient_count and seen >= _ENOUGH and not cut:
+                yield from self._without_gradient(rank, use)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        return self.observed(
-            rank, severity="error", place=use.step_place,
-            message=f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter "
-            "had a new gradient",
-            cause="no backward pass reaches this optimizer's parameters between its steps",
-            advice="call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)",
-            measured=Measured(steps=use.starved),
-        )  # fmt: skip
+        message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
+        cause = "no backward pass reaches this optimizer's parameters between its steps"
+        advice = "call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)"
+        measured = Measured(steps=use.starved)
+        return self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
+
+    def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Iterator[Finding]:
+        unowned = still_unowned(rank.all(UnownedParameters))
+        swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
+        if any(u.owned for u in swapped):
+            return  # a part of the model was replaced: TRN105
+        if use.without_gradient_count >= use.trainable > 0 and use.checked >= _SURE:
+            yield self._none_at_all(rank, use, bool(swapped))
+        else:
+            yield self._partly(rank, use)
 
     def _none_at_all(self, rank: RankRecording, use: OptimizerUse, swapped: bool) -> Finding:
-        cause = (
-            "no model that runs has these parameters: the gradients go to those of a model that was made later"
-            if swapped else "backward does not start from anything computed from these parameters, or the way is cut"
-        )  # fmt: skip
+        cause = "backward does not start from anything computed from these parameters, or the way is cut"
         advice = (
-            "build the optimizer of the parameters of the model that is trained, after that is complete"
-            if swapped else "follow the loss back to the model: what takes values out of the graph (`torch.tensor(…)` "
-            "of tensors, `.item()`, `.detach()`, `.data`, numpy, `no_grad`) cuts it; build the loss of the tensors "
-            "themselves (`torch.stack`, `+`)"
-        )  # fmt: skip
-        return self.observed(
-            rank, severity="error", place=use.step_place or use.place,
-            message=f"{use.name}.step() changes nothing: backward ran before {use.checked} checked steps, and none of "
-            f"its {count(use.trainable, 'parameter')} ever had a gradient",
-            cause=cause, advice=advice, measured=Measured(steps=use.steps),
-        )  # fmt: skip
+            "follow the loss back to the model: what takes values out of the graph (`torch.tensor(…)` of tensors, "
+            "`.item()`, `.detach()`, `.data`, numpy, `no_grad`) cuts it; build the loss of the tensors themselves "
+            "(`torch.stack`, `+`)"
+        )
+        if swapped:
+            cause = "no model that runs has these parameters: the gradients go to those of a model that was made later"
+            advice = "build the optimizer of the parameters of the model that is trained, after that is complete"
+        message = (
+            f"{use.name}.step() changes nothing: backward ran before {use.checked} checked steps, and none of "
+            f"its {count(use.trainable, 'parameter')} ever had a gradient"
+        )
+        measured = Measured(steps=use.steps)
+        return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
     def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         names = ", ".join(use.without_gradient[:4])
         more = use.without_gradient_count - min(4, len(use.without_gradient))
         rest = f" and {more} more" if more > 0 else ""
         return self.observed(
-            rank, severity="info", place=use.place or use.step_place,
-            message=f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never "
-            "had a gradient in the "
+            rank,
+            use.place or use.step_place,
+            f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never had a gradient in the "
             f"checked steps: {names}{rest}",
             cause="the loss does not depend on them in these steps",
             advice="leave them out of the optimizer, or check that the loss reaches them",
+            severity="info",
             measured=Measured(steps=use.steps),
-        )  # fmt: skip
+        )
 
     fix_may_change_losses = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Call backward on the loss that the step's loop computes before it."""
         for stepped, _ in calls_at(file, finding, "step"):
-            events = [e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop)
-                      and not e.excludes(stepped)]  # fmt: skip
+            before = (e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop))
+            events = [e for e in before if not e.excludes(stepped)]
             losses = [e for e in events if isinstance(e.node, ast.Assign) and _is_loss(file, e)]
             if any(terminal(e.node) == "backward" for e in events if isinstance(e.node, ast.Call)) or not losses:
                 continue
@@ -131,22 +152,20 @@ class StepWithoutBackward(Rule):
         clears = [e for e in effects if e.kind == "zero_grad" and loops.who(e) & loops.who(stepped)]
         if not clears:
             return None
-        if any(e.kind == "backward" for e in effects):
-            return _between(file, unit, loop, clears, stepped, effects)
         step = Step(unit, loop, effects)
+        if step.of("backward"):
+            return _between(file, step, clears, stepped)
         if _ELSEWHERE.search(_text(step)) or loops.may_do_more(file, step):
             return None
         return _loss(file, loops.events_in(stepped.event.unit, stepped.event.loop), stepped, anyhow=True)
 
     def _no_backward(self, file: SourceFile, stepped: Effect, loss: Event) -> Finding:
         name = file.segment(targets_of(loss.node)[0])
-        return self.suspect(
-            file, stepped.event, f"{loops.name_of(stepped)}.step() changes nothing: no backward runs before it",
-            cause=f"gradients are cleared and {name} is computed, but `{name}.backward()` is missing",
-            advice=f"call `{name}.backward()` after the loss and before the step",
-            severity="info" if loops.is_test(file) else None,
-            related=[self.also(file, "loss", loss, file.segment(loss.node))],
-        )  # fmt: skip
+        message = f"{loops.name_of(stepped)}.step() changes nothing: no backward runs before it"
+        cause = f"gradients are cleared and {name} is computed, but `{name}.backward()` is missing"
+        advice = f"call `{name}.backward()` after the loss and before the step"
+        related = [self.also(file, "loss", loss)]
+        return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
 
     @staticmethod
     def _without_gradients(file: SourceFile, stepped: Effect) -> Event | None:
@@ -164,35 +183,19 @@ class StepWithoutBackward(Rule):
         # The step's own unit first: the model is mostly run there, with gradients.
         for owner in sorted(file.units_with(word), key=lambda u: u is not stepped.at.unit):
             for event in owner.events:
-                if event.node.__class__ is not ast.Call:
-                    if terminal(getattr(event.node, "value", None)) == word and not _is_call(event):
-                        return None
-                elif terminal(event.node) == word and identity(event.call.func, owner) & mine:
-                    calls.append(event)
-                    if file.gradients.enabled(event) != "no" and not _is_detached(event):
-                        return None
-                elif _is_used(event, owner, mine, word):
+                use = _use_of(event, mine, word)
+                if use == "kept" or (use == "run" and not _runs_without_gradients(file, event)):
                     return None
+                calls += [event] if use == "run" else []
         return calls[0] if calls else None
 
     def _frozen(self, file: SourceFile, stepped: Effect, call: Event) -> Finding:
         model = file.segment(call.call.func)
-        return self.suspect(
-            file, stepped.event, f"{loops.name_of(stepped)}.step() does nothing: {model} only runs without gradients",
-            cause=f"every call of {model} is under no_grad or detached at once, so that no backward reaches it",
-            advice=f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer",
-            severity="info" if loops.is_test(file) else None,
-            related=[self.also(file, "forward", call, file.segment(call.node))],
-        )  # fmt: skip
-
-
-_SURE = 5
-"""Checked steps after which no gradient at all is no accident of the first batches."""
-
-
-def _learns_nothing(use: OptimizerUse) -> bool:
-    """Whether an optimizer stepped on, after backward passes, and not one of its parameters ever had a gradient."""
-    return use.without_gradient_count >= use.trainable > 0 and use.checked >= _SURE
+        message = f"{loops.name_of(stepped)}.step() does nothing: {model} only runs without gradients"
+        cause = f"every call of {model} is under no_grad or detached at once, so that no backward reaches it"
+        advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
+        related = [self.also(file, "forward", call)]
+        return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
 
 
 def _text(step: Step) -> str:
@@ -203,30 +206,28 @@ def _text(step: Step) -> str:
     return mine + "".join(loops.unit_text(u) for u in others)
 
 
-def _between(file: SourceFile, unit: Unit, loop: Loop, clears: list[Effect], stepped: Effect,
-             effects: list[Effect]) -> Event | None:  # fmt: skip
+def _between(file: SourceFile, step: Step, clears: list[Effect], stepped: Effect) -> Event | None:
     """The loss computed between the last clear and the step, where that is all that happens to gradients there."""
     before = [e for e in clears if e.order < stepped.order and not e.excludes(stepped)]
     if not before or not before[-1].sure_with(stepped) or before[-1].event.unit is not stepped.event.unit:
         return None
     clear, owner = before[-1], stepped.event.unit
-    if any(e.kind == "backward" and clear.order < e.order < stepped.order for e in effects):
+    if any(e.kind == "backward" and clear.order < e.order < stepped.order for e in step.effects):
         return None
     if _ELSEWHERE.search(loops.text_between(file, clear.line + 1, stepped.line - 1)):
         return None
-    if owner is not unit or loops.hides_between(file, clear, stepped) or loops.clears_by_hand({owner}):
+    if owner is not step.unit or loops.hides_between(file, clear, stepped) or loops.clears_by_hand({owner}):
         return None
     inside = owner.events[clear.event.index + 1 : stepped.event.index]
-    return _loss(file, (e for e in inside if e.inside(loop)), stepped)
+    return _loss(file, (e for e in inside if e.inside(step.loop)), stepped)
 
 
 def _loss(file: SourceFile, events: Iterable[Event], stepped: Effect, anyhow: bool = False) -> Event | None:
     """The last loss that some events compute; None where it is handed to something that may run the backward. With
     `anyhow` one without gradients counts, too: where no backward stands at all, that is the same fault."""
-    unit = stepped.event.unit
-    losses = [e for e in events if isinstance(e.node, ast.Assign)
-              and _is_loss(file, e) and (anyhow or file.gradients.enabled(e) != "no")]  # fmt: skip
-    return losses[-1] if losses and not _given_away(file, unit, stepped.event.loop, losses) else None
+    bound = (e for e in events if isinstance(e.node, ast.Assign) and _is_loss(file, e))
+    losses = [e for e in bound if anyhow or file.gradients.enabled(e) != "no"]
+    return losses[-1] if losses and not _given_away(file, stepped.event, losses) else None
 
 
 def _is_loss(file: SourceFile, event: Event) -> bool:
@@ -235,47 +236,53 @@ def _is_loss(file: SourceFile, event: Event) -> bool:
     if "loss" in file.roles.of(value, unit):
         return True
     named = all(file.roles.hinted("loss", target) for target in targets_of(event.node))
-    own = next((e for e in unit.calls.get(terminal(value), ()) if e.node is value), None)
+    own = unit.call_of(value)
     known = file.callee(own) if named and own is not None else None
     return known is not None and not _ELSEWHERE.search(loops.unit_text(known))
 
 
-def _given_away(file: SourceFile, unit: Unit, loop: Loop | None, losses: list[Event]) -> bool:
+def _given_away(file: SourceFile, stepped: Event, losses: list[Event]) -> bool:
     """Whether a loss is handed to a function that may run the backward."""
     names = {t.id for e in losses for t in targets_of(e.node) if isinstance(t, ast.Name)}
-    for event in loops.events_in(unit, loop):
-        if event.node.__class__ is ast.Call and not _HARMLESS.search(terminal(event.node)):
-            given = [*event.call.args, *(k.value for k in event.call.keywords)]
-            if any(isinstance(one, ast.Name) and one.id in names for one in given):
-                return True
+    for event in loops.events_in(stepped.unit, stepped.loop):
         if isinstance(event.node, (ast.Yield, ast.Return)):
+            return True
+        called = event.node.__class__ is ast.Call and not _HARMLESS.search(terminal(event.node))
+        if called and any(isinstance(one, ast.Name) and one.id in names for one in given(event.call)):
             return True
     return False
 
 
 def _is_cleared(file: SourceFile, stepped: Effect) -> bool:
     """Whether the same function clears the optimizer's gradients in each pass that steps it, before it does."""
-    effects = file.effects(stepped.event.unit)
-    before = [e for e in effects if e.kind == "zero_grad" and e.event.unit is stepped.event.unit
-              and e.event.index < stepped.event.index and stepped.event.loop is e.event.loop]  # fmt: skip
-    return any(stepped.event.sure_after(e.event) and loops.who(e) & loops.who(stepped) for e in before)
+    own = stepped.event
+    before = [e for e in file.effects(own.unit) if e.kind == "zero_grad" and e.event.unit is own.unit]
+    before = [e for e in before if e.event.index < own.index and e.event.loop is own.loop]
+    return any(own.sure_after(e.event) and loops.who(e) & loops.who(stepped) for e in before)
 
 
-def _is_call(binding: Event) -> bool:
-    return isinstance(getattr(binding.node, "value", None), ast.Call)
-
-
-def _is_used(event: Event, unit: Unit, mine: Identity, word: str) -> bool:
-    """Whether a model is handed on, or asked for more than its mode and parameters."""
+def _use_of(event: Event, mine: Identity, word: str) -> str:
+    """What an event does with a model, of which `word` is the last part of the name: `run`, `kept` under another name,
+    handed on or asked for a part of it; empty for what has no part in training."""
+    unit, node = event.unit, event.node
+    if node.__class__ is not ast.Call:
+        value = getattr(node, "value", None)
+        return "kept" if terminal(value) == word and not isinstance(value, ast.Call) else ""
+    if terminal(node) == word and identity(event.call.func, unit) & mine:
+        return "run"
     on = receiver(event.call)
-    if isinstance(on, (ast.Name, ast.Attribute)) and terminal(on) == word and identity(on, unit) & mine:
-        return terminal(event.node) not in ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad")
-    if isinstance(on, ast.Attribute) and terminal(on.value) == word and identity(on.value, unit) & mine:
-        return True
-    given = [*event.call.args, *(k.value for k in event.call.keywords)]
-    named = [one for one in given if isinstance(one, (ast.Name, ast.Attribute)) and terminal(one) == word]
-    return any(identity(one, unit) & mine for one in named)
+    if _is_model(on, unit, mine, word):
+        return "" if terminal(node) in _USUAL else "kept"
+    parts = [on.value] if isinstance(on, ast.Attribute) else []
+    return "kept" if any(_is_model(one, unit, mine, word) for one in (*parts, *given(event.call))) else ""
 
 
-def _is_detached(event: Event) -> bool:
-    return isinstance(event.parent, ast.Attribute) and event.parent.attr in ("detach", "data")
+def _is_model(node: ast.expr | None, unit: Unit, mine: Identity, word: str) -> bool:
+    named = isinstance(node, (ast.Name, ast.Attribute)) and terminal(node) == word
+    return named and bool(identity(node, unit) & mine)
+
+
+def _runs_without_gradients(file: SourceFile, event: Event) -> bool:
+    """Whether a call stands under `no_grad`, or its result is detached at once."""
+    detached = isinstance(event.parent, ast.Attribute) and event.parent.attr in ("detach", "data")
+    return detached or file.gradients.enabled(event) == "no"

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import UnownedParameters, still_unowned
-from torchvet.rules.kit import Edit, Finding, Holder, Location, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import (
+    Edit,
+    Finding,
+    Holder,
+    Iterator,
+    Location,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Rule,
+    Sequence,
+    SourceFile,
+)
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
 
@@ -35,25 +45,27 @@ class ParametersNotInOptimizer(Rule):
         names = ", ".join(record.names[:4])
         rest = f" and {record.count - 4} more" if record.count > 4 else ""
         replaced = record.orphans > 0
-        cause = (
-            f"the optimizer was built before they were put in: it still owns {record.orphans} "
-            "parameters that the model "
-            "does not have any more"
-            if replaced
-            else "they were not among the parameters that the optimizer was given, and gradients are computed for them"
+        cause = "they were not among the parameters that the optimizer was given, and gradients are computed for them"
+        advice = (
+            "give them to the optimizer, or, if they are meant to stay as they are, `requires_grad_(False)`: that also "
+            f"saves {size(record.bytes)} of gradients"
         )
+        if replaced:
+            cause = (
+                f"the optimizer was built before they were put in: it still owns {record.orphans} parameters that the "
+                "model does not have any more"
+            )
+            advice = "build the optimizer after the model is complete, or `add_param_group` them"
         return self.observed(
-            rank, severity="error" if replaced else "warning", place=self._line(recording, record, replaced),
-            message=f"{record.count} parameters of {record.module} get gradients and are never stepped: {names}{rest}",
+            rank,
+            self._line(recording, record, replaced),
+            f"{record.count} parameters of {record.module} get gradients and are never stepped: {names}{rest}",
             cause=cause,
-            advice="build the optimizer after the model is complete, or `add_param_group` them"
-            if replaced
-            else "give them to the optimizer, or, if they are meant to stay as they are, "
-            "`requires_grad_(False)`: that also "
-            f"saves {size(record.bytes)} of gradients",
+            advice=advice,
+            severity=None if replaced else "warning",
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]),
             measured=Measured(bytes=record.bytes, steps=record.steps),
-        )  # fmt: skip
+        )
 
     def _line(self, recording: Recording, record: UnownedParameters, replaced: bool) -> Place | Location | None:
         """Where a replaced submodule was assigned, else where the optimizer was made."""

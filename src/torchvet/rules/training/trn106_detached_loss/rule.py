@@ -6,15 +6,21 @@ import ast
 
 from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, Outcome
-from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Measured, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
-from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
+from torchvet.source.model import Event, edits, given, keyword, receiver, terminal, walk
 
 _RAISED = "does not require grad and does not have a grad_fn"
+_LET_REACH = "let the model's output reach the loss without detaching it; detach what is only logged"
+_PRETENDED = "requires_grad on a detached loss silences the error, and the gradient ends in the loss itself"
+_CALL_ON_LOSS = "call backward on the loss that the model's output went into, without detaching it"
+_NUMBER = "item() leaves the graph behind, so that no gradient comes from this term"
+_TAKEN_OUT = ("item", "detach", "tolist", "numpy")
+"""What leaves the graph behind."""
 
 
-class DetachedLoss(Rule):
+class DetachedLoss(loops.LoopRule):
     """The path from the parameters to the loss is cut before backward."""
 
     code = "TRN106"
@@ -31,15 +37,9 @@ class DetachedLoss(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
-        outcome = rank.last(Outcome)
-        lost = {r.place: r for r in rank.all(LostLoss)}
-        for record in lost.values():
-            if record.root == "no graph":
-                if outcome is not None and _RAISED in (outcome.error or ""):
-                    yield self._raised(rank, record)
-            elif record.is_habit:
-                yield self._reaches_nothing(rank, record)
-        told = {place for r in lost.values() if r.is_habit for place in (r.place, r.made)}
+        lost = rank.latest(LostLoss)
+        yield from self._lost(rank, lost)
+        told = {place for r in lost if r.is_habit for place in (r.place, r.made)}
         for term in rank.latest(ConstantTerm):
             if term.place not in told:
                 yield self._constant_term(rank, term)
@@ -47,6 +47,15 @@ class DetachedLoss(Rule):
         for cut in rank.latest(CutOutput):
             if cut.is_habit and cut.missed <= without and cut.place not in told:
                 yield self._cut(rank, cut)
+
+    def _lost(self, rank: RankRecording, lost: list[LostLoss]) -> Iterator[Finding]:
+        outcome = rank.last(Outcome)
+        raised = outcome is not None and _RAISED in (outcome.error or "")
+        for record in lost:
+            if record.root != "no graph" and record.is_habit:
+                yield self._reaches_nothing(rank, record)
+            elif record.root == "no graph" and raised:
+                yield self._raised(rank, record)
 
     def _raised(self, rank: RankRecording, record: LostLoss) -> Finding:
         if not record.grad_enabled:
@@ -58,45 +67,48 @@ class DetachedLoss(Rule):
                 "everything that went into it was detached (`detach`, `data`, `item`, numpy, argmax or no_grad), "
                 f"while {record.parameters} parameters require a gradient"
             )
-            advice = "let the model's output reach the loss without detaching it; detach what is only logged"
-        return self.observed(
-            rank, severity="error", place=record.place, cause=cause, advice=advice,
-            message=f"the program ended here: backward was called on a {record.dtype} tensor of shape "
-            f"{record.shape} that has no graph",
-        )  # fmt: skip
+            advice = _LET_REACH
+        message = (
+            f"the program ended here: backward was called on a {record.dtype} tensor of shape {record.shape} that has "
+            "no graph"
+        )
+        return self.observed(rank, record.place, message, cause=cause, advice=advice)
 
     def _reaches_nothing(self, rank: RankRecording, record: LostLoss) -> Finding:
         made = "a new tensor without a graph" if record.root == "leaf" else "made of new tensors without a graph"
+        message = (
+            f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps of "
+            f"{record.optimizer} no gradient reached any of {record.parameters} parameters"
+        )
+        measured = Measured(steps=record.lost)
         return self.observed(
-            rank, severity="error", place=record.made or record.place,
-            message=f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps "
-            f"of {record.optimizer} no gradient reached any of {record.parameters} parameters",
-            cause="requires_grad on a detached loss silences the error, and the gradient ends in the loss itself",
-            advice="call backward on the loss that the model's output went into, without detaching it",
-            measured=Measured(steps=record.lost),
-        )  # fmt: skip
+            rank, record.made or record.place, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, measured=measured
+        )
 
     def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
         share = record.term / record.loss if record.loss else None
+        message = (
+            f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
+            f"{record.loss:.3g}): it adds no gradient"
+        )
+        advice = "add the tensor itself; use item() only for what is logged"
+        measured = Measured(steps=record.calls, share=share)
         return self.observed(
-            rank, severity="warning", place=record.place,
-            message=f"a number that item() took out of the graph is added to the loss here ({record.term:.3g} of "
-            f"{record.loss:.3g}): it adds no gradient",
-            cause="item() leaves the graph behind, so that no gradient comes from this term",
-            advice="add the tensor itself; use item() only for what is logged",
-            measured=Measured(steps=record.calls, share=share),
-        )  # fmt: skip
+            rank, record.place, message, cause=_NUMBER, advice=advice, severity="warning", measured=measured
+        )
 
     def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
         return self.observed(
-            rank, severity="warning", place=record.place,
-            message=f"what {record.above} parameters lead to leaves the graph here, and {record.missed} of them never "
-            f"had a gradient: the loss reaches the others past it, in all {record.lost} steps looked at",
+            rank,
+            record.place,
+            f"what {record.above} parameters lead to leaves the graph here, and {record.missed} of them never had a "
+            f"gradient: the loss reaches the others past it, in all {record.lost} sampled steps",
             cause="the loss is computed from a detached copy (`detach`, `item`, numpy); what is left of its gradient "
             "comes from terms that use a parameter directly, such as a penalty",
             advice="compute the loss from the tensor itself, without numpy; detach what is only logged",
+            severity="warning",
             measured=Measured(steps=record.lost),
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Backwards of a loss whose path from the parameters is cut."""
@@ -113,71 +125,61 @@ class DetachedLoss(Rule):
                 yield from self._parts(file, event, loss)
 
     def _pretends(self, file: SourceFile, event: Event, loss: ast.expr, cut: Event) -> Finding:
-        return self.suspect(
-            file, cut, f"{file.segment(loss)} is a new tensor without a graph: its backward trains nothing",
-            cause="requires_grad on a detached loss silences the error, and the gradient ends in the loss itself",
-            advice="call backward on the loss that the model's output went into, without detaching it",
-            severity="info" if loops.is_test(file) else None,
-            related=[self.also(file, "backward", event, file.segment(event.node))],
-        )  # fmt: skip
+        message = f"{file.segment(loss)} is a new tensor without a graph: its backward trains nothing"
+        related = [self.also(file, "backward", event)]
+        return self.suspect(file, cut, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, related=related)
 
     def _raises(self, file: SourceFile, event: Event, loss: ast.expr) -> Finding:
-        return self.suspect(
-            file, event, f"{file.segment(loss)} has no graph here: backward raises that it does not require grad",
-            cause="everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)",
-            advice="let the model's output reach the loss without detaching it; detach what is only logged",
-            severity="info" if loops.is_test(file) else None,
-        )  # fmt: skip
+        message = f"{file.segment(loss)} has no graph here: backward raises that it does not require grad"
+        cause = "everything that goes into it is detached (`detach`, `data`, `item`, numpy, argmax or no_grad)"
+        return self.suspect(file, event, message, cause=cause, advice=_LET_REACH)
 
     def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Iterator[Finding]:
         """`loss = a + b.item()`: a term that is a mere number."""
-        if not isinstance(loss, ast.Name):
-            return
-        bound = [e for e in event.unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
-        for binding in bound[-3:]:
-            value = getattr(binding.node, "value", None)
-            for term in _terms(value):
+        for binding in loops.bound_before(loss.id, event)[-3:] if isinstance(loss, ast.Name) else ():
+            for term in _terms(getattr(binding.node, "value", None)):
                 source = receiver(term) if isinstance(term, ast.Call) and terminal(term) == "item" else None
                 lost = source is not None and file.roles.is_a("loss", source, event.unit)
                 if source is None or not lost or file.gradients.carries(source, binding) != "yes":
                     continue
-                yield self.suspect(
-                    file, binding, f"{file.segment(term)} is a number: it adds no gradient to {loss.id}", node=term,
-                    cause="item() leaves the graph behind, so that no gradient comes from this term",
+                finding = self.suspect(
+                    file,
+                    binding,
+                    f"{file.segment(term)} is a number: it adds no gradient to {terminal(loss)}",
+                    node=term,
+                    cause=_NUMBER,
                     advice=f"add `{file.segment(source)}` itself; use item() only for what is logged",
-                    severity="warning" if not loops.is_test(file) else "info",
+                    severity="warning",
                     edits=[edits.replace(file, term, file.segment(source))],
-                    related=[self.also(file, "backward", event, file.segment(event.node))],
-                )  # fmt: skip
+                    related=[self.also(file, "backward", event)],
+                )
+                yield finding
 
 
 def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
     """Whether the loss surely refers to no graph."""
     if isinstance(loss, ast.Name):
-        bound = [e for e in event.unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
+        bound = loops.bound_before(loss.id, event)
+        own = event.unit.home(loss.id) is event.unit
         if any(isinstance(e.node, ast.AugAssign) for e in bound):
-            if event.unit.home(loss.id) is not event.unit:
-                return False
-            return all(file.gradients.carries(getattr(e.node, "value", None), e) == "no" for e in bound)
-        if event.unit.home(loss.id) is event.unit and bound and event.sure_after(bound[-1]):
-            value = getattr(bound[-1].node, "value", None)
-            if isinstance(value, ast.Call) and _cut_criterion(file, value, bound[-1]):
-                return True
-    if isinstance(loss, ast.Call) and _cut_criterion(file, loss, event):
-        return True
-    return file.gradients.carries(loss, event) == "no"
+            return own and all(_detached(file, getattr(e.node, "value", None), e) for e in bound)
+        last = bound[-1] if own and bound and event.sure_after(bound[-1]) else None
+        if last is not None and _cut_criterion(file, getattr(last.node, "value", None), last):
+            return True
+    return _cut_criterion(file, loss, event) or _detached(file, loss, event)
 
 
-def _cut_criterion(file: SourceFile, call: ast.Call, event: Event) -> bool:
-    """A loss function of torch that is given a detached output and a batch's own data."""
-    made = loops.constructors(call.func, event.unit) or []
-    criterion = [one for one, _ in made if file.dotted(one.func).startswith("torch.nn.")]
-    functional = file.dotted(call.func).startswith("torch.nn.functional.")
-    if "loss" not in file.roles.of(call, event.unit) or not (functional or (criterion and len(criterion) == len(made))):
+def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> bool:
+    """A call of torch's loss function that is given a detached output and a batch's own data."""
+    if not isinstance(call, ast.Call) or "loss" not in file.roles.of(call, event.unit):
         return False
-    given = [*call.args, *(k.value for k in call.keywords)]
-    cut = [one for one in given if file.gradients.carries(one, event) == "no" and not isinstance(one, ast.Constant)]
-    return bool(cut) and all(one in cut or isinstance(one, ast.Constant) or _is_data(one, event) for one in given)
+    made = loops.constructors(call.func, event.unit) or []
+    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
+    if not criterion and not file.dotted(call.func).startswith("torch.nn.functional."):
+        return False
+    tensors = [one for one in given(call) if not isinstance(one, ast.Constant)]
+    cut = [one for one in tensors if _detached(file, one, event)]
+    return bool(cut) and all(one in cut or _is_data(one, event) for one in tensors)
 
 
 def _is_data(node: ast.expr, event: Event) -> bool:
@@ -200,26 +202,23 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
     unit = event.unit
     if not isinstance(loss, ast.Name) or "requires_grad" not in loops.unit_text(unit):
         return None
-    bound = [e for e in unit.bindings.get(loss.id, ()) if e.index < event.index and not e.excludes(event)]
+    bound = loops.bound_before(loss.id, event)
     if unit.home(loss.id) is not unit or not bound or not event.sure_after(bound[-1]):
         return None
     last = bound[-1]
     value = getattr(last.node, "value", None)
-    if (added := _numbers_on_leaf(file, loss.id, bound)) is not None:
+    added = _numbers_on_leaf(file, loss.id, bound)
+    if added is not None:
         return added
     if isinstance(value, ast.Call) and _makes_leaf(file, value):
         return last if _of_something(file, value.args[0] if value.args else None, last) else None
     if isinstance(value, ast.Call) and terminal(value) == "requires_grad_":
         on = receiver(value)
         return last if on is not None and _of_something(file, on, last) and _detached(file, on, last) else None
-    for later in unit.events[last.index : event.index]:
-        if (
-            _sets_flag(later, loss.id)
-            and value is not None
-            and (_detached(file, value, last) or (isinstance(value, ast.Call) and _cut_criterion(file, value, last)))
-        ):
-            return later if _of_something(file, value, last) else None
-    return None
+    if value is None or not (_detached(file, value, last) or _cut_criterion(file, value, last)):
+        return None
+    flagged = next((e for e in unit.events[last.index : event.index] if _sets_flag(e, loss.id)), None)
+    return flagged if flagged is not None and _of_something(file, value, last) else None
 
 
 def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event | None:
@@ -240,10 +239,6 @@ def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event |
     return sums[0]
 
 
-_TAKEN_OUT = ("item", "detach", "tolist", "numpy")
-"""What leaves the graph behind."""
-
-
 def _makes_leaf(file: SourceFile, call: ast.Call, *factories: str) -> bool:
     wants = keyword(call, "requires_grad")
     dotted = file.dotted(call.func)
@@ -259,8 +254,8 @@ def _sets_flag(event: Event, name: str) -> bool:
     return terminal(node) == "requires_grad_" and ast.unparse(getattr(node, "func", node)) == f"{name}.requires_grad_"
 
 
-def _detached(file: SourceFile, node: ast.expr, event: Event) -> bool:
-    return file.gradients.carries(node, event) == "no"
+def _detached(file: SourceFile, node: ast.expr | None, event: Event) -> bool:
+    return node is not None and file.gradients.carries(node, event) == "no"
 
 
 def _of_something(file: SourceFile, node: ast.expr | None, event: Event) -> bool:

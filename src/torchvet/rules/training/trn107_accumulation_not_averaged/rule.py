@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, edits, receiver, terminal, value_bound
+from torchvet.rules.shared.training_loops import Window
+from torchvet.source.model import Event, edits, receiver, terminal
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
-
-if TYPE_CHECKING:
-    from torchvet.rules.shared.training_loops import Window
 
 _BY_HAND = re.compile(r"\.grad\b")
 """Gradients are read or written: they may be averaged there."""
 
 
-class AccumulationNotAveraged(Rule):
+class AccumulationNotAveraged(loops.LoopRule):
     """Gradients of several passes are summed and the loss is not divided by their number."""
 
     code = "TRN107"
@@ -40,24 +37,25 @@ class AccumulationNotAveraged(Rule):
             loss = loops.loss_of(backward)
             if loss is None or _scaling(loss, backward.event, 0) != "no":
                 continue
-            if any(_BY_HAND.search(loops.unit_text(u)) for u in loops.units_of(window.step)):
-                continue
-            yield self._finding(file, window)
+            if not any(_BY_HAND.search(loops.unit_text(u)) for u in loops.units_of(window.step)):
+                yield self._finding(file, window)
 
     def _finding(self, file: SourceFile, window: Window) -> Finding:
         period, loss = window.passes, window.backward.subject or "the loss"
-        node, unit = loops.subject_of(window.stepped), window.stepped.event.unit
-        made = loops.constructors(node, unit)
+        made = loops.constructors(loops.subject_of(window.stepped), window.stepped.event.unit)
         adaptive = made is not None and all(file.dotted(c.func).rpartition(".")[2] in ADAPTIVE for c, _ in made)
-        mild = loops.is_test(file) or (adaptive and not window.step.of("clip"))
         return self.suspect(
-            file, window.backward.event, f"gradients of {period} passes are summed, and {loss} is not divided",
+            file,
+            window.backward.event,
+            f"gradients of {period} passes are summed, and {loss} is not divided",
             cause=f"each backward adds the gradient of a mean over one micro-batch, so that the step is {period} times "
             "as large as that of one large batch",
-            advice=f"divide before backward: `({loss} / {period}).backward()`", severity="info" if mild else None,
+            advice=f"divide before backward: `({loss} / {period}).backward()`",
+            # An adaptive optimizer divides by the gradients' own size, unless they are clipped before.
+            severity="info" if adaptive and not window.step.of("clip") else None,
             edits=self._edits(file, window),
-            related=[self.also(file, "stepped", window.stepped.event, file.segment(window.stepped.event.node))],
-        )  # fmt: skip
+            related=[self.also(file, "stepped", window.stepped.event)],
+        )
 
     @staticmethod
     def _edits(file: SourceFile, window: Window) -> list[Edit]:
@@ -71,9 +69,8 @@ class AccumulationNotAveraged(Rule):
 
 def _scaling(node: ast.AST | None, event: Event, depth: int) -> str:
     """Whether a loss is divided or multiplied on its way to an event: `yes`, `no`, `unknown`."""
-    if depth > 6 or node is None:
+    if depth > 6:
         return "unknown"
-    roles = event.unit.file.roles
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, (ast.Div, ast.Mult)):
             return "yes"
@@ -82,25 +79,28 @@ def _scaling(node: ast.AST | None, event: Event, depth: int) -> str:
         return _of_name(node.id, event, depth)
     if isinstance(node, (ast.Attribute, ast.Subscript)):
         return _scaling(node.value, event, depth + 1)
-    if isinstance(node, ast.Call):
-        on = receiver(node)
-        if terminal(node) == "mean" and on is not None:
-            return _scaling(on, event, depth + 1)
-        if terminal(node) == "sum" and on is None and node.args:
-            return _of_values(node.args[0], event, depth)
-        called = roles.of(node.func, event.unit)
-        if "criterion" in called:
-            return "unknown" if _sums(node.func, event) else "no"
-        if roles.of(node, event.unit) & {"loss"} and event.unit.file.callee(event) is None:
-            return "unknown" if "sum" in ast.unparse(node) else "no"
-        foreign = "module" in called or (not called and roles.hinted("module", node.func))
-        return "no" if foreign and roles.class_of(node.func, event.unit) is None else "unknown"
-    return "unknown"
+    return _of_call(node, event, depth) if isinstance(node, ast.Call) else "unknown"
+
+
+def _of_call(node: ast.Call, event: Event, depth: int) -> str:
+    on, roles = receiver(node), event.unit.file.roles
+    if terminal(node) == "mean" and on is not None:
+        return _scaling(on, event, depth + 1)
+    if terminal(node) == "sum" and on is None and node.args:
+        return _of_values(node.args[0], event, depth)
+    called = roles.of(node.func, event.unit)
+    if "criterion" in called:
+        summed = any("sum" in ast.unparse(value) for value, _ in made_by(node.func, event.unit))
+        return "unknown" if summed else "no"
+    if "loss" in roles.of(node, event.unit) and event.unit.file.callee(event) is None:
+        return "unknown" if "sum" in ast.unparse(node) else "no"
+    foreign = "module" in called or (not called and roles.hinted("module", node.func))
+    return "no" if foreign and roles.class_of(node.func, event.unit) is None else "unknown"
 
 
 def _of_name(name: str, event: Event, depth: int) -> str:
-    before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
-    if event.unit.home(name) is not event.unit or not before:
+    before = loops.bound_before(name, event)
+    if event.unit.home(name) is not event.unit:
         return "unknown"
     answers = []
     for binding in before:
@@ -109,14 +109,12 @@ def _of_name(name: str, event: Event, depth: int) -> str:
             scaled = isinstance(node.op, (ast.Div, ast.Mult))
             answers.append("yes" if scaled else _scaling(node.value, binding, depth + 1))
             continue
-        value = value_bound(node, name)
-        if value is None and isinstance(node, ast.Assign):
-            parts = loops.returned_part(node, name, binding)
-            answers += [_scaling(one, at, depth + 2) for one, at in parts]
-            if parts:
-                continue
+        value, parts = loops.bound_value(binding, name)
+        answers += [_scaling(one, at, depth + 2) for one, at in parts]
+        if value is None and not parts and isinstance(node, ast.Assign):
             value = node.value  # one of several results of a call
-        if not (isinstance(value, ast.Constant) and value.value in (0, 0.0, None)):
+        starts = isinstance(value, ast.Constant) and value.value in (0, 0.0, None)
+        if not parts and not starts:
             answers.append(_scaling(value, binding, depth + 1))
     return _worst(*answers)
 
@@ -129,10 +127,6 @@ def _of_values(node: ast.expr, event: Event, depth: int) -> str:
         node = node.generators[0].iter
     on = receiver(node) if isinstance(node, ast.Call) and terminal(node) == "values" else None
     return _scaling(on, event, depth + 1)
-
-
-def _sums(criterion: ast.expr, event: Event) -> bool:
-    return any("sum" in ast.unparse(value) for value, _ in made_by(criterion, event.unit))
 
 
 def _worst(*answers: str) -> str:

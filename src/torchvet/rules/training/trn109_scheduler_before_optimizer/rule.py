@@ -7,14 +7,17 @@ import re
 
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.training import EarlySchedule
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.source.model import Unit, edits, keyword, receiver
+from torchvet.rules.shared.seen_suspicions import confirmed
+from torchvet.source.model import Unit, argument, receiver
 from torchvet.source.model.origins import identity
 
+_BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
+_CAUSE = "the scheduler moves on before the optimizer has used the first value of the schedule"
 
-class SchedulerBeforeOptimizer(Rule):
+
+class SchedulerBeforeOptimizer(loops.LoopRule):
     """The learning rate scheduler steps before the optimizer does."""
 
     code = "TRN109"
@@ -24,6 +27,7 @@ class SchedulerBeforeOptimizer(Rule):
     words = ("sched", "LR", "backward")
 
     fix_changes_results = True
+
     silence_clears = False  # what comes after the steps that were run may show it yet
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
@@ -31,21 +35,16 @@ class SchedulerBeforeOptimizer(Rule):
         shown it, and no scaler may have skipped the optimizer's step."""
         scaled = any(True for _ in rank.all(ScalingUse))
         for record in rank.latest(EarlySchedule):
-            suspected = list(suspected_at(self, recording, record.place))
-            for found in suspected:
-                seen = f"{found.message} ({record.name} in its first step)"
-                yield as_observed(found, rank, seen, Measured(steps=1))
-            if not suspected and record.alone and not scaled and record.name not in _BY_METRIC:
+            seen = f" ({record.name} in its first step)"
+            found = [*confirmed(self, recording, rank, record.place, seen=seen, measured=Measured(steps=1))]
+            yield from found
+            if not found and record.alone and not scaled and record.name not in _BY_METRIC:
                 yield self._ran_first(rank, record)
 
     def _ran_first(self, rank: RankRecording, record: EarlySchedule) -> Finding:
-        return self.observed(
-            rank, severity=self.severity, place=record.place,
-            message=f"{record.name} steps before {record.optimizer} does: the first rate is skipped",
-            cause="the scheduler moves on before the optimizer has used the first value of the schedule",
-            advice="step the scheduler after the optimizer has stepped, at the end of the loop",
-            measured=Measured(steps=1),
-        )  # fmt: skip
+        message = f"{record.name} steps before {record.optimizer} does: the first rate is skipped"
+        advice = "step the scheduler after the optimizer has stepped, at the end of the loop"
+        return self.observed(rank, record.place, message, cause=_CAUSE, advice=advice, measured=Measured(steps=1))
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A scheduler that is stepped in a loop before the first optimizer step in it."""
@@ -65,9 +64,7 @@ class SchedulerBeforeOptimizer(Rule):
         made = loops.constructors(receiver(call), early.event.unit)
         if made is None or not all(_is_torch(file.dotted(c.func)) or _derives(file, c, where) for c, where in made):
             return None
-        mine: set[tuple[object, ...]] = set()
-        for one, where in made:
-            mine |= identity(one.args[0] if one.args else keyword(one, "optimizer"), where)
+        mine = frozenset().union(*(identity(argument(one, "optimizer", 0), where) for one, where in made))
         steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
         if not steps or steps[0].order < early.order or any(e.at.loop is None for e in steps):
             return None
@@ -77,34 +74,25 @@ class SchedulerBeforeOptimizer(Rule):
 
     def _finding(self, file: SourceFile, early: Effect, stepped: Effect) -> Finding:
         scheduler, optimizer = loops.name_of(early), loops.name_of(stepped)
-        return self.suspect(
-            file, early.event, f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped",
-            cause="the scheduler moves on before the optimizer has used the first value of the schedule",
-            advice=f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop",
-            severity="info" if loops.is_test(file) else None, edits=self._edits(file, early, stepped),
-            related=[self.also(file, "stepped", stepped.event, file.segment(stepped.event.node))],
-        )  # fmt: skip
+        message = f"{scheduler}.step() comes before {optimizer}.step(): the first rate is skipped"
+        advice = f"call `{scheduler}.step()` after the optimizer has stepped: at the end of the loop"
+        change = self._edits(file, early, stepped)
+        related = [self.also(file, "stepped", stepped.event)]
+        return self.suspect(file, early.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, early: Effect, stepped: Effect) -> list[Edit]:
         """Move the line to the end of the loop's body, unless something there leaves a pass early; in a function that
         is one step to right after the optimizer's."""
-        event = early.event
+        event, other = early.event, stepped.event
         loop = event.loop
-        if loop is None and stepped.event.unit is event.unit and event.context.arms == stepped.event.context.arms == ():
-            removed = loops.without_statement(file, event.statement)
-            put = edits.after(file, stepped.event.statement, file.segment(event.node))
-            return [*removed, *put] if removed and put and stepped.event.loop is None else []
+        if loop is None and other.unit is event.unit and event.context.arms == other.context.arms == ():
+            return loops.moved_behind(file, event.statement, other.statement) if other.loop is None else []
         if loop is None or early.at is not event or not isinstance(loop.node, (ast.For, ast.While)):
             return []
         if event.statement not in loop.node.body or re.search(r"\bcontinue\b", loops.loop_text(file, loop)):
             return []
-        after = edits.after(file, loop.node.body[-1], file.segment(event.node))
-        removed = loops.without_statement(file, event.statement)
-        return [*removed, *after] if after and removed else []
-
-
-_BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
+        return loops.moved_behind(file, event.statement, loop.node.body[-1])
 
 
 def _is_torch(dotted: str) -> bool:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from torchvet.recording.records.training import OwnWeights
 from torchvet.rules.kit import (
     Edit,
     Finding,
+    Iterator,
     Measured,
     Place,
     RankRecording,
     Recording,
     Related,
-    Rule,
+    Sequence,
     SourceFile,
-    events_at,
+    calls_at,
 )
-from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
-from torchvet.source.model import Event, Loop, Unit, edits, receiver, targets_of, terminal, value_for
+from torchvet.rules.shared.seen_suspicions import confirmed
+from torchvet.rules.shared.training_loops import LoopRule
+from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
 
+_CAUSE = "state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place"
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 """A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
 
 
-class StateDictAliased(Rule):
+class StateDictAliased(LoopRule):
     """A state dict is kept without a copy, so that it follows the live weights."""
 
     code = "TRN110"
@@ -38,34 +40,33 @@ class StateDictAliased(Rule):
     words = (".state_dict()",)
 
     fix_changes_results = True
+
     silence_clears = False  # what comes after the steps that were run may show it yet
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Weights that were to be brought back and are the live ones: where source shows what was kept, or the run
         which dict was taken before the weights had changed."""
         for record in rank.latest(OwnWeights):
-            suspected = list(suspected_at(self, recording, record.place, role="read"))
-            for found in suspected:
-                seen = f"{found.message}: load_state_dict was given the model's own {record.parameters} parameters"
-                yield as_observed(found, rank, seen, Measured(steps=record.calls))
-            if not suspected and record.taken is not None:
+            seen = f": load_state_dict was given the model's own {record.parameters} parameters"
+            measured = Measured(steps=record.calls)
+            found = [*confirmed(self, recording, rank, record.place, seen=seen, measured=measured, role="read")]
+            yield from found
+            if not found and record.taken is not None:
                 yield self._given_back(rank, record, record.taken)
 
     def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
-        return self.observed(
-            rank, severity=self.severity, place=taken, measured=Measured(steps=record.calls),
-            message=f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
-            f"{record.model}'s own {record.parameters} parameters, and nothing came back",
-            cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
-            advice="keep a copy: `copy.deepcopy(…)` of what it gives",
-            related=[Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)],
-        )  # fmt: skip
+        message = (
+            f"what state_dict() gave here is no copy: {record.changed:,} steps later load_state_dict was given "
+            f"{record.model}'s own {record.parameters} parameters, and nothing came back"
+        )
+        advice = "keep a copy: `copy.deepcopy(…)` of what it gives"
+        measured = Measured(steps=record.calls)
+        related = [Related(role="read", message="load_state_dict", path=record.place.path, line=record.place.line)]
+        return self.observed(rank, taken, message, cause=_CAUSE, advice=advice, measured=measured, related=related)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """A copy in the place of the dict, where one call on the line takes it and it is bound as it is."""
-        calls = [
-            e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and terminal(e.node) == "state_dict"
-        ]
+        calls = [e for e, _ in calls_at(file, finding, "state_dict")]
         bound = len(calls) == 1 and isinstance(calls[0].parent, (ast.Assign, ast.AnnAssign, ast.Dict, ast.Return))
         return [edits.replace(file, calls[0].call, _cloned(file.segment(calls[0].node)))] if bound else ()
 
@@ -75,7 +76,7 @@ class StateDictAliased(Rule):
             return
         for taken in file.calls("state_dict"):
             call, model = taken.call, receiver(taken.call)
-            if call.args or call.keywords or model is None or not self._is_module(file, model, taken):
+            if given(call) or model is None or not self._is_module(file, model, taken):
                 continue
             name = _kept_as(taken)
             used = self._read_later(file, taken, name, model) if name else None
@@ -93,14 +94,11 @@ class StateDictAliased(Rule):
         if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(root, ())):
             return self._read_in_class(file, taken, name) if root.count(".") == 1 else None
         others = [e for e in unit.bindings.get(root, ()) if e.statement is not taken.statement]
-        if any(not _is_nothing(e, root) and not _is_state_dict(e, root) for e in others):
+        if not all(_may_be_kept_beside(e, root) for e in others):
             return None
-        uses = [e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken)]
-        for use in uses:
-            trained = self._trains(file, unit, _between(taken, use))
-            if trained and self._same_or_best(file, taken, use, model):
-                return use
-        return None
+        uses = (e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken))
+        trained = (use for use in uses if self._trains(file, unit, _between(taken, use)))
+        return next((use for use in trained if self._same_or_best(taken, use, model)), None)
 
     @staticmethod
     def _read_in_class(file: SourceFile, taken: Event, name: str) -> Event | None:
@@ -112,7 +110,7 @@ class StateDictAliased(Rule):
             return None
         bound = owner.attributes.get(attribute, [])
         others = [(e, f"{e.unit.self_name()}.{attribute}") for e, _ in bound if e.statement is not taken.statement]
-        if any(not _is_nothing(e, text) and not _is_state_dict(e, text) for e, text in others):
+        if not all(_may_be_kept_beside(e, text) for e, text in others):
             return None
         if not (taken.context.arms or re.search(r"best|initial|snapshot|backup", attribute)) or not file.steps:
             return None
@@ -129,14 +127,13 @@ class StateDictAliased(Rule):
         if any(e.kind in ("step", "scaler_step") and when(e.at) for e in file.effects(unit)):
             return True
         for event in unit.events:
-            if event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event):
-                given = [*event.call.args, *(k.value for k in event.call.keywords)]
-                if any(file.roles.is_a("optimizer", one, unit) for one in given):
-                    return True
+            called = event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event)
+            if called and any(file.roles.is_a("optimizer", one, unit) for one in given(event.call)):
+                return True
         return False
 
     @staticmethod
-    def _same_or_best(file: SourceFile, taken: Event, use: Event, model: ast.expr) -> bool:
+    def _same_or_best(taken: Event, use: Event, model: ast.expr) -> bool:
         """Taken under a condition, it is a snapshot; else it must go back into the model that it came from."""
         if any(isinstance(branch, ast.If) for branch, _ in taken.context.arms):
             return True
@@ -148,14 +145,11 @@ class StateDictAliased(Rule):
     def _finding(self, file: SourceFile, taken: Event, name: str, used: Event) -> Finding:
         text = file.segment(taken.node)
         alone = isinstance(taken.parent, (ast.Assign, ast.AnnAssign))
-        return self.suspect(
-            file, taken, f"{name} follows the live weights: {text} is not a copy",
-            cause="state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place",
-            advice=f"keep a copy: `copy.deepcopy({text})`",
-            edits=[edits.replace(file, taken.call, _cloned(text))] if alone else (),
-            severity="info" if loops.is_test(file) else None,
-            related=[self.also(file, "read", used, file.segment(used.node))],
-        )  # fmt: skip
+        message = f"{name} follows the live weights: {text} is not a copy"
+        advice = f"keep a copy: `copy.deepcopy({text})`"
+        change = [edits.replace(file, taken.call, _cloned(text))] if alone else ()
+        related = [self.also(file, "read", used)]
+        return self.suspect(file, taken, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
 
 def _cloned(text: str) -> str:
@@ -224,17 +218,15 @@ def _outermost(event: Event, shared: Loop | None) -> Loop | None:
     return loop
 
 
-def _bound_to(binding: Event, name: str) -> ast.expr | None:
-    targets = [t for t in targets_of(binding.node) if ast.unparse(t) == name]
-    return value_for(binding.node, targets[0]) if targets else None
-
-
-def _is_nothing(binding: Event, name: str) -> bool:
-    """Whether a binding starts the name with what holds no weights: None, numbers, empty containers or such of them."""
-    return _holds_nothing(_bound_to(binding, name))
+def _may_be_kept_beside(binding: Event, name: str) -> bool:
+    """Whether a binding starts the name with what holds no weights, or keeps another state dict under it."""
+    target = next((t for t in targets_of(binding.node) if ast.unparse(t) == name), None)
+    value = value_for(binding.node, target) if target is not None else None
+    return _holds_nothing(value) or (isinstance(value, ast.Call) and terminal(value) == "state_dict")
 
 
 def _holds_nothing(value: ast.AST | None) -> bool:
+    """Whether it is None, a number, or an empty container or one of such."""
     if isinstance(value, (ast.Tuple, ast.List)):
         return all(map(_holds_nothing, value.elts))
     if isinstance(value, ast.Dict):
@@ -243,11 +235,6 @@ def _holds_nothing(value: ast.AST | None) -> bool:
         return True
     number = value.operand if isinstance(value, ast.UnaryOp) else value
     return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))
-
-
-def _is_state_dict(binding: Event, name: str) -> bool:
-    value = _bound_to(binding, name)
-    return isinstance(value, ast.Call) and terminal(value) == "state_dict"
 
 
 def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
@@ -259,8 +246,8 @@ def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
                 yield event
         elif event.node.__class__ is ast.Call:
             saves = file.dotted(event.call.func) == "torch.save"
-            given = event.call.args[:1] if saves or terminal(event.node) == "load_state_dict" else []
-            if any(_is_name(one, name) for one in given):
+            reads = saves or terminal(event.node) == "load_state_dict"
+            if reads and any(_is_name(one, name) for one in event.call.args[:1]):
                 yield event
 
 

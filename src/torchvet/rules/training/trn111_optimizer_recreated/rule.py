@@ -6,29 +6,33 @@ import ast
 import re
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.seen_suspicions import as_observed, suspected_at
+from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
-from torchvet.source.model import Event, Loop, Unit, keyword, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, keyword, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 from torchvet.source.model.units import behind_progress
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
 _NUMBER = re.compile(r"(?:n_?|num_?|max_?|total_?)?(epoch|step|iter)(?:s|ations)?")
-_AGAIN = re.compile(r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task"
-                    r"|client")  # fmt: skip
+_AGAIN = re.compile(
+    r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task|client"
+)
 """Text that says that the weights, too, start again."""
-_OTHER = re.compile(r"fold|seed|trial|run|client|task|stage|round|model|agent|worker|config|lr|phase|episode|attack"
-                    r"|restart|ensemble|member|split|repeat|domain|layer|repet|exp", re.IGNORECASE)  # fmt: skip
+_OTHER = re.compile(
+    r"fold|seed|trial|run|client|task|stage|round|model|agent|worker|config|lr|phase|episode|attack|restart|ensemble"
+    r"|member|split|repeat|domain|layer|repet|exp",
+    re.IGNORECASE,
+)
 """What a loop goes over that is no training pass."""
 _NEW_PARTS = re.compile(r"setattr\(|add_module\(|register_(module|parameter)\(|\bParameter\(|\bnn\.[A-Z]\w*\(")
 _GROWS = re.compile(r"grow|expand|extend|resize|widen|deepen|(^|_)add(_|$)|replace")
 """Methods of a model from elsewhere that may give it other parameters, by their names."""
 
 
-class OptimizerRecreated(Rule):
+class OptimizerRecreated(loops.LoopRule):
     """The optimizer is built anew in every pass, so that its state is lost."""
 
     code = "TRN111"
@@ -38,25 +42,25 @@ class OptimizerRecreated(Rule):
     words = ("optim",)
 
     fix_changes_results = True
+
     silence_clears = False  # passes that were not run yet may show it
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Optimizers that one line has built again over the same parameters, where source shows that none is needed."""
         again = {u.place: u for u in sorted(rank.all(OptimizerUse), key=lambda u: u.rebuilt) if u.rebuilt}
         for use in again.values():
-            for found in suspected_at(self, recording, use.place):
-                seen = f"{found.message}: {use.name} was built {use.rebuilt + 1:,} times"
-                yield as_observed(found, rank, seen, Measured(steps=use.rebuilt + 1))
+            times = use.rebuilt + 1
+            seen, measured = f": {use.name} was built {times:,} times", Measured(steps=times)
+            yield from confirmed(self, recording, rank, use.place, seen=seen, measured=measured)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An optimizer that is built in a loop which trains the same model with it."""
-        replaced = dict(_replaced(file))
-        for made, first in replaced.items():
+        for made, first in _replaced(file):
             yield self._finding(file, made, fixes.not_again(file, made, first))
         units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
         for unit in units.values():
             for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
-                if made in replaced or not _is_optimizer(file, made):
+                if not _is_optimizer(file, made):
                     continue
                 if made.loop is not None and self._recreated(file, made):
                     yield self._finding(file, made, _hoisted(file, made))
@@ -69,7 +73,7 @@ class OptimizerRecreated(Rule):
         if loop is None or not _passes(loop):
             return False
         branches = [a for a in made.context.arms if a[0].lineno > loop.node.lineno]  # type: ignore[attr-defined]
-        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        name = _holder(made)
         models = models_in(call)
         if branches or name is None or not models or not _trains(file, unit, loop, identity(name, unit), made):
             return False
@@ -80,7 +84,7 @@ class OptimizerRecreated(Rule):
     def _in_called(file: SourceFile, made: Event) -> bool:
         """One that a function builds for itself, which is called in every epoch with the same model."""
         unit, call = made.unit, made.call
-        name = next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
+        name = _holder(made)
         callers = [] if unit.is_module or made.context.arms or name is None else file.callers(unit)
         steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step")] if callers else []
         mine = [e for e in steps if loops.who(e) & identity(name, unit)]
@@ -97,13 +101,20 @@ class OptimizerRecreated(Rule):
         kind = file.dotted(made.call.func).rpartition(".")[2]
         momentum = keyword(made.call, "momentum")
         plain = kind == "SGD" and (momentum is None or (isinstance(momentum, ast.Constant) and not momentum.value))
+        message = f"{name} is built anew in every pass of this loop, without what {kind} had learnt"
+        cause = (
+            "an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
+            "starts from nothing, the model does not"
+        )
+        advice = f"build {name} once, before the loop"
         return self.suspect(
-            file, made, f"{name} is built anew in every pass of this loop, without what {kind} had learnt",
-            cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
-            "starts from nothing, the model does not",
-            advice=f"build {name} once, before the loop", severity="info" if plain or loops.is_test(file) else None,
-            edits=moved,
-        )  # fmt: skip
+            file, made, message, cause=cause, advice=advice, severity="info" if plain else None, edits=moved
+        )
+
+
+def _holder(made: Event) -> ast.expr | None:
+    """The name or attribute that an optimizer is bound to."""
+    return next((t for t in targets_of(made.statement) if isinstance(t, (ast.Name, ast.Attribute))), None)
 
 
 def _hoisted(file: SourceFile, made: Event) -> list[Edit]:
@@ -126,8 +137,8 @@ def _replaced(file: SourceFile) -> Iterator[tuple[Event, Event]]:
         first = owner.method("__init__") if owner is not None and made.unit.name != "__init__" else None
         if first is None or not isinstance(target, ast.Attribute) or not _is_optimizer(file, made):
             continue
-        before = [e for e in first.calls.get(terminal(made.node), ()) if _like(e.call, made.call)
-                  and [terminal(t) for t in targets_of(e.statement)] == [target.attr]]  # fmt: skip
+        alike = (e for e in first.calls.get(terminal(made.node), ()) if _like(e.call, made.call))
+        before = [e for e in alike if [terminal(t) for t in targets_of(e.statement)] == [target.attr]]
         if before and _called_each_epoch(file, made):
             yield made, before[-1]
 
@@ -168,9 +179,8 @@ def _passes(loop: Loop) -> bool:
 
 def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
-    steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.order >= 0]
-    mine = [e for e in steps if e.at.inside(loop) and e.at.index > made.index
-            and loops.who(e) & name]  # fmt: skip
+    steps = (e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.at.inside(loop))
+    mine = [e for e in steps if e.at.index > made.index and loops.who(e) & name]
     if not mine:
         return False
     depth, inner = 0, mine[0].at.loop
@@ -230,7 +240,7 @@ def _rebuilt(file: SourceFile, unit: Unit, loop: Loop, models: list[ast.expr], w
 
 def _depends_on(unit: Unit, loop: Loop | None, call: ast.expr, but: str = "") -> bool:
     """Whether the optimizer is given something that is made in the loop."""
-    used = {n.id for n in walk(call) if isinstance(n, ast.Name)}
+    used = names_in(call)
     attributes = {ast.unparse(n) for n in walk(call) if isinstance(n, ast.Attribute)}
     for event in loops.events_in(unit, loop):
         for target in targets_of(event.node):

@@ -1,11 +1,13 @@
-"""Findings of torchvet's own, that no rule makes: text that does not parse, and suppressions that suppress nothing."""
+"""Codes: which a check is about, and those of findings that no rule makes: text that does not parse, suppressions that
+suppress nothing."""
 
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from torchvet.finding import Edit, Finding, Location, Remedy, Severity
+from torchvet.finding import Edit, Finding, Location, Remedy, Report, Severity
 
 
 class OwnCode(NamedTuple):
@@ -71,3 +73,33 @@ def unused_suppression(path: str, line: int, column: int, message: str, edit: Ed
     location = Location(path=path, line=line, column=column)
     remedy = Remedy(summary="remove it", safe=True, edits=[edit])
     return _finding(UNUSED, location, message, UNUSED.summary, remedy)
+
+
+class Scope(NamedTuple):
+    """Codes: all there are, those that source can show, and those that are wanted."""
+
+    known: frozenset[str]
+    source: frozenset[str]
+    wanted: frozenset[str]
+
+    @classmethod
+    def of(cls, codes: Sequence[str]) -> Scope:
+        """The scope where these rules, and torchvet's own findings, are all there is."""
+        return cls(frozenset(codes), frozenset(codes), frozenset((*codes, SYNTAX.code, UNUSED.code)))
+
+    def judges(self, prefix: str) -> bool:
+        """Whether a check can say that no code with a prefix is found: every rule meant is asked, or there is none.
+
+        What only a run can show is not judged.
+        """
+        return all(c in self.source and c in self.wanted for c in self.known if c.startswith(prefix))
+
+
+def described(report: Report, rules: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """What the codes that were found mean, as plain data for a report, in the order of the codes."""
+    known = {one.code: one for one in (*rules, *OWN_CODES)}
+    parts = ("name", "severity", "summary", "what", "why", "when_not", "remedy")
+    return {
+        code: {part: str(getattr(known[code], part)) for part in parts if hasattr(known[code], part)}
+        for code in sorted({finding.code for finding in report.findings} & set(known))
+    }

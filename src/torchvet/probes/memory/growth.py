@@ -1,0 +1,117 @@
+"""Suspects growth by the heap's floor and by what survives windows, and counts names while it is suspected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.host import record as host_record
+from torchvet.probes.base.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES
+from torchvet.probes.base.unchecked import of_unreadable
+from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.memory.census import CensusTaker
+from torchvet.probes.memory.cohorts import Cohort, Cohorts
+from torchvet.probes.memory.heap_trend import HeapTrend
+from torchvet.recording.records.base import StepKind
+from torchvet.recording.records.training import Host as HostRecord
+from torchvet.recording.records.training import Unchecked
+
+_CENSUS_SECONDS = 0.03
+"""What a census is expected to take before there was one."""
+
+
+class GrowthProbe(Watcher):
+    """Which memory grows, and which names hold it."""
+
+    always = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._schedule = host.schedule
+        self._trend, self._cohorts = HeapTrend(), Cohorts()
+        self._census, self._amid = CensusTaker(host.known), CensusTaker(host.known)
+        self._suspected_at_end = False
+
+    def restarted(self) -> None:
+        """See `Watcher`."""
+        self._cohorts.forget()
+        self._trend.restart()
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A heap that rises once may do so for many reasons; one that goes on is looked into at any cost."""
+        if not self._trend.boundary(tick) or self._schedule.suspected:
+            return
+        seconds = self._census.seconds or _CENSUS_SECONDS
+        if self._trend.times > 1 or self._schedule.affordable(self.host.elapsed(), seconds):
+            self._schedule.suspect(tick)
+
+    def window_closed(self, tick: int, peak: int, cohort: Cohort, final: bool) -> None:
+        """One tensor that is replaced by a larger one leaves no survivors: the peak is all that tells."""
+        if not final and self._trend.peak(peak):
+            self._schedule.suspect(tick)
+        self._cohorts.add(cohort)
+
+    def waits(self) -> bool:
+        """Until growth has been measured: its first censuses are to be a step apart."""
+        return self._schedule.suspected and self._schedule.censuses < SUSPECT_CENSUSES
+
+    def look(self, tick: int, kind: StepKind) -> None:
+        """Which storages of earlier windows live on? Who holds them?"""
+        if self._cohorts.due(tick):
+            self._survivors(tick)
+            if self._cohorts.suspicious():
+                self._schedule.suspect(tick)
+        # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
+        elapsed = self.host.elapsed()
+        if not self.host.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
+            self._take_census(tick, kind, elapsed)
+
+    def graphs_piled(self, stretch: int, passes: int) -> None:
+        """Who keeps the graphs of an evaluation that is not over? Its variables may be gone at the next boundary."""
+        if self.host.works("names"):
+            self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
+            with self.host.looking("names amid an evaluation", "censuses"):
+                census = self._amid.take(self.host.tick, "evaluation", self.host.ledger)
+                self.host.write(msgspec.structs.replace(census, amid=stretch, passes=passes))
+                self.host.tell("names_counted", self.host.tick)
+
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """When `main()` has returned its variables are gone; those of an exception's frames are not."""
+        tick = self.host.tick
+        self._survivors(tick, everything=True)
+        ended_badly = how in ("out-of-memory", "exception")
+        self._suspected_at_end = self._schedule.suspected or self._cohorts.suspicious() or ended_badly
+        if self._suspected_at_end or self._schedule.censuses:
+            self._census.extra_frames = frames.traceback_frames(error)
+            elapsed = time.perf_counter() - self.host.started
+            self._take_census(tick, self.host.clock.level, elapsed, final=True)
+            self._census.extra_frames = []
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """See `Watcher`."""
+        if self._suspected_at_end:  # else it is nobody's question
+            yield from of_unreadable(self._census.unreadable)
+
+    def totals(self, tick: int) -> tuple[HostRecord]:
+        """See `Watcher`."""
+        return (host_record(tick),)
+
+    def _survivors(self, tick: int, everything: bool = False) -> None:
+        self.host.flush_steps()
+        for record in self._cohorts.check(tick, lambda: dict(self.host.known.storages()), everything):
+            self.host.write(record)
+
+    def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
+        if not self.host.works("names"):
+            return self._schedule.census_taken(tick, elapsed)
+        self.host.flush_steps()
+        self._census.budget = self._schedule.census_budget(elapsed, final)
+        with self.host.looking("names", "censuses"):
+            census = self._census.take(tick, kind, self.host.ledger, final)
+            if census.complete or self._census.budget > EARLY_ALLOWANCE:  # else an early look that says nothing
+                self.host.write(census)
+        self._schedule.census_taken(tick, elapsed, self._census.anew)
+        self.host.tell("names_counted", tick)

@@ -1,0 +1,168 @@
+"""The probes of a session, and the bus that tells them of events: each is guarded, and accounted for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
+from torchvet.probes.internals.private import LacksName
+from torchvet.recording.records.base import Record
+from torchvet.recording.records.training import Unchecked, Unwatched
+
+PROBES: tuple[str, ...] = (
+    # What others go by, in the order of an event's meaning: which optimizers there are, whose graph is needed.
+    "base.collector.CollectorProbe",
+    "training.optimizers.OptimizerProbe",
+    "base.backward.BackwardProbe",
+    "training.evaluation.EvaluationProbe",
+    "training.loaders.LoaderProbe",
+    # One kind of fault each.
+    "memory.host_samples.HostSampler",
+    "numerics.nonfinite.NonFiniteWatcher",
+    "training.loss_curve.LossCurve",
+    "crash.thread_errors.ThreadErrors",
+    "memory.line_memory.LineMemory",
+    "training.reductions.Reductions",
+    "training.detached_losses.LostLosses",
+    "training.cut_outputs.CutOutputs",
+    "numerics.half_optimizers.HalfOptimizers",
+    "numerics.half_sums.HalfSums",
+    "numerics.half_constants.VanishedConstants",
+    "numerics.half_constants.RoundedPositions",
+    "numerics.persistent_nonfinite.Poison",
+    "precision.autocast.AutocastWatcher",
+    "precision.scaling.ScalerWatcher",
+    "precision.forecast.ForecastWatcher",
+    "precision.amp.AmpWatcher",
+    "devices.host_device_transfers.Crossings",
+    "memory.cache_emptied.CacheWatcher",
+    "memory.broadcast_losses.PairTables",
+    "training.normalized_twice.NormalisedLosses",
+    "memory.attention.Attention",
+    "memory.out_of_memory.OutOfMemoryWatcher",
+    "crash.device_errors.DeviceErrors",
+    "crash.carried_graphs.CarriedGraphs",
+    "training.unoptimized_parameters.Ownership",
+    "training.smaller_batches.SmallerBatches",
+    "devices.discarded_moves.DiscardedMoves",
+    "devices.checkpoints.Checkpoints",
+    "training.aliased_state_dicts.OwnWeightsLoaded",
+    "training.scheduler_order.EarlySchedules",
+    "training.train_mode.TrainModePasses",
+    "training.eval_mode_training.StuckModes",
+    "memory.updated_lines.UpdatedLines",
+    "memory.micro_batches.MicroBatches",
+    # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
+    "memory.growth.GrowthProbe",
+    "objects.hook_tables.HookProbe",
+    "session.sources.SourceKeeper",
+)
+"""In the order in which they hear of events. The first docstring line of a failing probe says what is unchecked."""
+
+Told = tuple[Watcher, Callable[..., Any]]
+"""A probe that hears of an event, and its method for it."""
+
+
+def load(names: tuple[str, ...], failed: Callable[[str, Exception], object]) -> Iterator[type[Watcher]]:
+    """The classes of these probes. `failed` is told of those that this torch cannot carry: the others go on."""
+    for name in names:
+        module, _, cls = name.rpartition(".")
+        try:
+            yield getattr(importlib.import_module(f"torchvet.probes.{module}"), cls)
+        except Exception as error:
+            failed(f"what the probe {cls} looks for", error)
+
+
+class Bus:
+    """All probes of a session, told in turn."""
+
+    def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
+        self._host = host
+        self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
+        self._listening: dict[str, list[Told]] = {}
+        self._sampled = True
+        for one in self._all:
+            one.heeding = self._listening.clear
+
+    def install(self) -> None:
+        """Install each; one that cannot be is switched off."""
+        for one in list(self._all):
+            with self._host.looking(_name(one)):
+                try:
+                    one.install()
+                except Exception:
+                    self.switch_off(one)
+                    raise
+
+    def switch_off(self, one: Watcher) -> None:
+        """It is told of nothing any more."""
+        self._all.remove(one)
+        self._listening.clear()
+        one.remove()
+
+    def switch_off_kind(self, name: str) -> None:
+        """The same, for probes of a class."""
+        for one in [one for one in self._all if type(one).__name__ == name]:
+            self.switch_off(one)
+
+    def remove(self) -> None:
+        """Leave torch as it was, the last to come first."""
+        for one in reversed(self._all):
+            one.remove()
+
+    def tell(self, event: str, *details: Any) -> None:
+        """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
+        than most of them take."""
+        listening = self._listening.get(event)
+        if listening or (listening is None and self._who(event)):
+            with self._host.looking(event):
+                self.told(event, *details)
+
+    def told(self, event: str, *details: Any) -> None:
+        """The same, within a look that the host has begun."""
+        for one, method in self._listening.get(event) or self._who(event):
+            try:
+                method(*details)
+            except Exception as error:
+                with self._host.looking(_name(one)):
+                    if isinstance(error, LacksName) and one in self._all:
+                        self.switch_off(one)
+                    raise error
+
+    def any(self, question: str) -> bool:
+        """Whether one of them says yes."""
+        return any(ask() for _, ask in self._listening.get(question) or self._who(question))
+
+    def totals(self, tick: int) -> Iterator[Record]:
+        """Everybody's running totals."""
+        for one, totals in self._who("totals"):
+            with self._host.looking(_name(one), "windows"):
+                yield from totals(tick)
+
+    def unchecked(self) -> Iterator[Unchecked | Unwatched]:
+        """Everybody's gaps."""
+        for one, gaps in self._who("unchecked"):
+            with self._host.looking(_name(one)):
+                yield from gaps()
+
+    def sampled(self, on: bool) -> None:
+        """The steps that come are sampled ones, or not."""
+        if on is not self._sampled:
+            self._sampled = on
+            self._listening.clear()
+
+    def _who(self, event: str) -> list[Told]:
+        """Those that override an event's method, with theirs."""
+        found = self._listening.get(event)
+        if found is None:
+            own = [one for one in self._all if getattr(type(one), event) is not getattr(Watcher, event)]
+            if event in EVERY_STEP:
+                own = [one for one in own if event not in one.ignored and (self._sampled or not one.only_sampled)]
+            found = self._listening[event] = [(one, getattr(one, event)) for one in own]
+        return found
+
+
+def _name(probe: Watcher) -> str:
+    return (type(probe).__doc__ or type(probe).__name__).splitlines()[0].rstrip(".").lower()

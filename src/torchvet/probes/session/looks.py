@@ -1,0 +1,204 @@
+"""Looks at step boundaries for what is due: windows open and close, and probes are asked for what they have seen."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from torchvet.probes.base import graphs
+from torchvet.probes.base.costs import Look
+from torchvet.probes.base.hooks import Listener, Sheltered, Taps
+from torchvet.probes.base.schedule import Pace
+from torchvet.probes.base.unchecked import simulated_gaps, unchecked
+from torchvet.probes.base.watcher import Host
+from torchvet.probes.internals import device
+from torchvet.probes.memory.census import forget_the_program
+from torchvet.probes.session.bus import PROBES, Bus, load
+from torchvet.probes.session.sampling import Closed, Sampling
+from torchvet.probes.session.self_checks import Proofs
+from torchvet.probes.session.session import Session, StepLog, StepsReached
+from torchvet.probes.session.stepping import Boundary, Stepping
+from torchvet.recording.records.base import StepKind
+from torchvet.recording.records.training import Overhead, Probe
+
+_EVALUATION_LOOKS = 3
+
+
+class Looks(Host):
+    """A session's host with its windows and its probes; the part of `Observer` that goes by step boundaries."""
+
+    probes = PROBES
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step)))
+        self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
+        self.ledger = self._sampling.ledger
+        self._bus = Bus(self, load(self.probes, session.failed))
+        self.tell = self._bus.tell
+        self._log = StepLog(session.writer, session.started)
+        self.flush_steps = self._log.flush
+        self._stepping = Stepping(self.clock, self._log)
+        self._proofs = Proofs(self.write, self.ledger, self._bus)
+        self._pace = Pace()
+        self._evaluation_looks = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether events count; not after the end, in forked children, and while a thread looks."""
+        return self._session.active and self._stepping.free
+
+    @property
+    def sampling(self) -> bool:
+        """See `Host`."""
+        return self._sampling.on
+
+    @property
+    def sampled_steps(self) -> int:
+        """See `Host`."""
+        return self._sampling.steps
+
+    def works(self, probe: Probe) -> bool:
+        """See `Host`."""
+        return self._proofs.hold_for(probe)
+
+    # Boundaries ---------------------------------------------------------------------------------------------------
+
+    def _boundary(self, passed: Boundary | None) -> None:
+        if passed is None:
+            return
+        with self._stepping.turn(passed) as mine:
+            if mine:
+                self._look_or_count(self._stepping.resumed(passed))
+        limit = self.options.steps
+        if limit is not None and self.clock.main_steps >= limit:
+            raise StepsReached(limit)
+
+    def _look_or_count(self, passed: Boundary) -> None:
+        kind, tick, *_ = passed
+        if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
+            seconds = self.costs.step() / self._pace.since(tick)
+            # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
+            with Look(self.costs, "boundaries", self._session.failed, "step boundaries"):
+                self._look(passed, seconds)
+            return
+        with self.looking("step boundaries", "boundaries"):
+            self._stepping.count(passed)
+            self.ledger.tick = tick
+            self._bus.told("boundary", tick, kind)
+
+    def _look(self, passed: Boundary, seconds: float) -> None:
+        """Ask everything for what is due; a step took the program `seconds`."""
+        kind, tick, elapsed = passed.kind, passed.tick, self.elapsed()
+        self._proofs.check()
+        if passed.restarted:
+            self._restart()
+        self._stepping.write(passed, device.memory())
+        self.ledger.tick = tick
+        # Probes first, while the window that may end here is open: this step is one of its own.
+        with self.ledger.quiet():
+            self._bus.told("boundary", tick, kind)
+        if not self._sampling.on:
+            self._bus.sampled(False)
+            self._stop_watching_modules()
+        if self._sampling.boundary(kind, seconds):
+            with self.costs.of("windows"):
+                self._end_window(tick)
+        # Then what goes by the window's survivors, which may want the next one sooner.
+        self._bus.told("look", tick, kind)
+        if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
+            self._start_window(kind, tick, elapsed)
+        self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
+
+    def _is_steady(self) -> bool:
+        """Whether what was begun is at its end: it is to hear of every boundary until then."""
+        return not (self._sampling.on or self._taps.watching_modules or self._bus.any("waits"))
+
+    def _restart(self) -> None:
+        self.flush_steps()
+        self._sampling.abandon()
+        self._bus.told("restarted")
+        self.schedule.restart()
+        self.costs.restart()
+
+    # Windows ------------------------------------------------------------------------------------------------------
+
+    def _start_window(self, kind: StepKind, tick: int, elapsed: float) -> None:
+        with self.costs.of("windows"):
+            self._pace.steady = None
+            self._sampling.start(kind, tick, elapsed)
+            self._bus.sampled(True)
+
+    def _evaluation_begins(self) -> None:
+        """Evaluation may be a long way from any boundary: look at its first few passes at once."""
+        if not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.tick > 0:
+            self._evaluation_looks += 1
+            with self._session.guarded("evaluation"):
+                self._start_window("evaluation", self.tick, self.elapsed())
+
+    def _work_begins(self) -> None:
+        """The step before is over in every sense: its gradients and losses, too."""
+        if self._sampling.on:
+            with self._session.guarded("step boundaries"), self.costs.of("graphs"):
+                self._sampling.work_begins(graphs.within(self.graph_seconds()))
+
+    def _end_if_overdue(self) -> None:
+        """End a window in the middle of a step that turned out to be too long for it."""
+        if self._sampling.overdue:
+            with self._stepping.turn() as mine, self._session.guarded("step boundaries"), self.costs.of("windows"):
+                if mine:
+                    self._end_window(self.tick + 1, partial=True)
+
+    def _end_window(self, tick: int, partial: bool = False) -> None:
+        self.flush_steps()
+        closed = self._sampling.end(tick, partial)
+        if closed is not None:
+            self._stop_watching_modules()
+            self._keep(closed, tick)
+            self.schedule.window_closed(tick)
+            self._write_totals(tick)
+
+    def _keep(self, closed: Closed, tick: int, final: bool = False) -> None:
+        for record in closed.records:
+            self.write(record)
+        self._bus.told("window_closed", tick, closed.peak, closed.cohort, final)
+
+    def _stop_watching_modules(self) -> None:
+        """Module hooks cost time: they stay only where forward passes make the steps, or a probe wants them."""
+        if self.clock.level in ("training", "backward", "manual") and not self._bus.any("wants_modules"):
+            self._taps.unwatch_modules()
+
+    def _write_totals(self, tick: int) -> None:
+        """Write the running totals: what they say counts if the program is killed next."""
+        for record in self._bus.totals(tick):
+            self.write(record)
+
+    # The end ------------------------------------------------------------------------------------------------------
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """The last look, while the frames of `error`'s traceback are alive."""
+        self._stepping.end()
+        with self.costs.of("end"):
+            self._finish(how, error)
+        forget_the_program()
+
+    def _finish(self, how: str, error: BaseException | None) -> None:
+        self.flush_steps()
+        closed = self._sampling.end_for_good(self.tick)
+        self._bus.tell("finish", how, error)
+        self._bus.remove()
+        self._taps.remove()
+        if closed is not None:
+            self._keep(closed, self.tick, final=True)
+        self._bus.told("last_look", how, error)
+        self._write_totals(self.tick)
+        simulated = simulated_gaps() if self.options.simulated_gpu is not None else ()
+        sampled = bool(self._sampling.windows) or not self.tick
+        for gap in (*simulated, *unchecked(self.ledger, sampled), *self._bus.unchecked(), *self._stepping.unchecked()):
+            self.write(gap)
+        self._proofs.end()
+
+    def overhead(self, elapsed: float) -> Overhead:
+        """What looking has cost of `elapsed` seconds."""
+        self.costs.settle()
+        return Overhead(elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps)

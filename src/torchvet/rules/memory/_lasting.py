@@ -1,0 +1,306 @@
+"""Which stores pile up: where a holder grows, whether it outlives a pass, and whether anything empties it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+
+from torchvet.rules.kit import Iterator, SourceFile, Step
+from torchvet.rules.memory import _stores
+from torchvet.rules.memory._stores import Stored, root_of
+from torchvet.source.model import Event, Loop, name_set, walk
+from torchvet.source.model.destinations import reaching
+from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
+from torchvet.source.syntax import limit
+
+EMPTYING = ("clear", "pop", "popleft", "popitem", "reset")
+_REPEATED = name_set(
+    "training_step validation_step test_step compute_loss on_train_batch_end train_step step on_validation_batch_end "
+    "on_step_end forward __call__"
+)
+_DEEPEST = 4
+
+
+def stores(file: SourceFile) -> Iterator[Stored]:
+    """Stores into what outlives the pass: appended, put under a new key, or added up."""
+    for store in (*_stores.collected(file), *_stores.added_up(file)):
+        found = kept_on(file, store)
+        if found is not None:
+            yield found
+
+
+def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored | None:
+    """The store with the loop in which its holder grows; None where it does not, or that is not sure. `repeated` says
+    that its function is known to run again and again."""
+    root = store.root
+    unit, found = store.event.unit, None
+    if isinstance(root, ast.Name):
+        found = _on_name(file, store, root.id, repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
+        found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
+        found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
+    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Attribute):
+        found = _on_attribute(file, store, root.attr, _class_of_part(file, root.value, unit), repeated)
+    if found is None or found.key is None or _stores.counts_up(found.key, found.event):
+        return found
+    # The same keys come again when their loop does.
+    return replace(found, loop=_stores.loop_of_key(found.key, found.event))
+
+
+def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassModel | None:
+    """The class of `self.stats`, where the object that was made with its owner stays there."""
+    owner = unit.method_class() if terminal(part.value) == unit.self_name() else None
+    made = owner.attributes.get(part.attr, []) if owner is not None else []
+    if any(e.unit.name != "__init__" or e.loop is not None for e, _ in made) or _attribute_cut(part.attr, file.text):
+        return None
+    return file.roles.class_of(part, unit) if made else None
+
+
+def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stored | None:
+    event = store.event
+    home = event.unit.home(name)
+    if home is None or name in home.parameters:
+        return None
+    fresh = [b for b in home.bindings.get(name, []) if not _from_itself(b, name)]
+    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
+        return None
+    emptied = [e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name]
+    emptied += [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    if home is not event.unit:
+        if emptied or _bound_elsewhere(file, name) or not (repeated or is_repeated(file, event.unit, event)):
+            return None
+        return replace(store, loop=None, lasting=True)
+    loop = _widest(event, [*fresh, *emptied])
+    if loop is None:
+        once = repeated and not emptied and all(b.loop is None for b in fresh)
+        return replace(store, loop=None, lasting=True) if once else None
+    lasting = home.is_module and not emptied and all(b.loop is None for b in fresh)
+    return replace(store, loop=loop, lasting=lasting)
+
+
+def _bound_elsewhere(file: SourceFile, name: str) -> bool:
+    """Whether a function that declares a name `global` or `nonlocal` starts it afresh."""
+    others = [u for u in file.units_with(name) if name in u.outer_names]
+    return any(not _from_itself(b, name) for u in others for b in u.bindings.get(name, ()))
+
+
+def _on_attribute(
+    file: SourceFile, store: Stored, name: str, owner: ClassModel | None, repeated: bool
+) -> Stored | None:
+    bound = owner.attributes.get(name, []) if owner is not None else []
+    fresh = [event for event, _ in bound if not _from_itself(event, name)]
+    declared = not fresh and owner is not None and _is_field(owner, name)
+    if not (fresh or declared) or not all(_can_grow(b, name, store) for b in fresh):
+        return None
+    if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
+        return None
+    if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
+        return None
+    if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
+        return None
+    return replace(store, loop=None, lasting=True)
+
+
+def _is_field(owner: ClassModel, name: str) -> bool:
+    """Whether a dataclass makes the attribute, a list or a dict, for each of its objects."""
+    for one in owner.node.body:
+        if isinstance(one, ast.AnnAssign) and terminal(one.target) == name and isinstance(one.value, ast.Call):
+            made = keyword(one.value, "default_factory")
+            return terminal(one.value) == "field" and terminal(made) in ("list", "dict", "OrderedDict", "deque")
+    return False
+
+
+def _attribute_cut(name: str, text: str) -> bool:
+    """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
+    return bool(re.search(
+        rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
+        rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
+    ))  # fmt: skip
+
+
+def _widest(event: Event, fresh: list[Event]) -> Loop | None:
+    """The outermost loop around an event in which nothing starts the holder afresh."""
+    loop, found = event.loop, None
+    while loop is not None:
+        if any(b.unit is event.unit and b.inside(loop) for b in fresh):
+            break
+        found = found if loop.comprehension else loop
+        loop = loop.parent
+    return found
+
+
+def _from_itself(binding: Event, name: str) -> bool:
+    """`total += x`, `total = total + x`."""
+    node = binding.node
+    if isinstance(node, ast.AugAssign):
+        return True
+    value = getattr(node, "value", None)
+    return isinstance(value, (ast.BinOp, ast.Call)) and any(
+        terminal(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
+    )
+
+
+def _can_grow(binding: Event, name: str, store: Stored) -> bool:
+    """Whether what a holder starts as is a container without a limit, or something to add to."""
+    node = binding.node
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return False
+    values: list[ast.expr | None] = [node.value]
+    target = next((t for t in targets_of(node) if terminal(t) == name), None)
+    if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
+        own = value_for(node, target) if target is not None else None
+        values = [own] if own is not None else list(node.value.elts)
+    return all(growable(one, store.adds) for one in values)
+
+
+def growable(value: ast.expr | None, adds: bool) -> bool:
+    """Whether an expression makes a container without a limit; with `adds` a number to add to."""
+    if isinstance(value, ast.Constant):
+        return adds and (value.value is None or isinstance(value.value, (int, float)))
+    if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
+        return not _of_limited(value)
+    if isinstance(value, ast.Call):
+        name = terminal(value)
+        if name == "deque":
+            return not limit(value)
+        if name == "defaultdict" and value.args and _makes_limited(value.args[0]):
+            return False
+        return name in ("list", "dict", "defaultdict", "OrderedDict") or (adds and name in ("zeros", "tensor", "float"))
+    return False
+
+
+def _of_limited(value: ast.List | ast.ListComp | ast.Dict | ast.DictComp) -> bool:
+    """Whether a container is made of such as limit their own length: `{name: deque(maxlen=8) for name in names}`."""
+    if isinstance(value, (ast.List, ast.Dict)):
+        parts = value.elts if isinstance(value, ast.List) else value.values
+        return bool(parts) and all(limit(part) for part in parts)
+    return limit(value.elt if isinstance(value, ast.ListComp) else value.value)
+
+
+def _makes_limited(factory: ast.expr) -> bool:
+    """Whether what makes a `defaultdict`'s values makes such: `lambda: deque(maxlen=8)`, `partial(deque, maxlen=8)`."""
+    if isinstance(factory, ast.Lambda):
+        return limit(factory.body)
+    if not (isinstance(factory, ast.Call) and terminal(factory) == "partial" and factory.args):
+        return False
+    return limit(ast.Call(factory.args[0], factory.args[1:], factory.keywords))
+
+
+def is_repeated(file: SourceFile, unit: Unit, event: Event | None = None, depth: int = 0) -> bool:
+    """Whether a unit, or an event in it, runs again and again: in a loop here, or called in one."""
+    if event is not None and event.loop is not None:
+        return True
+    if depth > _DEEPEST or unit.is_module:
+        return False
+    if unit.owner is not None and unit.name in _REPEATED:
+        return True
+    return any(is_repeated(file, caller.unit, caller, depth + 1) for caller in file.callers(unit))
+
+
+def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
+    """Whether gradients are on at an event as far as every way there is seen: from the file's own level, from what runs
+    a backward itself, from `main`."""
+    unit = event.unit
+    if file.gradients.enabled(event) != "yes":
+        return False
+    if unit.is_module or unit.name == "main" or any(e.kind == "backward" for e in file.effects(unit)):
+        return True
+    callers = file.callers(unit)
+    return depth < _DEEPEST and bool(callers) and all(surely_recording(file, c, depth + 1) for c in callers)
+
+
+def bindings_at(name: str, event: Event) -> list[Event]:
+    """The bindings of a local name that an event may read."""
+    return reaching(name, event) if event.unit.home(name) is event.unit else []
+
+
+def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
+    """Stores within a training loop into names that are bound outside of it, in the order of the file."""
+    seen: set[int] = set()
+    for step in file.steps:
+        if step.loop is None:
+            continue
+        for event in _events_of(step):
+            if id(event) in seen:
+                continue
+            kept = _stores.store(event)
+            own = event.unit is step.unit
+            if kept is None or not (outlives(kept, step.loop) if own else _is_of_others(kept)):
+                continue
+            if _is_new(kept, step.loop):
+                seen.add(id(event))
+                yield kept
+
+
+def _events_of(step: Step) -> Iterator[Event]:
+    """What each pass does in the step's own unit, then in the methods without loops that go backward for it."""
+    assert step.loop is not None
+    yield from (e for e in step.unit.events if e.loop is not None and e.loop.within(step.loop))
+    for unit in {id(e.event.unit): e.event.unit for e in step.of("backward")}.values():
+        if unit is not step.unit and unit.owner is not None:
+            yield from (e for e in unit.events if e.loop is None)
+
+
+def _is_new(kept: Stored, loop: Loop) -> bool:
+    """Whether a key, where the value is stored under one, is another one in each pass of a loop."""
+    if kept.key is None:
+        return True
+    changing = _stores.loop_of_key(kept.key, kept.event)
+    return _stores.counts_up(kept.key, kept.event) or (changing is not None and loop.within(changing))
+
+
+def kept_in_loops(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
+    """Calls on given lines, in a loop, that put a value into a container from outside of all loops of the function."""
+    units = file.units_at(lines)
+    for event in (e for unit in units for name in _stores.ADDING for e in unit.calls.get(name, ()) if e.line in lines):
+        loop = outermost_loop(event)
+        kept = _stores.store(event) if loop is not None and not loop.comprehension else None
+        if kept is not None and loop is not None and outlives(kept, loop):
+            yield kept
+
+
+def kept_under_keys(file: SourceFile, lines: list[int]) -> Iterator[Stored]:
+    """Assignments on given lines, made again and again, of a value to a key that is not written down in a dict that
+    lasts: an attribute, the module's, or one from outside of all loops of the function."""
+    for event in (e for unit in file.units_at(lines) for e in unit.events):
+        kept = _stores.under_a_key(event) if event.line in lines else None
+        if kept is None or isinstance(kept.key, ast.Constant) or not _stores.in_dict(kept):
+            continue
+        loop = outermost_loop(event)
+        lasts = outlives(kept, loop) if loop is not None else _is_of_others(kept)
+        if lasts and is_repeated(file, event.unit, event):
+            yield kept
+
+
+def outermost_loop(event: Event) -> Loop | None:
+    """The loop around all others that an event stands in."""
+    loop = event.loop
+    while loop is not None and loop.parent is not None:
+        loop = loop.parent
+    return loop
+
+
+def _is_of_others(kept: Stored) -> bool:
+    """Whether what keeps the value is not the function's own."""
+    root, unit = kept.variable, kept.event.unit
+    return root == unit.self_name() or unit.home(root) not in (unit, None)
+
+
+def outlives(kept: Stored, loop: Loop) -> bool:
+    """Whether what keeps the value is not made anew in each pass of a loop."""
+    root = kept.variable
+    unit = kept.event.unit
+    if root == unit.self_name():
+        return True
+    home = unit.home(root)
+    if home is not unit:
+        return home is not None
+    return not any(
+        b.loop is not None
+        and b.loop.within(loop)
+        and b.node is not kept.event.node
+        and not isinstance(b.node, ast.AugAssign)
+        for b in unit.bindings.get(root, ())
+    )
