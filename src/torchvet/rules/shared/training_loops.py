@@ -16,13 +16,11 @@ from torchvet.source.model import (
     Unit,
     blocks,
     edits,
-    is_call,
     receiver,
     terminal,
     value_bound,
     walk,
 )
-from torchvet.source.model import Event, Loop, Unit, blocks, edits, receiver, terminal, value_bound, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import given
