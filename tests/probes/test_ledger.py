@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+from torchvet.probes.base.costs import Costs, Look
 from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
+from torchvet.probes.base.schedule import Schedule
 
 bug = pytest.mark.xfail
 FLOAT = 4
@@ -385,6 +388,7 @@ def test_unusual_parts_of_torch_work_and_do_not_break_it(ledger: Ledger, use: Ca
 
 WITHOUT_DYNAMO = """
 import sys, torch
+from torchvet.probes.base.schedule import Schedule
 from torchvet.probes.base.ledger import Ledger
 before = "torch._dynamo" in sys.modules
 ledger = Ledger()
@@ -405,3 +409,22 @@ def test_a_birth_resolves_its_line_late() -> None:
     birth = Birth(1, 8, 3, 0)
     birth.op, birth.tensor = torch.ops.aten.add.Tensor, ((2,), "float32", "cpu")
     assert birth.site().op == "aten.add.Tensor" and birth.site().place is None
+
+
+def test_looks_of_two_threads_that_overlap_leave_the_ledger_on() -> None:
+    ledger, costs = Ledger(), Costs(Schedule())
+    entered, left = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with Look(costs, "events", ledger=ledger):
+            entered.set()
+            left.wait(30)
+
+    other = threading.Thread(target=look)
+    with Look(costs, "events", ledger=ledger):
+        other.start()
+        assert entered.wait(30) and ledger.paused
+    assert not ledger.paused, "the other thread's look is its own"
+    left.set()
+    other.join()
+    assert not ledger.paused

@@ -8,6 +8,7 @@ every point of the window and the survivors ever after.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
@@ -123,6 +124,12 @@ class Quiet:
         self._ledger.paused = self._before
 
 
+class _Pausing(threading.local):
+    """Whether the calling thread pauses the ledger. Looks of several threads overlap and end in any order."""
+
+    on = False
+
+
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
@@ -151,7 +158,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.read: set[Birth] | None = None
         """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None
-        self.paused = False
+        self._pausing = _Pausing()
         self.refused = False
         """Set where this torch cannot be looked at so: the mode is never switched on."""
         self.stopped = False
@@ -165,6 +172,15 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
         """Told of every operator that is noted, with its arguments, keyword arguments and result."""
         self._kinds: dict[Any, int] = {}
+
+    @property
+    def paused(self) -> bool:
+        """Whether what the calling thread makes is torchvet's own. (A dispatch mode is a thread's own as well.)"""
+        return self._pausing.on
+
+    @paused.setter
+    def paused(self, on: bool) -> None:
+        self._pausing.on = on
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
