@@ -3,6 +3,7 @@
 # make check  formatting, lint, types, generated documents
 # make docs   write the generated documents again
 # make bench  what torchvet costs, beside other tools
+# make proofs measure again what the rules' pages claim
 # make test-torch TORCH=2.6.0 [PYTHON=python3.10]   try what torchvet promises on another torch
 # Each makes .venv first if need be; PYTHON picks the interpreter that makes it.
 
@@ -16,7 +17,7 @@ OTHER = .venv-torch/$(TORCH)-py$(shell $(PYTHON) -c 'import sys; print("%d.%d" %
 WHERE ?=
 SEED ?=
 
-.PHONY: demo test check docs bench test-torch torch-env compatibility clean
+.PHONY: demo test check docs bench proofs test-torch torch-env compatibility clean
 
 # The dev extra pins torch exactly, for the demo as for the tests: one resolution, one download.
 $(STAMP): pyproject.toml
@@ -46,6 +47,9 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py
+
+proofs: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m casebook.proofs
 
 # An environment for each torch and Python. What pip brings is the CUDA build, up to 7 GB of it.
 torch-env:

@@ -55,7 +55,7 @@ def test_a_fault_of_ours_is_said_to_be_ours(bench: Bench) -> None:
     bench.observed("--record", "run.vet", "program.py")
     ran = bench.run(bench.command("report", "run.vet"), env={"TEST_VERDICT": "crash"})
     assert ran.status == 2
-    assert "the diagnosis is broken" in ran.err and "fault in torchvet" in ran.err
+    assert "the diagnosis is broken" in ran.err and "bug in torchvet" in ran.err
 
 
 @pytest.mark.parametrize("given", ["nowhere.vet", "file.txt", "folder"])

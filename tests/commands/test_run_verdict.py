@@ -44,7 +44,7 @@ def test_exit_status(bench: Bench, verdict: str, options: list[str], own: int, s
     ran = run(bench, *options, "program.py", verdict=verdict)
     assert ran.out.startswith("ran\n")
     assert ran.status == status
-    assert ("fault in torchvet" in ran.err) == (verdict == "crash")
+    assert ("bug in torchvet" in ran.err) == (verdict == "crash")
 
 
 def test_steps_end_the_program_as_a_success(bench: Bench) -> None:
@@ -123,7 +123,10 @@ REFUSED = {
     "a report over a folder": (["-o", "empty.json", "train.py"], "is a folder"),
     "unknown codes": (["--select", "XYZ9", "train.py"], "XYZ9: no rule's code starts so"),
     "a dry run without a card": (["--dry", "train.py"], "add --simulate-gpu CARD"),
-    "a dry forecast": (["--simulate-gpu", "l4", "--dry", "--precision-forecast", "train.py"], "--dry works none out"),
+    "a dry forecast": (
+        ["--simulate-gpu", "l4", "--dry", "--precision-forecast", "train.py"],
+        "--dry cannot be combined",
+    ),
     "a full folder": (["--record", "pkg", "train.py"], "--record pkg: is not empty and no recording"),
     "a file as recording": (["--record", "train.py", "train.py"], "is a file; a recording is a folder"),
     "below a file": (["--record", "train.py/x.vet", "train.py"], "cannot be written there"),

@@ -29,6 +29,7 @@ class ByHand:
         self.write = self.written.append
         self.heard: list[tuple[Any, ...]] = []
         self.seconds = 1e9
+        self.broken: set[str] = set()
 
     def tell(self, *event: Any) -> None:
         self.heard.append(event)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from hosts import ByHand
 
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.internals import private
 from torchvet.probes.session import self_checks
-from torchvet.recording.records.training import Unchecked
 
 LEAK = """
 import torch
@@ -127,18 +127,16 @@ def test_a_probe_that_finds_nothing_fails_its_check(probe: str, monkeypatch: pyt
 
 
 def test_only_what_fails_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[Unchecked] = []
-    ledger = Ledger()
+    host: Any = ByHand()
     monkeypatch.setattr("torchvet.probes.base.graphs.saved_tensors", lambda node: iter(()))
-    proofs = self_checks.Proofs(written.append, ledger, None)  # type: ignore[arg-type]
+    proofs = self_checks.Proofs(host, None)  # type: ignore[arg-type]
     proofs.begin()
     monkeypatch.undo()
     proofs.end()
     try:
-        assert [record.failed for record in written] == ["graphs"]
-        assert not proofs.hold_for("graphs")
-        assert proofs.hold_for("names")
-        assert not ledger.refused
+        assert [record.failed for record in host.written] == ["graphs"]
+        assert host.broken == {"graphs"}
+        assert not host.ledger.refused
         assert not self_checks.graphs.followed()
     finally:
         self_checks.graphs.switch(on=True)

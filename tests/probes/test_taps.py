@@ -256,8 +256,8 @@ def test_the_collector_is_listened_to_and_let_go() -> None:
     probe.install()
     try:
         gc.collect()
-        assert probe.collections == 1 and probe.seconds >= 0
+        assert probe.total.collections == 1 and probe.total.seconds >= 0
     finally:
         probe.remove()
     gc.collect()
-    assert probe.collections == 1
+    assert probe.total.collections == 1

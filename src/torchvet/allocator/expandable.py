@@ -92,6 +92,7 @@ class Expandable:
     def _unmap(self, block: Block) -> None:
         """Take the memory from behind the whole pages of a free block."""
         pool = block.pool
+        # The driver takes back whole pages alone: what lies before the first and behind the last stays free here.
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         start = -(-(block.address - block.segment) // page) * page + block.segment
         end = (block.address + block.size - block.segment) // page * page + block.segment

@@ -93,6 +93,7 @@ class CachingAllocator:
         need = rounded(size, self.settings)
         pool = self._pool(need <= SMALL, stream)
         block = self._from_cache(pool, need) or self._anew(pool, need, size)
+        # Free parts of split segments are counted where torch counts them: as blocks are handed out and come back.
         was_split = block.before is not None or block.after is not None
         if block.size != need and self._worth_splitting(block, need):
             pool.add(cut(block, need))
@@ -316,6 +317,8 @@ class CachingAllocator:
 
     def _anew(self, pool: Pool, need: int, size: int) -> Block:
         """A block from the driver, at last after having given back what is cached."""
+        # torch's order: collect above the threshold, ask the driver, give oversized blocks back and ask again, give all
+        # of the cache back and ask for the last time.
         if self.allowed is not None and self.settings.garbage_collection:
             self._releasing.unused(self.allowed)
         block = self._from_driver(pool, need)
@@ -334,6 +337,7 @@ class CachingAllocator:
 
     def _from_driver(self, pool: Pool, need: int) -> Block | None:
         size = segment_for(need)
+        # The process's own limit says no before the driver is asked.
         if self.allowed is not None and self.reserved + size > self.allowed:
             return None
         if self.settings.expandable_segments:

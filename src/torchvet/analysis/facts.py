@@ -27,7 +27,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
         if program.simulated is not None:
             facts["simulated_gpu"] = program.simulated
     if outcome is not None:
-        facts["outcome"] = {"how": outcome.how, "status": outcome.status, "error": outcome.error}
+        facts["outcome"] = picked(outcome, "how", "status", "error")
         facts["seconds"] = outcome.seconds
     facts.update(_steps(rank))
     peak = _peak(rank)

@@ -10,7 +10,6 @@ import msgspec
 from torchvet.analysis.forecast import INITIAL, Forecast, headroom, subnormal, underflow
 from torchvet.analysis.half_precision_devices import CARDS, SOURCE
 from torchvet.formatting import picked
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
 _OPERATORS, _PARAMETERS = 200, 200
@@ -74,7 +73,7 @@ def _operator(site: ForecastSite) -> dict[str, Any]:
     room = headroom(_size(site))
     return {
         **picked(site, "module", "operator", "largest", "operand", "first", "last", "calls"),
-        **_where(site.place or site.inner),
+        **picked(site.place or site.inner, "path", "line"),
         "step": site.tick,
         "headroom_bits": None if math.isinf(room) else round(room, 1),
         "overflows": site.overflows + site.casts,
@@ -106,7 +105,3 @@ def _shares(gradients: list[ForecastGradient], best: int | None) -> dict[str, fl
         "subnormal_at_65536": subnormal(gradients, INITIAL),
         "underflow_at_scale": None if best is None else underflow(gradients, best),
     }
-
-
-def _where(place: Place | None) -> dict[str, Any]:
-    return {"path": place.path, "line": place.line} if place is not None else {"path": None, "line": None}

@@ -50,6 +50,7 @@ def trend_of(sizes: Sizes) -> Trend | None:
     if len(warm) < 2 * _LEAST:
         return None
     middle = (warm[0][0] + warm[-1][0]) / 2
+    # Halves by tick and not by number of samples: sampling gets rarer as a run goes on.
     later = [(t, s) for t, s in warm if t >= middle]
     earlier = [(t, s) for t, s in warm if t < middle]
     if len(later) < _LEAST or not earlier:

@@ -57,10 +57,8 @@ class Watch(contextlib.ContextDecorator):
             self._folder = tempfile.TemporaryDirectory(prefix="torchvet-")
         path = Path(self._record if self._record is not None else cast(Any, self._folder).name)
         caller = sys._getframe(1).f_code.co_filename
-        options = Options(
-            directory=str(path), path=caller, argv=list(sys.argv), user_root=str(Path(caller).parent),
-            memory_limit=self._memory_limit,
-        )  # fmt: skip
+        options = Options(directory=str(path), path=caller, argv=list(sys.argv), user_root=str(Path(caller).parent))
+        options.memory_limit = self._memory_limit
         self._session = Session(options, RecordingWriter(path))
         self._session.start()
         return self

@@ -74,6 +74,7 @@ def read_baseline(file: Path) -> Counter[Known]:
 
 def without_known(results: Sequence[FileResult], known: Counter[Known], folder: Path) -> tuple[list[FileResult], int]:
     """The results without the known findings, and how many findings those are."""
+    # As often as it was counted: a second fault of the same kind on an equal line is new.
     left = known.copy()
     new_results, matched = [], 0
     for result in results:

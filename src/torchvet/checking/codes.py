@@ -1,5 +1,4 @@
-"""Codes: which a check is about, and those of findings that no rule makes: text that does not parse, suppressions that
-suppress nothing."""
+"""Codes: which a check is about, and those that no rule makes: text that does not parse, idle suppressions."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ def _all_of(rules: tuple[SourceRule, ...]) -> Scope:
 def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> FileResult:
     from torchvet.source.model import SourceFile
 
+    # Python 3.10 and 3.11 raise ValueError for these, 3.12 SyntaxError: one answer for all.
     if "\0" in text:
         return not_checked(path, "it has null bytes: no Python source")
     try:
@@ -92,8 +93,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
 
 @lru_cache(maxsize=16)
 def _with_signs(rules: tuple[SourceRule, ...]) -> tuple[list[tuple[SourceRule, frozenset[str]]], frozenset[str]]:
-    """Rules, each with the signs of which a file must have one to be worth asking about (empty for all files), and all
-    those signs."""
+    """Rules, each with the signs of which a file must have one (empty: any file will do), and all those signs."""
     from torchvet.source.model import signs_of
 
     asked = [(rule, signs_of(getattr(rule, "words", ()))) for rule in rules]

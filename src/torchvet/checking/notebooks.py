@@ -46,6 +46,7 @@ class Notebook:
         result = check_text(self.shown, self.text(), rules, scope)
         broken: list[Finding] = []
         if any(f.code == SYNTAX.code for f in result.findings) or parsing_error(self.text()) is not None:
+            # One cell that does not parse would hide all the others.
             broken = self._blank_broken()
             result = check_text(self.shown, self.text(), rules, scope)
         found = [self._mapped(f) for f in result.findings]

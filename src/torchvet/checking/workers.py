@@ -109,6 +109,7 @@ class _Crew(Generic[Job, Answer]):
         return [self.found[index] for index in range(len(self.jobs))]
 
     def _start(self) -> None:
+        # A pipe for each process and no queue: its end says at once that the process, and which one, is gone.
         mine, theirs = self.context.Pipe()
         # A forked child has the parent's ends too, and none would ever see that the parent is gone.
         inherited = [mine, *self.busy] if self.context.get_start_method() == "fork" else []

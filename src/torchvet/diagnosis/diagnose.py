@@ -13,7 +13,7 @@ from torchvet.diagnosis.dry_run import facts_of as sizes_of
 from torchvet.diagnosis.dry_run import with_parts
 from torchvet.diagnosis.out_of_memory import explained
 from torchvet.diagnosis.verdicts import judge
-from torchvet.finding import SEVERITIES, Finding, Location, NotChecked, Report
+from torchvet.finding import SEVERITIES, Finding, NotChecked, Report
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import Unchecked
@@ -154,11 +154,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         facts["growth"].update(explained_share=share, unexplained_bytes_per_step=rest)
     forecast = exhaustion_of(rank, recording)
     if forecast.rate > 0:
-        facts["forecast"] = {
-            "bytes_per_step": forecast.rate,
-            "bytes_left": forecast.left,
-            "step": forecast.step,
-        }
+        facts["forecast"] = {"bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step}
     facts.update(sizes_of(rank))
     facts.update(observed.processes(recording))
     facts["recording"] = str(recording.path) if recording.path is not None else None
@@ -177,11 +173,9 @@ def _names(rank: RankRecording, reported: Mapping[str, str]) -> list[dict[str, A
 def _excerpts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
     """The lines around every location: {path: {"start": first line, "lines": [...]}}, one range a file."""
     wanted: dict[str, list[int]] = {}
-    for finding in findings:
-        places: list[Location | None] = [finding.location]
-        for place in places:
-            if place is not None and place.path in recording.sources:
-                wanted.setdefault(place.path, []).append(place.line)
+    for place in (finding.location for finding in findings):
+        if place is not None and place.path in recording.sources:
+            wanted.setdefault(place.path, []).append(place.line)
     found = {}
     for path, numbers in wanted.items():
         lines = recording.sources[path].splitlines()

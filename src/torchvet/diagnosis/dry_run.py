@@ -77,7 +77,10 @@ def facts_of(rank: RankRecording) -> dict[str, Any]:
         "dry": {
             "card": {"total": size.total, "room": size.room, "ran_out": size.ran_out},
             "batch": size.batch or None,
-            "lines": [_line(line) for line in rank.all(DryLine)],
+            "lines": [
+                picked(line.place, "path", "line", "function") | picked(line, "bytes", "blocks", "category", "backward")
+                for line in rank.all(DryLine)
+            ],
             "modules": [picked(m, "name", "bytes", "blocks") for m in rank.all(DryModule)],
             "batches": [
                 picked(b, "batch", "allocated", "reserved") | {"fits": b.fits(size)}
@@ -86,7 +89,3 @@ def facts_of(rank: RankRecording) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _line(line: DryLine) -> dict[str, Any]:
-    return picked(line.place, "path", "line", "function") | picked(line, "bytes", "blocks", "category", "backward")

@@ -45,7 +45,7 @@ def processes(recording: Recording) -> dict[str, Any]:
     facts: dict[str, Any] = {"processes": [_process(r) for r in recording.ranks if r.program is not None]}
     outcome = next((o for r in recording.ranks if not r.child and (o := r.last(Outcome))), None)
     if outcome is not None:
-        facts["outcome"] = {"how": outcome.how, "status": outcome.status, "error": outcome.error}
+        facts["outcome"] = picked(outcome, "how", "status", "error")
         facts["seconds"] = outcome.seconds
     return facts
 

@@ -62,15 +62,8 @@ class Chrome:
         self._add("C", name, at, args=values)
 
     def _add(self, kind: str, name: str, at: float = 0, process: int | None = None, **more: Any) -> None:
-        event = {
-            "ph": kind,
-            "name": name,
-            "pid": process or self._process,
-            "tid": 0,
-            "ts": at,
-            "cat": "torchvet",
-            **more,
-        }
+        event: dict[str, Any] = {"ph": kind, "name": name, "pid": process or self._process, "tid": 0, "ts": at}
+        event |= {"cat": "torchvet", **more}
         self._stream.write((",\n" if self._events else "\n") + to_json(event))
         self._events += 1
 

@@ -131,6 +131,7 @@ def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:
 
 
 def _replaced(text: str, spans: list[_Span]) -> str:
+    # From the end, so that the offsets of those before stay true.
     for span in sorted(spans, key=lambda s: s.start, reverse=True):
         text = text[: span.start] + span.text + text[span.end :]
     return text

@@ -33,6 +33,7 @@ def fix(document: Document, unsafe: bool = False) -> FixResult:
         following = fixed.document.with_texts(texts)
         if not applied or tuple(texts.values()) == tuple(fixed.document.texts.values()):
             return fixed
+        # A fix must not make a sound file worse; a file that was not sound before may stay so.
         if soundness(following.module()) < soundness(fixed.document.module()):
             _single_out(fixed, applied, broken)
             continue

@@ -79,7 +79,7 @@ def _fragmentation(layout: Layout) -> dict[str, Any]:
     """At the last out-of-memory error, else at the peak."""
     facts = picked(layout, "reserved", "split_free", "whole_free", "share", "split_segments", "largest_free")
     facts["pins"] = [
-        picked(pin.place, *PLACE)
+        picked(pin.place, "path", "line")
         | picked(pin, "category", "blocks", "bytes")
         | {"free": int(pin.free), "segments": len(pin.segments)}
         for pin in layout.pins[:_PINS]

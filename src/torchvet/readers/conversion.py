@@ -1,8 +1,7 @@
 """From the objects in a pickle to a `Snapshot`. Knows the schemas from torch 2.0 to 2.13; trusts nothing.
 
 Traps: torch 2.0 has `history` in blocks and no addresses; 2.1 no `time_us`; some traces have no `frames`; an `oom`
-event
-has `device_free` and no address; `torch.cuda.memory_snapshot()` is a bare list of segments.
+event has `device_free` and no address; `torch.cuda.memory_snapshot()` is a bare list of segments.
 """
 
 from __future__ import annotations
@@ -50,6 +49,7 @@ def snapshot_of(raw: Any, path: str, file_bytes: int, times: bool = False) -> Sn
 
 
 def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
+    # `torch.cuda.memory_snapshot()` gives the segments alone.
     given = {"segments": raw} if isinstance(raw, list) else raw
     if not isinstance(given, dict) or not isinstance(given.get("segments"), list):
         raise BadInput(f"expected a dict with `segments`, or a list of segments; this is a {type(raw).__name__}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -10,21 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, Union
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.recording.records import (
-    amp,
-    autocast,
-    base,
-    crossing,
-    device,
-    dry,
-    forecast,
-    memory,
-    nonfinite,
-    numeric,
-    scaling,
-    training,
-    verify,
-)
+from torchvet.recording import records
+from torchvet.recording.records import base, training
 from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.writer import FORMAT, Manifest
 
@@ -33,16 +22,11 @@ if TYPE_CHECKING:
     from torchvet.source.stores import SourceIndex
 
 
-_MODULES = (
-    base, training, nonfinite, numeric, autocast, scaling,
-    forecast, amp, crossing, device, dry, memory, verify,
-)  # fmt: skip
-"""Where record types stand."""
-
-
 def _record_types() -> list[type[Record]]:
-    """Every record type, in a stable order."""
-    modules = {module.__name__ for module in _MODULES}
+    """Every record type of the modules in `records`, in a stable order. Others subclass `Record` in tests."""
+    modules = {f"{records.__name__}.{module.name}" for module in pkgutil.iter_modules(records.__path__)}
+    for name in modules:
+        importlib.import_module(name)
     return sorted((c for c in Record.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
 
 

@@ -57,6 +57,7 @@ class RecordingWriter:
             # Names and messages can hold what is not text (undecodable file names): written with escapes instead.
             line = self._encoder.encode(_escaped(msgspec.to_builtins(record))) + b"\n"
         try:
+            # One write for the whole line, past Python's buffers: a killed process leaves it whole or not at all.
             with self._lock:
                 os.write(self._file, line)
         except OSError as error:

@@ -72,6 +72,7 @@ def start(card: Card, count: int = 1) -> None:
     module.install(card)
     pinned.install()
     unsupported.install()
+    # Last, since all above call torch with devices under torch's own name for them.
     naming.in_default_devices()
     naming.in_callbacks()
     threads.in_every_thread(naming.enter)

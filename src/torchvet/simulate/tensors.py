@@ -37,6 +37,7 @@ class SimulatedTensor(torch.Tensor):
     host: torch.Tensor
     ordinal: int
 
+    # Calls go straight to torch: the function mode in `api/naming.py` has translated their devices already.
     __torch_function__ = _NO_TORCH_FUNCTION  # type: ignore[assignment]
 
     @staticmethod
@@ -178,6 +179,7 @@ SimulatedTensor.__module__ = "torch"
 
 
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
+    # A tensor with metadata alone, which autograd and the dispatcher take for one of the backend's.
     options: dict[str, Any] = {"dtype": host.dtype, "layout": host.layout, "device": _inner(index)}
     if host.layout is torch.strided:
         options |= {"strides": host.stride(), "storage_offset": host.storage_offset()}
@@ -265,17 +267,21 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
     with torch.no_grad():
         new = value.data
         kept = {n: v for n, v in tensor.__dict__.items() if n not in ("host", "ordinal")}
+        # Gradient and hooks belong to the implementation that is swapped away, so they are put back afterwards.
         gradient, hooks, after = tensor.grad, tensor._backward_hooks, tensor._post_accumulate_grad_hooks
         requires_grad = tensor.requires_grad
         if gradient is not None:
+            # First: torch refuses a tensor whose gradient lies on another device.
             tensor.grad = None
-            set_data(gradient, gradient.to(device=_torchs(new), dtype=new.dtype))
+            where = _inner(new.ordinal) if isinstance(new, SimulatedTensor) else new.device
+            set_data(gradient, gradient.to(device=where, dtype=new.dtype))
         cls = _class_on(type(tensor), isinstance(new, SimulatedTensor))
         before = type(tensor)
         tensor.__class__, new.__class__ = cls, before
         outside = {n: new.__dict__[n] for n in ("host", "ordinal") if n in new.__dict__}
         tensor.__dict__.clear()
         tensor.__dict__.update(kept | outside)
+        # Only the C++ half moves: the Python object, its identity and its weak references are the program's.
         torch._C._swap_tensor_impl(tensor, new)
         tensor.requires_grad_(requires_grad)
         tensor.grad = gradient
@@ -283,10 +289,6 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor._backward_hooks = hooks
     if after:
         tensor._post_accumulate_grad_hooks = after
-
-
-def _torchs(tensor: torch.Tensor) -> torch.device:
-    return torch.device(devices.BACKEND, tensor.ordinal) if isinstance(tensor, SimulatedTensor) else tensor.device
 
 
 def _class_on(cls: type, simulated: bool) -> type:

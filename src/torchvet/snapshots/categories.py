@@ -1,8 +1,7 @@
 """What a block is, told from its life: made in which phase, freed in which, as large as which others.
 
-A block that its backward pass freed is an activation, whatever its stack is called; what a backward pass leaves
-behind is a
-gradient; what an optimizer step leaves behind is its state; what a phase makes and frees itself is a temporary.
+A block that its backward pass freed is an activation, whatever its stack is called; what a backward pass leaves behind
+is a gradient; what an optimizer step leaves behind is its state; what a phase makes and frees itself is a temporary.
 """
 
 from __future__ import annotations
@@ -72,6 +71,7 @@ class Categories:
     def _ended(self, run: Run) -> bool:
         """Whether the pass ran to its end, although nothing was allocated after it: what it had to free is freed."""
         before = [s for s in self.lifetimes.alive(len(self.lifetimes.trace) - 1) if s < run.start]
+        # A pass that is over has freed what the forward pass saved; one that was cut off still has most of it to free.
         waiting = [s for s in before if self.phases.kind(s) == FORWARD and self.phases.next_backward(s) == run]
         freed = sum(1 for b in self.lifetimes.begins[run.start :] if 0 <= b < run.start)
         return len(waiting) <= freed // 4

@@ -1,8 +1,7 @@
 """What is left over from every step: bytes per step by the line that allocated them.
 
-A block leaks where steps all along the recording made one like it, and none of those has been freed since. Amounts
-are compared, not
-sets of stacks: a leak on a line that also allocates what is freed is seen by what stays.
+A block leaks where steps all along the recording made one like it, and none of those has been freed since. Amounts are
+compared, not sets of stacks: a leak on a line that also allocates what is freed is seen by what stays.
 """
 
 from __future__ import annotations
@@ -66,6 +65,7 @@ def growth_of(memory: DeviceMemory) -> Growth | None:
     compared = len(bounds) - _WARMING - _RUNNING
     if len(bounds) < FEWEST:
         return None
+    # The first steps set things up; blocks of the last ones may still be freed.
     first, last = bounds[_WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
     active = memory.lifetimes.active
     slope = (active[last - 1] - active[first - 1]) / compared

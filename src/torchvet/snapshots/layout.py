@@ -95,6 +95,7 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
     """Sizes by address of the segments that do not expand."""
     found = {s.address: s.size for s in memory.segments if not s.expandable}
     trace = memory.lifetimes.trace
+    # A snapshot lists segments as they are at the end: what happened since is undone, from the last event back.
     for place in reversed(trace.where(SEGMENT_ALLOC, SEGMENT_FREE)):
         if place <= at:
             break

@@ -84,6 +84,7 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
                     let_go[start] = at
         elif code == FREE_REQUESTED and address in live:
             let_go[live[address]] = at
+    # What is in use at the end and was never allocated in the trace was there before it.
     for segment in segments:
         older += [
             Older(b.address, b.requested, number, b.stack) for b in segment.blocks if b.active and b.address not in live

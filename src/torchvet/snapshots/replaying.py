@@ -28,6 +28,7 @@ def replay(memory: DeviceMemory, settings: Settings, capacity: int | None = None
     moved: dict[int, int] = {}
     at = -1
     try:
+        # Their order of allocation is not known. By address they lie as densely as they can.
         for block in sorted(memory.lifetimes.older, key=lambda o: o.address):
             moved[block.address] = allocator.malloc(max(1, block.size))
         for code, address, size in zip(trace.actions, trace.addresses, trace.sizes, strict=True):
@@ -39,7 +40,7 @@ def replay(memory: DeviceMemory, settings: Settings, capacity: int | None = None
             elif code in FREES:
                 if address in moved:
                     allocator.free(moved.pop(address))
-            elif code == OOM:
+            elif code == OOM:  # the request that failed then: fails here too, unless the settings have made room
                 allocator.free(allocator.malloc(max(1, size), streams[at]))
     except OutOfMemory:
         return _result(allocator, at)

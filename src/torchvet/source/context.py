@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchvet.source.syntax import pairs, parse
+from torchvet.source.syntax import bindings, ident, parse
 
 _STORING = ("forward", "setup_context")
 _SETTERS = {"mark_dirty", "needs_input_grad", "materialize_grads"}
@@ -25,28 +25,21 @@ class ContextStore:
 
 def context_stores(text: str) -> list[ContextStore]:
     """All such lines of a file, those that store a plain literal last. Nothing for text that does not parse."""
-    found = [pair for method in _methods(parse(text)) for pair in _in_method(*method)]
-    return [store for _, store in sorted(found, key=lambda pair: pair[0])]
-
-
-def _methods(tree: ast.Module | None) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The methods that are given a `ctx` to store into, each with its class's name."""
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(b).endswith("Function") for b in node.bases):
-            for method in node.body:
+    found: list[tuple[bool, ContextStore]] = []
+    tree = parse(text)
+    for owner in ast.walk(tree) if tree is not None else ():
+        if isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith("Function") for base in owner.bases):
+            for method in owner.body:
                 if isinstance(method, ast.FunctionDef) and method.name in _STORING and method.args.args:
-                    yield node.name, method
+                    found += _in_method(owner.name, method)
+    return [store for _, store in sorted(found, key=lambda pair: pair[0])]
 
 
 def _in_method(owner: str, method: ast.FunctionDef) -> Iterator[tuple[bool, ContextStore]]:
     """The attributes of `ctx` that a method sets, each with whether its value is a literal."""
-    name = method.args.args[0].arg
     for node in ast.walk(method):
-        if not isinstance(node, ast.Assign):
-            continue
-        for one in (one for target in node.targets for one, _, _ in pairs(target, node.value)):
-            if not isinstance(one, ast.Attribute) or one.attr in _SETTERS:
-                continue
-            if isinstance(one.value, ast.Name) and one.value.id == name:
-                store = ContextStore(one.lineno, one.col_offset + 1, f"{owner}.{method.name}", one.attr)
-                yield isinstance(node.value, ast.Constant), store
+        for target, _, _ in bindings(node):
+            on_ctx = isinstance(target, ast.Attribute) and ident(target.value) == method.args.args[0].arg
+            if on_ctx and isinstance(target, ast.Attribute) and target.attr not in _SETTERS:
+                place = ContextStore(target.lineno, target.col_offset + 1, f"{owner}.{method.name}", target.attr)
+                yield isinstance(getattr(node, "value", None), ast.Constant), place

@@ -20,8 +20,7 @@ _TIMING = re.compile(r"time|clock|bench|measur|profil|record_function", re.IGNOR
 
 
 def is_timed(tree: ast.AST, call: ast.expr) -> bool:
-    """Whether a clock or a wait for the device follows the statement at a call's place, or the loops that it ends; or
-    whether the statement stands in a block whose name says that it times something."""
+    """Whether a clock or a wait for the device follows a call's statement, or a `with` around it names timing."""
     for place in reversed(path_to_node(tree, call)):
         for item in getattr(place.statement, "items", ()):  # of a `with` statement
             if any(_TIMING.search(ident(n)) for n in walk(item.context_expr)):

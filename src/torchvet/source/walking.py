@@ -192,18 +192,19 @@ class Walker:
         for number, body in enumerate((statement.body, statement.orelse)):
             if body:
                 self.block(body, context.in_arm(statement, number))
+        # No arm, as nobody wrote one: a `continue` for a skipped batch would else part what every other pass does.
         leaves = statement.body[-1].__class__ in _LEAVING and not statement.orelse
         return (*context.guards, (statement, 1)) if leaves else ()
 
     def _for(self, statement: Any, context: Context) -> None:
-        self._expr(statement.iter, statement)
+        self._expr(statement.iter, statement)  # once, before the first turn
         self.context = loop = self.in_loop(statement)
         self.emit(statement, statement)
         self.block(statement.body, loop)
         self.block(statement.orelse, context)
 
     def _while(self, statement: Any, context: Context) -> None:
-        self.context = loop = self.in_loop(statement)
+        self.context = loop = self.in_loop(statement)  # the test is evaluated in every turn
         self._expr(statement.test, statement)
         self.block(statement.body, loop)
         self.block(statement.orelse, context)
@@ -217,6 +218,7 @@ class Walker:
         return self.block(statement.body, inner).guards
 
     def _try(self, statement: Any, context: Context) -> None:
+        # The body is no arm: a handler runs after a part of it, so that both may be done in one pass.
         self.block(statement.body, context)
         for number, handler in enumerate(statement.handlers):
             self.block(handler.body, context.in_arm(statement, number + 1))

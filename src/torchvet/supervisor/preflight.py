@@ -105,15 +105,12 @@ def _check_syntax(path: str, text: bytes) -> None:
             warnings.simplefilter("ignore")  # the program's own start shows them
             compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise BadInput(f"{path}{_position(error)}: {type(error).__name__}: {error.msg}{_excerpt(error)}") from error
+        where = f"{path}, line {error.lineno}" if error.lineno else path
+        raise BadInput(f"{where}: {type(error).__name__}: {error.msg}{_excerpt(error)}") from error
     except ValueError as error:
         raise BadInput(f"{path}: not Python source: {error}") from error
     except (RecursionError, MemoryError):
         pass  # for the program's own start to say
-
-
-def _position(error: SyntaxError) -> str:
-    return f", line {error.lineno}" if error.lineno else ""
 
 
 def _excerpt(error: SyntaxError) -> str:

@@ -97,6 +97,7 @@ class _BlockedRelay(_Relay):
             got = signal.sigtimedwait(self.taken, TICK)
             if got is None:
                 tick()
+            # A positive si_code is the kernel's: the terminal's Ctrl-C, which the program got as well.
             elif got.si_signo in self.signals and not (got.si_code > 0 and got.si_signo in KEYBOARD):
                 self.pass_on(got.si_signo)
         assert child.returncode is not None
@@ -135,6 +136,7 @@ def _in_foreground() -> bool:
 
 def _follow_parent() -> Callable[[], None]:
     """A function for the new process that makes it die with the supervisor, where the system can (Linux)."""
+    # Loaded before the fork: the child may call nothing that needs a lock which another thread held.
     if sys.platform != "linux":
         return lambda: None
     import ctypes

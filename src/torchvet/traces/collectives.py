@@ -35,17 +35,8 @@ def collectives_of(timeline: Timeline, window: Window, time: DeviceTime | None, 
     for start, end, name, launched in found[:MOST]:
         step = bisect_right(starts, launched) - 1
         if step >= 0 and launched <= window.end:
-            result.append(
-                Collective(
-                    window.numbers[step],
-                    _short(name),
-                    round((start - starts[step]) / 1e6, 7),
-                    round((end - start) / 1e6, 7),
-                    phase_at(painted, launched),
-                )
-            )
+            begins, lasts = (start - starts[step]) / 1e6, (end - start) / 1e6
+            short = name.split("(")[0].removeprefix("void ")[:60]
+            phase = phase_at(painted, launched)
+            result.append(Collective(window.numbers[step], short, round(begins, 7), round(lasts, 7), phase))
     return result
-
-
-def _short(name: str) -> str:
-    return name.split("(")[0].removeprefix("void ")[:60]

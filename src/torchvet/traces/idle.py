@@ -116,6 +116,7 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
         if taken:
             found += [Gap(a, b, reason, None, phase) for s in rest for a, b in within(taken, *s)]
             rest = without(rest, taken)
+    # What has a name of its own is taken; of the rest, waiting for the device explains as much as it lasted.
     waited, left = _wait_at(start, host)
     for first, last in rest:
         # Not waiting would have put the host ahead by as long as it waited, and by no more.

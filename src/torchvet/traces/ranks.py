@@ -28,7 +28,8 @@ def digests(paths: Sequence[Path], jobs: int | None = None) -> list[RankTrace]:
     workers = min(len(paths), jobs or _cores())
     if len(paths) == 1:  # without the machinery of processes, which takes a while to load
         return [digest(paths[0])]
-    paths = _largest_first(paths)
+    # The largest first, so that no process is left alone with it at the end.
+    paths = sorted(paths, key=lambda p: -p.stat().st_size if p.exists() else 0)
     found = [_packed(str(p)) for p in paths] if workers == 1 else _shared(paths, workers)
     read = [_unpacked(p, f) for p, f in zip(paths, found, strict=True) if isinstance(f, bytes)]
     failed = [f for f in found if isinstance(f, str)]
@@ -71,10 +72,6 @@ def _shared(paths: Sequence[Path], workers: int) -> list[bytes | str]:
             return list(pool.map(_packed, map(str, paths)))
     except (BrokenProcessPool, OSError):  # no processes here: a script without a main guard, a sandbox
         return [_packed(str(p)) for p in paths]
-
-
-def _largest_first(paths: Sequence[Path]) -> list[Path]:
-    return sorted(paths, key=lambda p: -p.stat().st_size if p.exists() else 0)
 
 
 def _packed(path: str) -> bytes | str:

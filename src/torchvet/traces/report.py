@@ -99,8 +99,8 @@ def _of_rank(rank: RankTrace) -> dict[str, Any]:
         whole = sum(rank.phases.values()) or 1.0
         facts["phases"] = {p: rank.phases.get(p, 0.0) / whole for p in PHASES if rank.phases.get(p)}
     if rank.gpu is not None:
-        gpu = asdict(rank.gpu)
-        facts["gpu"] = {**gpu, "kernels_per_step": gpu.pop("kernels")}
+        facts["gpu"] = asdict(rank.gpu)
+        facts["gpu"]["kernels_per_step"] = facts["gpu"].pop("kernels")
     facts["costs"] = _costs(rank)
     facts["precision"] = rank.precision
     facts["misaligned"] = [{"sizes": c.what, "seconds": c.duration, "count": c.count} for c in rank.misaligned[:_TOP]]

@@ -60,6 +60,7 @@ def _main_thread(timeline: Timeline) -> Thread | None:
     for item in timeline.operators:
         counts[item.thread] = counts.get(item.thread, 0) + 1
     for item in timeline.spans.get("backward", ()):
+        # Each node of backward stands for several operators that are not of a forward pass.
         counts[item.thread] = counts.get(item.thread, 0) - 4
     for item in timeline.spans.get("optimizer", []) + timeline.spans.get("data", []):
         counts[item.thread] = counts.get(item.thread, 0) + 1_000_000

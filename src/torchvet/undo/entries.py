@@ -27,9 +27,8 @@ class Entry:
 
     `copy` names the file beside the log with the content, and `linked` says that it is the very file, which a later
     entry copies if it has not gone and changes. Without a copy a file that `grows` is added to, behind the `size` bytes
-    that it had, and any other only changes its attributes.
-    `stays` is why something new is not removed; `why` is why something could not be kept, and the trial was stopped
-    before it was touched.
+    that it had, and any other only changes its attributes. `stays` is why something new is not removed; `why` is why
+    something could not be kept, and the trial was stopped before it was touched.
     """
 
     path: str

@@ -143,9 +143,11 @@ class Notes:
             self._known[key] = _LEFT  # pipes, sockets, terminals
             return
         if how in ("move", "removal"):
+            # The folder's times change with it. Its entry comes first, so that it is restored last.
             self._note_folder_of(key)
             if self._known.get(key) in _ENOUGH[how]:
                 return
+        # The file's number tells whether the name still leads to the file that was saved as a link.
         if self._links.get(key, _id(seen)) != _id(seen):
             self._known[key] = _WHOLE  # another file has come into the place of the one that was linked
             return

@@ -42,11 +42,13 @@ class _Rollback:
         self.copies: dict[str, Entry] = {}
         self.grown: dict[str, Entry] = {}
         self.undone = Undone()
+        self._cached: set[str] = set()
         for entry in entries(folder):
             if entry.kind == "refused":
                 self.undone.refused = self.undone.refused or entry
                 continue
-            self.first.setdefault(entry.path, entry)
+            if self.first.setdefault(entry.path, entry).stays == "cached":
+                self._cached.add(entry.path)
             if entry.grows:
                 self.grown.setdefault(entry.path, entry)
             before = self.copies.get(entry.path)
@@ -118,14 +120,10 @@ class _Rollback:
         if not left:
             os.rmdir(entry.path)
             self.undone.restored += 1
-        elif any(path not in (*self.undone.stay, *self.undone.unheard) and not self._is_cached(path) for path in left):
+        elif set(left) - {*self.undone.stay, *self.undone.unheard, *self._cached}:
             self.undone.unheard.append(entry.path)
         else:
             (self.undone.unheard if set(left) & set(self.undone.unheard) else self.undone.stay).append(entry.path)
-
-    def _is_cached(self, path: str) -> bool:
-        entry = self.first.get(path)
-        return entry is not None and entry.stays == "cached"
 
     def _check_time(self, now: os.stat_result) -> None:
         if self.until is not None and now.st_mtime > self.until:

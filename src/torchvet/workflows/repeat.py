@@ -68,6 +68,7 @@ class Bench:
         limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
         with output.open("wb") as stream:
             errors = None if self.show_output else subprocess.DEVNULL
+            # A hash seed, because the order of sets of strings may decide the order of arithmetic.
             environment = {"PYTHONHASHSEED": str(SEED), **os.environ}
             status, seconds = files.run(command, limit, stdout=stream, stderr=errors, env=environment)
         if self._seconds is None:

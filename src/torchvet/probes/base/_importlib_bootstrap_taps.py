@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -40,27 +41,29 @@ def around(original: Callable[..., Any], before: Before) -> Callable[..., Any]:
 
 
 def tap(
-    host: Host, what: str, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
+    host: Host, what: str | None, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """For `Watcher.replace`: a wrapper that calls `before` with the call's own arguments, and `after` with its result
     and the arguments. Their signatures name what they need, as torch does: arguments may come by keyword.
 
-    What they do is a look: guarded (`what` is then unchecked), timed, and unseen by the ledger. Nothing is called while
-    the host is not active.
+    What they do is a look: guarded (`what` is then unchecked), timed, and unseen by the ledger. Without `what` it is
+    none, for what is too small to fail and may run on many threads at once. Nothing is called while the host is not
+    active.
     """
+
+    def call(handler: Callable[..., None] | None, /, *args: Any, **kwargs: Any) -> None:
+        if handler is not None:
+            with host.looking(what) if what is not None else nullcontext():
+                handler(*args, **kwargs)
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def tapped(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not host.active:
                 return original(*args, **kwargs)
-            if before is not None:
-                with host.looking(what):
-                    before(*args, **kwargs)
+            call(before, *args, **kwargs)
             result = original(*args, **kwargs)
-            if after is not None:
-                with host.looking(what):
-                    after(result, *args, **kwargs)
+            call(after, result, *args, **kwargs)
             return result
 
         return tapped

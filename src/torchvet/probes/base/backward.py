@@ -41,6 +41,7 @@ class BackwardProbe(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        self.ignored = frozenset(["backward_ended", "boundary"])  # until a graph is kept
         self._uses: dict[tuple[Place, Literal["retain_graph", "create_graph"]], _Use] = {}
         self._pending: list[_Pending] = []
         self._after: _Pending | None = None
@@ -67,6 +68,7 @@ class BackwardProbe(Watcher):
         if sequences is None:
             use.late += 1
         else:
+            self.heed()
             self._after = _Pending(use, sequences, self.host.tick, roots)
 
     def backward_failed(self) -> None:

@@ -20,6 +20,11 @@ def outward(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def is_program(code: CodeType) -> bool:
+    """Whether a function is the program's."""
+    return frames.owner(code.co_filename) in PROGRAM
+
+
 def of_program(frame: FrameType | None, owners: tuple[int, ...] = PROGRAM) -> Iterator[FrameType]:
     """The frames of the program from this one outward, or those of other `owners`."""
     return (one for one in outward(frame) if frames.owner(one.f_code.co_filename) in owners)

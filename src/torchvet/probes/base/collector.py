@@ -28,16 +28,10 @@ class CollectorProbe(Watcher):
         super().__init__(host)
         self._ledger = host.ledger
         self._started = 0.0
-        self.collections = 0
-        self.seconds = 0.0
-        self.freed = 0
-        self.storages = 0
-        self.longest = 0
-        self.heap_freed = 0
+        self.total = CollectorUse(collections=0, seconds=0.0)
         self._heap = 0
         self._slow = 0
         self._since: int | None = None
-        self._until = 0
         self._ticks: set[int] = set()
         self._sample: list[Any] = []
 
@@ -61,16 +55,16 @@ class CollectorProbe(Watcher):
             ledger.collecting = True
             self._heap = self._heap_in_use()
             return
-        ledger.collecting = False
-        self.collections += 1
-        self.seconds += time.perf_counter() - self._started
+        ledger.collecting, total = False, self.total
+        total.collections += 1
+        total.seconds += time.perf_counter() - self._started
         self._heap_freed(self._heap - self._heap_in_use())
         for birth in ledger.collected:
             if birth.op != "adopted":
-                self.freed += birth.nbytes
-                self.storages += 1
+                total.freed += birth.nbytes
+                total.storages += 1
                 self._ticks.add(birth.tick)
-                self.longest = max(self.longest, ledger.tick - birth.tick)
+                total.longest = max(total.longest, ledger.tick - birth.tick)
                 if len(self._sample) < 64:
                     self._sample.append(birth)
         ledger.collected.clear()
@@ -89,18 +83,18 @@ class CollectorProbe(Watcher):
         if not self._heap:
             return
         if self._since is None:
-            self._since = self._ledger.tick
+            self._since = self.total.since = self._ledger.tick
             return  # it freed what is older as well
         if size > 0:
-            self.heap_freed += size
-            self._until = self._ledger.tick
+            self.total.heap_freed += size
+            self.total.until = self._ledger.tick
 
     def totals(self, tick: int) -> Iterator[CollectorUse]:
         """See `Watcher`."""
         sites = sum_by_site(self._sample, 4)
-        yield CollectorUse(
-            collections=self.collections, seconds=self.seconds, freed=self.freed, storages=self.storages,
-            sampled=self.host.sampled_steps, enabled=gc.isenabled(), longest=self.longest, steps=len(self._ticks),
-            place=sites[0].site.place if sites else None, sites=sites,
-            heap_freed=self.heap_freed if self._slow < _TIMES_SLOW else 0, since=self._since or 0, until=self._until,
-        )  # fmt: skip
+        total = self.total
+        total.sampled, total.enabled, total.steps = self.host.sampled_steps, gc.isenabled(), len(self._ticks)
+        total.place, total.sites = sites[0].site.place if sites else None, sites
+        if self._slow >= _TIMES_SLOW:
+            total.heap_freed = 0
+        yield total

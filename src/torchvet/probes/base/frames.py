@@ -6,6 +6,7 @@ import os
 import site
 import sys
 import sysconfig
+from traceback import walk_tb
 from types import CodeType, FrameType
 
 import torchvet
@@ -122,12 +123,7 @@ def called_by_torch(file: str, function: str = "") -> bool:
 
 def traceback_frames(error: BaseException | None) -> list[FrameType]:
     """The frames that an exception's traceback keeps, outermost first."""
-    found = []
-    traceback = error.__traceback__ if error is not None else None
-    while traceback is not None:
-        found.append(traceback.tb_frame)
-        traceback = traceback.tb_next
-    return found
+    return [frame for frame, _ in walk_tb(error.__traceback__ if error is not None else None)]
 
 
 def user_place(depth: int = 1) -> Place | None:

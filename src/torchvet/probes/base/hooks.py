@@ -107,13 +107,16 @@ class Taps:
         self._undo.callback(REGIONS.unwatch)
         self._optimizers.on()
         self._undo.callback(self._optimizers.off)
-        self._replace(torch.autograd, "backward", _tap_backward(listener, torch.autograd.backward))
-        self._replace(torch.autograd, "grad", _tap_grad(listener, torch.autograd.grad))
         iterator = private.LoaderIterator
-        self._replace(iterator, "__next__", _tap_next(listener, iterator.__next__))
-        self._replace(Optimizer, "__init__", _tap_init(listener, Optimizer.__init__))
-        self._replace(torch, "compile", _tap_compile(torch.compile))
-        self._replace(torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train))
+        for owner, name, ours in (
+            (torch.autograd, "backward", _tap_pass(listener, torch.autograd.backward, is_grad=False)),
+            (torch.autograd, "grad", _tap_pass(listener, torch.autograd.grad, is_grad=True)),
+            (iterator, "__next__", _tap_next(listener, iterator.__next__)),
+            (Optimizer, "__init__", _tap_init(listener, Optimizer.__init__)),
+            (torch, "compile", _tap_compile(torch.compile)),
+            (torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train)),
+        ):
+            replace(self._undo, owner, name, ours)
 
     def watch_modules(self) -> None:
         """Hook every module call that is not in a compiled region."""
@@ -142,9 +145,6 @@ class Taps:
     def _hook_optimizers(self, undo: ExitStack) -> None:
         undo.callback(register_optimizer_step_pre_hook(_before_step(self._listener)).remove)
         undo.callback(register_optimizer_step_post_hook(_after_step(self._listener)).remove)
-
-    def _replace(self, owner: Any, name: str, value: Any) -> None:
-        replace(self._undo, owner, name, value)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         if self._listener.active and not tracing():
@@ -200,53 +200,32 @@ def _after_step(listener: Listener) -> Callable[..., None]:
     return call
 
 
-def _tap_backward(listener: Listener, original: Callable[..., None]) -> Callable[..., None]:
+def _tap_pass(listener: Listener, original: Callable[..., Any], is_grad: bool) -> Callable[..., Any]:
+    """Around `torch.autograd.backward`, or `grad`, which takes `inputs` before the arguments that both have."""
+    first, flags = ("outputs", 3) if is_grad else ("tensors", 2)
+
     @functools.wraps(original)
-    def backward(
-        tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-        *args: Any, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        gradients.backward_begins()
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not is_grad:
+            gradients.backward_begins()
         if torch.compiler.is_compiling() or not listener.active or tracing():
-            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
+            result = original(*args, **kwargs)
             if not (torch.compiler.is_compiling() or tracing()):
-                listener.ended_aside(None)
-            return None
-        listener.backward_starts(tensors, bool(retain_graph), create_graph, False)
-        start = time.perf_counter()
-        try:
-            original(tensors, grad_tensors, retain_graph, create_graph, *args, **kwargs)
-        except BaseException:
-            listener.backward_failed()
-            raise
-        listener.backward_ended(time.perf_counter() - start, False)
-        return None
-
-    return backward
-
-
-def _tap_grad(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def grad(
-        outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
-        create_graph: bool = False, *args: Any, **kwargs: Any,
-    ) -> Any:  # fmt: skip
-        if torch.compiler.is_compiling() or not listener.active or tracing():
-            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
-            if not (torch.compiler.is_compiling() or tracing()):
-                listener.ended_aside(None, True)
+                listener.ended_aside(None, is_grad)
             return result
-        listener.backward_starts(outputs, bool(retain_graph), create_graph, True)
+        retain = args[flags] if len(args) > flags else kwargs.get("retain_graph")
+        create = args[flags + 1] if len(args) > flags + 1 else kwargs.get("create_graph")
+        listener.backward_starts(args[0] if args else kwargs.get(first), bool(retain), bool(create), is_grad)
         start = time.perf_counter()
         try:
-            result = original(outputs, inputs, grad_outputs, retain_graph, create_graph, *args, **kwargs)
+            result = original(*args, **kwargs)
         except BaseException:
             listener.backward_failed()
             raise
-        listener.backward_ended(time.perf_counter() - start, True)
+        listener.backward_ended(time.perf_counter() - start, is_grad)
         return result
 
-    return grad
+    return run
 
 
 def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[[Any], Batch]:

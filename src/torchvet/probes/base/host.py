@@ -14,12 +14,8 @@ from torchvet.recording.records.training import Host
 class _Mallinfo2(ctypes.Structure):
     """glibc's `struct mallinfo2` (2.33): ten size_t fields, see mallinfo(3)."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    ]  # fmt: skip
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 def _heap_reader() -> Callable[[], int] | None:

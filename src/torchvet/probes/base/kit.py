@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.probes.base import frames
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import frames, graphs
 from torchvet.probes.base._importlib_bootstrap_taps import After, Before, around, tap
 from torchvet.probes.base.by_storage import ByStorage
 from torchvet.probes.base.callers import of_program, outward, place_in, user_lines
@@ -10,6 +12,7 @@ from torchvet.probes.base.operators import bare_name, names, overloads
 from torchvet.probes.base.sites import SiteWatcher
 from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.recording.records.training import Unchecked
 
 __all__ = [
     "EVERY_STEP",
@@ -17,14 +20,17 @@ __all__ = [
     "Before",
     "ByStorage",
     "Host",
+    "Optimizer",
     "Place",
     "Record",
     "SiteWatcher",
     "StepKind",
+    "Unchecked",
     "Watcher",
     "around",
     "bare_name",
     "frames",
+    "graphs",
     "names",
     "of_program",
     "outward",

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.callers import place_in
 from torchvet.probes.base.lines_seen import LinesSeen
 from torchvet.probes.internals import private
 from torchvet.probes.internals.modes import OwnMode
@@ -86,9 +87,7 @@ class Birth:
 
 def place_of_line(line: Line | None) -> Place | None:
     """A line as a recorded place."""
-    return (
-        None if line is None else Place(line[0].co_filename, line[1], getattr(line[0], "co_qualname", line[0].co_name))
-    )
+    return None if line is None else place_in(*line)
 
 
 def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
@@ -190,18 +189,18 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self._note_arguments(args)
 
     def _note_results(self, func: Any, args: Any, out: Any, kind: int) -> None:
-        if kind == _ALIAS:
-            if self.on_in_place is not None:
-                self.on_in_place(func, args)
-            if func in _REBINDING and isinstance(out, torch.Tensor):
-                self.born(out, func)
+        if kind != _ALIAS:
+            self._all_born(out, func)
             return
-        if isinstance(out, torch.Tensor):
-            self.born(out, func)
-        elif isinstance(out, (tuple, list)):
-            for item in out:
-                if isinstance(item, torch.Tensor):
-                    self.born(item, func)
+        if self.on_in_place is not None:
+            self.on_in_place(func, args)
+        if func in _REBINDING:
+            self._all_born(out, func)
+
+    def _all_born(self, out: Any, op: Any) -> None:
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.born(tensor, op)
 
     def _note_arguments(self, args: Any) -> None:
         """What an operator reads; a storage never seen before came from outside the dispatcher (numpy, a worker)."""
@@ -214,24 +213,28 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
                 if key is None:
                     continue
                 if key not in live and key not in known:
-                    self._found(tensor, key)
+                    self._found(tensor)
                 birth = live.get(key) if read is not None else None
                 if read is not None and birth is not None:
                     read.add(birth)
 
-    def _found(self, tensor: torch.Tensor, key: int) -> None:
+    def _found(self, tensor: torch.Tensor) -> None:
         """Follow a storage that was there already: its life counts, its birth is no event of this window."""
         storage = tensor.untyped_storage()
-        if storage.device.type == "meta":
-            return
-        birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
-        birth.op = OUTSIDE
-        birth.phase = "data"
-        birth.counted = False
-        self._describe(birth, tensor)
-        birth.ref = weakref.ref(storage, _Death(self, key, birth))
-        self.live[key] = birth
-        self.outside.append(birth)
+        if storage.device.type != "meta":
+            self._describe(self._follow(storage, OUTSIDE, "data", counted=False), tensor)
+
+    def _follow(self, storage: torch.UntypedStorage, op: Any, phase: str, counted: bool = True) -> Birth:
+        birth = Birth(storage._cdata, storage.nbytes(), self.tick, len(self.events))
+        birth.op, birth.phase, birth.counted = op, phase, counted
+        birth.ref = weakref.ref(storage, _Death(self, birth.key, birth))
+        self.live[birth.key] = birth
+        if counted:
+            self.births.append(birth)
+            self.events.append((birth, birth.nbytes))
+        else:
+            self.outside.append(birth)
+        return birth
 
     def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
         shape = () if tensor.is_nested else tuple(tensor.shape)  # nested tensors have no one shape: torch raises
@@ -244,25 +247,15 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def born(self, tensor: torch.Tensor, op: Any) -> None:
         """Note the storages of a tensor that an operator (or a loader) just made."""
         for storage in graphs.storages_of(tensor):
-            key = storage._cdata
-            if key in self.live:
-                continue
-            birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
-            birth.op = op
-            self._describe(birth, tensor)
-            birth.phase = self._phase()
-            birth.module = self.module()
-            birth.ref = weakref.ref(storage, _Death(self, key, birth))
-            self.live[key] = birth
-            self.births.append(birth)
-            self.events.append((birth, birth.nbytes))
+            if storage._cdata not in self.live:
+                birth = self._follow(storage, op, self._phase())
+                self._describe(birth, tensor)
+                birth.module = self.module()
 
     def ran_aside(self, op: str, out: Any) -> None:
         """See `OwnMode`."""
         if self.broken is None and not (self.paused or self.stopped or self.exhausted):
-            for tensor in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    self.born(tensor, op)
+            self._all_born(out, op)
 
     def _phase(self) -> str:
         """What the program is doing. A closure that an optimizer calls runs the passes, with gradients on."""
@@ -275,17 +268,9 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """Follow storages that were there before the window; the watch for their death is all that is new. One that an
         earlier window saw made is followed anew: what it counted there counts no more."""
         for storage in graphs.storages_of(tensor):
-            key = storage._cdata
-            known = self.live.get(key)
-            if known is not None and known.counted:
-                continue
-            birth = Birth(key, storage.nbytes(), self.tick, len(self.events))
-            birth.op = "adopted"
-            birth.phase = "backward"
-            birth.ref = weakref.ref(storage, _Death(self, key, birth))
-            self.live[key] = birth
-            self.births.append(birth)
-            self.events.append((birth, birth.nbytes))
+            known = self.live.get(storage._cdata)
+            if known is None or not known.counted:
+                self._follow(storage, "adopted", "backward")
 
     def hear(self, operators: Iterable[Any], listener: Callable[..., None], guard: Callable[[str], Any]) -> None:
         """Tell `listener` of these operators, within a `guard`; no more of any once it has asked for a name of torch's

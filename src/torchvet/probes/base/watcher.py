@@ -46,6 +46,8 @@ class Host:
         self._session = session
         self._first_boundary: float | None = None
         self.options = session.options
+        self.broken: set[Probe] = set()
+        """What has failed its self-check (`session/self_checks.py`)."""
         self.started: float = session.started
         self.clock = StepClock()
         self.known = KnownMemory()
@@ -93,10 +95,6 @@ class Host:
         """Add a record at once."""
         self._session.writer.write(record)
 
-    def works(self, probe: Probe) -> bool:
-        """Whether a probe has passed its self-check, as far as is known."""
-        return True
-
     def hear(self, operators: Iterable[Any], listener: Listener) -> None:
         """Tell `listener` of each of these operators that runs in a sampled step, after it has run."""
         self.ledger.hear(operators, listener, self.looking)
@@ -126,17 +124,8 @@ class Pass(NamedTuple):
     late: Late
 
 
-EVERY_STEP = frozenset(
-    [
-        "batch_asked",
-        "batch_got",
-        "backward_starts",
-        "backward_ended",
-        "optimizer_starts",
-        "optimizer_ended",
-        "boundary",
-    ]
-)
+_PASSES = ("backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended")
+EVERY_STEP = frozenset(["batch_asked", "batch_got", *_PASSES, "boundary"])
 """Events of every step. Hearing of one takes microseconds even where nothing is done: a step has emptied the caches."""
 
 

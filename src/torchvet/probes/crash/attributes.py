@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, place_in
 
 _DEEP = 2
 """Lists within lists that are looked into for modules."""
@@ -21,7 +21,7 @@ _WIDE = 256
 
 
 def plain_attributes(owner: Any) -> Iterator[tuple[str, Any]]:
-    """An object's own attributes, those that `nn.Module` keeps apart left out."""
+    """An object's own attributes, without those that `nn.Module` keeps apart."""
     try:
         own = object.__getattribute__(owner, "__dict__")
     except AttributeError:
@@ -49,10 +49,10 @@ def assigned(kind: type, name: str) -> Place | None:
         methods = [v for v in vars(one).values() if isinstance(v, FunctionType)]
         for method in sorted(methods, key=lambda m: m.__name__ != "__init__"):
             code = method.__code__
-            if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
+            if frames.owner(code.co_filename) in PROGRAM:
                 line = _assigning_line(code.co_filename, code.co_firstlineno, name)
                 if line is not None:
-                    return Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
+                    return place_in(code, line)
     return None
 
 

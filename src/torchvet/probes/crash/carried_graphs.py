@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Iterator
 from types import FrameType, ModuleType
@@ -11,11 +12,11 @@ from typing import Any
 import torch
 
 from torchvet.gc_pause import collector_off
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Watcher, frames
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Watcher, frames, graphs, of_program
 from torchvet.probes.crash import earlier_pass
 from torchvet.probes.crash.earlier_pass import Reached
-from torchvet.probes.crash.raised import Level, deciding, levels_of, users
+from torchvet.probes.crash.raised import Level, deciding, levels_of, message_of, users
 from torchvet.probes.internals import private, saved
 from torchvet.probes.memory.retained_sizes import HoldingTree
 from torchvet.probes.objects import heap
@@ -24,8 +25,9 @@ from torchvet.recording.records.memory import CarriedGraph, CarriedName
 _Way = tuple[tuple[int, int], ...]
 """Code objects, by identity, each with the instruction at which it stands."""
 _WHY: dict[str, saved.Why] = {
-    "backward through the graph a second time": "freed", "modified by an inplace operation": "changed",
-}  # fmt: skip
+    "backward through the graph a second time": "freed",
+    "modified by an inplace operation": "changed",
+}
 _MOST_WAYS_THERE = 256
 _DEEPEST = 8
 """Frames of the program's that tell one way to a backward from another: two losses may go through one function."""
@@ -66,9 +68,8 @@ class CarriedGraphs(Watcher):
                 continue
             given = level.local("tensors") if level.function == "backward" else level.local("outputs")
             with collector_off(), private.DisableTorchFunction():
-                self._look(graphs.roots_of(given), CarriedGraph(
-                    place=at.place, why=why, message=(str(one).splitlines() or [""])[0][:300], passes=mark[2],
-                ), mark[0], [v.frame for v in levels])  # fmt: skip
+                record = CarriedGraph(place=at.place, why=why, message=message_of(one), passes=mark[2])
+                self._look(graphs.roots_of(given), record, mark[0], [v.frame for v in levels])
 
     def _look(self, roots: list[Any], record: CarriedGraph, mark: int, standing: list[FrameType]) -> None:
         found = earlier_pass.reached(roots, mark, record.why, graphs.within(_SECONDS))
@@ -79,14 +80,8 @@ class CarriedGraphs(Watcher):
 
 def _way_here() -> _Way:
     """Where the program stands in each of its innermost functions."""
-    found: list[tuple[int, int]] = []
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and len(found) < _DEEPEST:
-        code = frame.f_code
-        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
-            found.append((id(code), frame.f_lasti))
-        frame = frame.f_back
-    return tuple(found)
+    innermost = itertools.islice(of_program(sys._getframe(2)), _DEEPEST)
+    return tuple((id(frame.f_code), frame.f_lasti) for frame in innermost)
 
 
 def _is_autograd(level: Level) -> bool:
@@ -145,7 +140,7 @@ def _other_parents(walk: heap.HeapWalk, keys: set[int], late: graphs.Late) -> di
 
 def _ways(
     walk: heap.HeapWalk, key: int, roots: list[heap.Root], others: list[int]
-) -> list[tuple[heap.Root | None, int]]:  # fmt: skip
+) -> list[tuple[heap.Root | None, int]]:
     """The names that lead to an object, each as a root of its own or by its parent; the shortest first."""
     own = [(root, 0) for root in roots if id(root.value) == key]
     parents = [walk.parent[key], *others] if walk.parent[key] else others
@@ -165,14 +160,10 @@ def _gone(standing: list[FrameType]) -> Iterator[heap.Root]:
 
 def _of_the_program(roots: Iterator[heap.Root]) -> Iterator[heap.Root]:
     """Not what torch's own frames call it, between the program's line and the engine."""
-    return (r for r in roots if frames.owner(r.path) in (frames.USER, frames.INSTALLED))
+    return (r for r in roots if frames.owner(r.path) in PROGRAM)
 
 
-def _named(
-    holding: Any, number: int, tensor: torch.Tensor, container: str, found: Reached
-) -> CarriedName:  # fmt: skip
-    return CarriedName(
-        name=holding.name, kind=holding.kind, scope=holding.scope, path=holding.path, place=holding.place,
-        files=holding.files, container=container, number=number, old=tensor.grad_fn in found.border,
-        ops=found.ops_on(tensor.grad_fn),
-    )  # fmt: skip
+def _named(holding: Any, number: int, tensor: torch.Tensor, container: str, found: Reached) -> CarriedName:
+    shared = {name: getattr(holding, name) for name in ("name", "kind", "scope", "path", "place", "files")}
+    old, ops = tensor.grad_fn in found.border, found.ops_on(tensor.grad_fn)
+    return CarriedName(**shared, container=container, number=number, old=old, ops=ops)

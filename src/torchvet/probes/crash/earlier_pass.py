@@ -27,7 +27,7 @@ class Reached:
     _clean: set[Node] = field(default_factory=set)
 
     def leads_there(self, node: Node, late: graphs.Late) -> bool:
-        """Whether a node, be it none of those that the roots lead to, leads to the border: the state that a recurrent
+        """Whether a node, even one that the roots do not lead to, leads to the border: the state that a recurrent
         layer returns beside its output."""
         way, waiting = {node}, [node]
         while waiting:
@@ -54,21 +54,9 @@ class Reached:
 def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reached:
     """Follow a graph to the nodes that were there before the one numbered `mark` was made."""
     found = Reached()
-    above: dict[Node, list[Node]] = {root: [] for root in roots}
-    queue = list(roots)
-    for count, node in enumerate(queue, start=1):
-        if not count & 1023 and late():
-            return Reached()
-        for below in graph_teardown.nodes_below(node):
-            if below.name() == graphs.ACCUMULATE:
-                continue
-            if below._sequence_nr() < mark:
-                found.border.setdefault(below, []).append(node)
-            elif below in above:
-                above[below].append(node)
-            else:
-                above[below] = [node]
-                queue.append(below)
+    above = _this_pass(roots, mark, found.border, late)
+    if above is None:
+        return Reached()
     waiting = [n for nodes in found.border.values() for n in nodes]
     while waiting:
         node = waiting.pop()
@@ -78,8 +66,29 @@ def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reache
     old = _all_below(list(found.border), late)
     found.spoilt = any(spoilt(n, why) for n in old)
     if why == "changed":  # the failed pass itself has freed what it went through
-        found.spoilt = found.spoilt and not any(spoilt(n, why) for n in queue)
+        found.spoilt = found.spoilt and not any(spoilt(n, why) for n in above)
     return found
+
+
+def _this_pass(
+    roots: list[Node], mark: int, border: dict[Node, list[Node]], late: graphs.Late
+) -> dict[Node, list[Node]] | None:
+    """The nodes that this pass has made, each with those that read it; older ones that it reads are put into `border`.
+    None where it got late."""
+    above: dict[Node, list[Node]] = {root: [] for root in roots}
+    queue = list(roots)
+    for count, node in enumerate(queue, start=1):
+        if not count & 1023 and late():
+            return None
+        for below in graph_teardown.nodes_below(node):
+            # The nodes of leaves are as old as the leaf: they are of no pass.
+            if below.name() == graphs.ACCUMULATE:
+                continue
+            readers = border if below._sequence_nr() < mark else above
+            if below not in readers and readers is above:
+                queue.append(below)
+            readers.setdefault(below, []).append(node)
+    return above
 
 
 def _all_below(roots: list[Node], late: graphs.Late) -> list[Node]:

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.operators import names as names_of
+
 MISSING = object()
 _MOST = 64
-_ELSEWHERE = frozenset(
-    ["to", "cuda", "cpu", "item", "tolist", "size", "numel", "dim", "len", "numpy", "type_as", "isinstance", "range",
-     "print", "type", "float", "int", "is_cuda", "get_device", "device"]
-)  # fmt: skip
+_ELSEWHERE = names_of(
+    "to cuda cpu item tolist size numel dim len numpy type_as isinstance range print type float int is_cuda get_device "
+    "device"
+)
 """What gives no tensor, or one on another device than it was given."""
 
 
@@ -117,11 +119,8 @@ def _called(node: ast.Call, names: dict[str, Any]) -> Iterator[tuple[str, torch.
 def listed(text: str, value: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
     if isinstance(value, torch.Tensor):
         yield text, value
-    elif issubclass(type(value), (list, tuple)):
-        for number, one in enumerate(list(value)[:_MOST]):
-            if isinstance(one, torch.Tensor):
-                yield f"{text}[{number}]", one
-    elif issubclass(type(value), dict):
-        for key, one in list(value.items())[:_MOST]:
+    elif issubclass(type(value), (list, tuple, dict)):
+        pairs = value.items() if issubclass(type(value), dict) else enumerate(value)
+        for key, one in list(pairs)[:_MOST]:
             if isinstance(one, torch.Tensor):
                 yield f"{text}[{key!r}]", one

@@ -9,7 +9,7 @@ from typing import Any
 from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, positions, statements
 from torchvet.probes.crash.naming import Names
-from torchvet.probes.crash.raised import Level, users
+from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _DEVICES = re.compile(
@@ -44,11 +44,10 @@ def described(error: BaseException, levels: list[Level], names: Names) -> Device
     if dtypes and len({t.dtype for t in tensors}) < 2:
         return None
     module = names.module_at_work()
-    record = DeviceMismatch(
-        place=place.place, message=(str(error).splitlines() or [""])[0][:300], operation=_operation(level, error),
-        tensors=[*tensors, *unlike][:_MOST], module=names.module_path(module) if module is not None else None,
-        spread=_spread(names, tensors), dtypes_differ=dtypes,
-    )  # fmt: skip
+    operation, shown = _operation(level, error), [*tensors, *unlike][:_MOST]
+    record = DeviceMismatch(place=place.place, message=message_of(error), operation=operation, tensors=shown)
+    record.module = names.module_path(module) if module is not None else None
+    record.spread, record.dtypes_differ = _spread(names, tensors), dtypes
     _look_back(record, level, levels, names)
     return record
 

@@ -8,7 +8,7 @@ import torch
 
 from torchvet.probes.crash import statements
 from torchvet.probes.crash.naming import Names
-from torchvet.probes.crash.raised import Level, users
+from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import AbsentDevice
 
 _ABSENT = re.compile(
@@ -29,10 +29,8 @@ def described(error: BaseException, levels: list[Level], names: Names) -> Absent
     level = users(levels)
     if level is None:
         return None
-    record = AbsentDevice(
-        place=level.place, message=(str(error).splitlines() or [""])[0][:300], devices=torch.cuda.device_count(),
-        checkpoint=_FROM_FILE.search(str(error)) is not None,
-    )  # fmt: skip
+    record = AbsentDevice(place=level.place, message=message_of(error), devices=torch.cuda.device_count())
+    record.checkpoint = _FROM_FILE.search(str(error)) is not None
     node = level.expression()
     record.asked = next(statements.device_texts(node), "") if node is not None else ""
     chosen = statements.chosen_elsewhere("cuda", level)

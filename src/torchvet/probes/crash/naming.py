@@ -6,14 +6,15 @@ import ast
 from types import CodeType
 from typing import Any
 
+import msgspec
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.crash import expressions
 from torchvet.probes.crash.attributes import assigned, modules_within, plain_attributes
-from torchvet.probes.crash.raised import Level
-from torchvet.recording.records.base import Place
+from torchvet.probes.crash.raised import Level, of_program
 from torchvet.recording.records.device import Placed
 
 
@@ -23,7 +24,7 @@ class Names:
     def __init__(self, known: KnownMemory, levels: list[Level]) -> None:
         self._known = known
         self._levels = levels
-        self._own = [one for one in reversed(levels) if one.whose in (frames.USER, frames.INSTALLED)]
+        self._own = of_program(levels)
         self.roots = known.live_roots()
 
     def placed(self, tensor: torch.Tensor, text: str, argument: str = "") -> Placed:
@@ -32,8 +33,8 @@ class Names:
         shape = tuple(int(n) for n in tensor.shape)
 
         def said(name: str, role: Any, owner: str = "", made: Place | None = None) -> Placed:
-            return Placed(name=name, role=role, device=device, dtype=dtype, shape=shape, argument=argument,
-                          owner=owner, made=made)  # fmt: skip
+            found = Placed(name=name, role=role, device=device, dtype=dtype, shape=shape, argument=argument)
+            return msgspec.structs.replace(found, owner=owner, made=made)
 
         return (
             self._registered(tensor, said)
@@ -155,7 +156,7 @@ class Names:
         for at, level in enumerate(self._levels[:-1]):
             inner = self._levels[at + 1]
             node = level.expression()
-            if level.whose in (frames.USER, frames.INSTALLED) and inner.whose == frames.TORCH:
+            if level.whose in PROGRAM and inner.whose == frames.TORCH:
                 text = _argument_of(node, inner.frame.f_code, name)
                 if text:
                     return text
@@ -164,7 +165,7 @@ class Names:
     def _given(self, tensor: torch.Tensor) -> str:
         """The text of the argument that a tensor without a name came as, into the function that the program called."""
         for at in reversed(range(len(self._levels) - 1)):
-            if self._levels[at].whose not in (frames.USER, frames.INSTALLED):
+            if self._levels[at].whose not in PROGRAM:
                 continue
             node = self._levels[at].expression()
             for inner in self._levels[at + 1 :]:

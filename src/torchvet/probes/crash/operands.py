@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.operators import names as names_of
 from torchvet.probes.crash import expressions
 
-_SAME = frozenset(
-    ["unsqueeze", "squeeze", "view", "reshape", "flatten", "expand", "expand_as", "transpose", "permute", "t", "long",
-     "int", "float", "double", "contiguous", "clone", "detach", "to", "cuda", "cpu", "view_as", "T", "mT"]
-)  # fmt: skip
+_SAME = names_of(
+    "unsqueeze squeeze view reshape flatten expand expand_as transpose permute t long int float double contiguous "
+    "clone detach to cuda cpu view_as T mT"
+)
 """Methods whose result has the values that the tensor has."""
-_INDEXED = frozenset(
-    ["gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy", "index_fill",
-     "take", "take_along_dim"]
-)  # fmt: skip
+_INDEXED = names_of(
+    "gather scatter scatter_add scatter_reduce index_select index_add index_copy index_fill take take_along_dim"
+)
 
 
 def indices_of(node: ast.AST, names: dict[str, Any], dimension: int | None) -> list[ast.expr]:
     """The parts of a failing expression that may be its indices; those of one `dimension`, where it tells."""
     if isinstance(node, ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        # torch counts the dimensions that tensors index, slices and numbers left out; a mask may be several.
+        # torch counts the dimensions that tensors index, not slices and numbers; a mask may be several.
         tensors = [p for p in parts if not isinstance(p, (ast.Slice, ast.Constant))]
         masked = any(one.dtype == torch.bool for p in tensors for _, one in values_in(p, names))
         chosen = dimension is not None and dimension < len(tensors) and not masked

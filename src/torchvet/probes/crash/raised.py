@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, place_in
 from torchvet.probes.crash import positions
-from torchvet.recording.records.base import Place
 
 _PLUMBING = (os.path.join("torch", "_ops.py"), os.path.join("torch", "overrides.py"))
 """Files of torch's that pass calls on to a mode or to a kernel, and know nothing of them."""
@@ -34,8 +34,7 @@ class Level:
     @property
     def place(self) -> Place:
         """The line it stood at."""
-        code = self.frame.f_code
-        return Place(code.co_filename, self.line, getattr(code, "co_qualname", code.co_name))
+        return place_in(self.frame.f_code, self.line)
 
     @property
     def names(self) -> dict[str, Any]:
@@ -54,21 +53,26 @@ class Level:
 
 
 def levels_of(error: BaseException) -> list[Level]:
-    """The frames of an error's traceback, outermost first, torchvet's own left out."""
+    """The frames of an error's traceback, outermost first, without torchvet's own."""
     found = []
     link = error.__traceback__
     while link is not None:
-        whose = frames.owner(link.tb_frame.f_code.co_filename)
-        if whose != frames.OWN and not link.tb_frame.f_code.co_filename.endswith(_PLUMBING):
-            found.append(Level(link.tb_frame, link.tb_lineno, link.tb_lasti, whose))
+        file = link.tb_frame.f_code.co_filename
+        if frames.owner(file) != frames.OWN and not file.endswith(_PLUMBING):
+            found.append(Level(link.tb_frame, link.tb_lineno, link.tb_lasti, frames.owner(file)))
         link = link.tb_next
     return found
+
+
+def message_of(error: BaseException) -> str:
+    """The first line of what an error says, cut at 300 characters."""
+    return (str(error).splitlines() or [""])[0][:300]
 
 
 def deciding(error: BaseException | None) -> Iterator[BaseException]:
     """The error that ended the program and those that it was raised from; of a failing exit, what was being handled.
 
-    What was merely being handled when another error came is left out: it may have been caught on purpose.
+    What was merely being handled when another error came is skipped: it may have been caught on purpose.
     """
     seen: set[int] = set()
     if isinstance(error, SystemExit):
@@ -81,8 +85,10 @@ def deciding(error: BaseException | None) -> Iterator[BaseException]:
 
 def users(levels: list[Level]) -> Level | None:
     """The innermost frame of the program's own, else of an installed package."""
-    for wanted in (frames.USER, frames.INSTALLED):
-        found = next((one for one in reversed(levels) if one.whose == wanted), None)
-        if found is not None:
-            return found
-    return None
+    own = of_program(levels)
+    return next((one for one in own if one.whose == frames.USER), next(iter(own), None))
+
+
+def of_program(levels: list[Level]) -> list[Level]:
+    """The program's own frames, the innermost first."""
+    return [one for one in reversed(levels) if one.whose in PROGRAM]

@@ -57,9 +57,7 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
     return host.detach().cpu()
 
 
-def fill(
-    record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, level: Level, names: Names
-) -> bool:  # fmt: skip
+def fill(record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, level: Level, names: Names) -> bool:
     """Describe a tensor's bad values in the record; False where it has none, or not the one that torch named."""
     numbers = on_host(tensor)
     if bounds.whole:

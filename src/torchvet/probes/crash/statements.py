@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, positions
-from torchvet.probes.crash.raised import Level
+from torchvet.probes.crash.raised import Level, of_program
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.device import Written
 from torchvet.source.running import reached
@@ -43,20 +42,16 @@ def forget() -> None:
 def thrown_away(tensor: torch.Tensor, levels: list[Level], moves: frozenset[str] = MOVES) -> tuple[str, Place] | None:
     """A move or conversion of this very tensor that ran as a statement of its own: its text and line."""
     known = _moved.get(id(tensor))
-    if known is not None and known[0]() is tensor and _method(known[1]) in moves:
+    if known is not None and known[0]() is tensor and known[1].partition("(")[0].rpartition(".")[2] in moves:
         return known[1:]
-    for level in own(levels):
+    for level in of_program(levels):
         for statement in _ran_before(level):
             call = statement.value if isinstance(statement, ast.Expr) else None
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in moves:
                 subject = expressions.value_of(call.func.value, level.names)
                 if subject is tensor and not _is_there(call, tensor, level):
-                    return ast.unparse(call), _line(level, statement)
+                    return ast.unparse(call), Place(level.place.path, statement.lineno, level.place.function)
     return None
-
-
-def _method(text: str) -> str:
-    return text.partition("(")[0].rpartition(".")[2]
 
 
 def _is_there(call: ast.Call, tensor: torch.Tensor, level: Level) -> bool:
@@ -64,13 +59,8 @@ def _is_there(call: ast.Call, tensor: torch.Tensor, level: Level) -> bool:
     given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg in ("device", "dtype")), None)
     if call.func.attr == "cpu":  # type: ignore[attr-defined]
         return tensor.device.type == "cpu"
-    wanted = _constant(given, level) if given is not None else None
-    return wanted is not None and str(wanted) in (str(tensor.device), tensor.device.type, str(tensor.dtype))
-
-
-def _constant(node: ast.expr, level: Level) -> Any:
-    found = expressions.value_of(node, level.names)
-    return None if found is expressions.MISSING else found
+    wanted = expressions.value_of(given, level.names) if given is not None else expressions.MISSING
+    return str(wanted) in (str(tensor.device), tensor.device.type, str(tensor.dtype))
 
 
 def written_out(tensor: torch.Tensor, text: str, levels: list[Level]) -> Written | None:
@@ -78,12 +68,10 @@ def written_out(tensor: torch.Tensor, text: str, levels: list[Level]) -> Written
 
     None where no device is written there, or no variable for it is in sight: then nothing says which was meant.
     """
-    for level in own(levels):
+    for level in of_program(levels):
         sources = [(level.expression(), level.line)] if text and not text.isidentifier() else []
-        sources += [
-            (s.value, s.lineno) for s in _ran_before(level)
-            if isinstance(s, ast.Assign) and any(_is(t, tensor, level) for t in s.targets)
-        ][-1:]  # fmt: skip
+        bound = [s for s in _ran_before(level) if isinstance(s, ast.Assign) and _binds(s, tensor, level)]
+        sources += [(s.value, s.lineno) for s in bound[-1:]]
         for node, line in sources:
             named = next(device_texts(node), None) if node is not None else None
             if named is not None:
@@ -121,13 +109,8 @@ def chosen_elsewhere(device: str, level: Level) -> tuple[str, str] | None:
     return None
 
 
-def own(levels: list[Level]) -> list[Level]:
-    """The program's own frames, the innermost first."""
-    return [one for one in reversed(levels) if one.whose in (frames.USER, frames.INSTALLED)]
-
-
-def _is(target: ast.expr, tensor: torch.Tensor, level: Level) -> bool:
-    return expressions.value_of(target, level.names) is tensor
+def _binds(statement: ast.Assign, tensor: torch.Tensor, level: Level) -> bool:
+    return any(expressions.value_of(target, level.names) is tensor for target in statement.targets)
 
 
 def _ran_before(level: Level) -> list[ast.stmt]:
@@ -156,7 +139,3 @@ def _function(tree: ast.Module, first: int, name: str) -> ast.AST | None:
         if first in (node.lineno, *(d.lineno for d in node.decorator_list)):
             return node
     return None
-
-
-def _line(level: Level, statement: ast.stmt) -> Place:
-    return Place(level.place.path, statement.lineno, level.place.function)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+from typing import Literal
 
 from torchvet.probes.base import frames
 from torchvet.probes.crash import expressions, indices, probabilities
 from torchvet.probes.crash.naming import Names
-from torchvet.probes.crash.raised import Level, users
+from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import BadValue
 
+Kind = Literal["index", "probability", "unknown"]
 ASSERT = "device-side assert"
 
 
@@ -26,15 +28,12 @@ def described(error: BaseException, levels: list[Level], names: Names) -> BadVal
     at = users(levels)
     if at is None:
         return None
-    asserted = ASSERT in str(error)
     hides = vars(error).get("hides")  # the simulated device keeps what its assert does not say
     told = str(hides or error)
     index, probability = indices.TOLD.search(told), probabilities.TOLD.search(told)
-    record = BadValue(
-        place=at.place, kind="index" if index else "probability" if probability else "unknown",
-        message=(str(error).splitlines() or [""])[0][:300], operation=_operation(levels), asserted=asserted,
-        simulated=hides is not None,
-    )  # fmt: skip
+    kind: Kind = "index" if index else "probability" if probability else "unknown"
+    record = BadValue(place=at.place, kind=kind, message=message_of(error), operation=_operation(levels))
+    record.asserted, record.simulated = ASSERT in str(error), hides is not None
     module = names.module_at_work()
     record.module = names.module_path(module) if module is not None else None
     if index is not None:

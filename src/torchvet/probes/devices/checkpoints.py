@@ -30,7 +30,7 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         """The line that has loaded a storage."""
 
     def install(self) -> None:
-        """Be told of what is loaded, and of what is copied into modules."""
+        """Hear what is loaded, and what is copied into modules."""
         self.replace(torch, "load", tap(self.host, _WHAT, after=self._loaded))
         self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._copied))
 

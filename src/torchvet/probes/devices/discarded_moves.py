@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, outward
 from torchvet.probes.crash import positions, statements
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.source import timing
@@ -24,7 +24,7 @@ _PLUMBING = (os.path.join("torch", "overrides.py"), os.path.join("torch", "utils
 
 
 _MOST = 256
-"""Tensors of one step that are told apart."""
+"""Tensors of one step that are followed."""
 Kind = Literal["to device", "to host", "dtype"]
 _Taken = tuple[int, str, str]
 _EARLY = 4096
@@ -47,7 +47,7 @@ class DiscardedMoves(Watcher):
         self._sampled = self._early = 0
 
     def install(self) -> None:
-        """Be told of what is moved or converted, on a simulated device in the first step too: it may be the last."""
+        """Hear what is moved or converted, on a simulated device in the first step too: it may be the last."""
         self.host.hear([torch.ops.aten._to_copy.default], self._copied)
         if self.host.options.simulated_gpu is not None:
             from torchvet.simulate.operations import transfers
@@ -125,15 +125,12 @@ class DiscardedMoves(Watcher):
 
 def _calling() -> FrameType | None:
     """The program's frame, where it called the operator itself: what torch or a package does within is theirs."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in outward(sys._getframe(1)):
         file = frame.f_code.co_filename
-        whose = frames.owner(file)
-        if whose == frames.USER:
+        if frames.owner(file) == frames.USER:
             return frame
-        if whose != frames.OWN and not file.endswith(_PLUMBING):
+        if frames.owner(file) != frames.OWN and not file.endswith(_PLUMBING):
             return None
-        frame = frame.f_back
     return None
 
 

@@ -8,20 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base.kit import (
-    ByStorage,
-    Host,
-    Place,
-    Record,
-    SiteWatcher,
-    StepKind,
-    bare_name,
-    frames,
-    names,
-    overloads,
-    tap,
-)
+from torchvet.probes.base import frames
+from torchvet.probes.base.kit import ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
 from torchvet.probes.internals import private
+from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.crossing import Crossing
 
 _aten = torch.ops.aten
@@ -59,11 +49,10 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         """Whether the device was given work since the host last waited for it."""
 
     def install(self) -> None:
-        """Be told of copies and of reads; wrap what waits without an operator."""
+        """Hear copies and reads; wrap what waits without an operator."""
         if not torch.cuda.is_available():
             return
-        self.host.hear([_aten._to_copy.default], self._copied)
-        self.host.hear([_aten.copy_.default], self._copied_into)
+        self.host.hear(overloads("_to_copy copy_"), self._copied)
         self.host.hear([_aten._local_scalar_dense.default], self._read)
         self.host.hear(_DATA_DEPENDENT, self._counted)
         self.host.hear(_INDEXING, self._indexed)
@@ -86,12 +75,9 @@ class Crossings(SiteWatcher[_Site, Crossing]):
     # What is heard -------------------------------------------------------------------------------------------------
 
     def _copied(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        self._crossed(func, args[0], out, bool((kwargs or {}).get("non_blocking")))
-
-    def _copied_into(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        self._crossed(func, args[1], out, bool(args[2]) if len(args) > 2 else bool((kwargs or {}).get("non_blocking")))
-
-    def _crossed(self, func: Any, source: torch.Tensor, out: torch.Tensor, non_blocking: bool) -> None:
+        into = func is _aten.copy_.default
+        source = args[1] if into else args[0]
+        non_blocking = bool(args[2] if into and len(args) > 2 else (kwargs or {}).get("non_blocking"))
         if source.is_cuda == out.is_cuda or "cpu" not in (source.device.type, out.device.type):
             return
         if source.is_cuda:

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from torchvet.probes.dry.sizing import Sizing
 
 _WHY = "the run was dry (--dry): numbers on the device were not worked out"
+_MADE_UP = (
+    "those read from the device were made up: 1 for floating-point numbers, 0 for integers, and all finite; "
+    "what it printed or logged of them means nothing"
+)
+_WROTE_NOTHING = "it wrote nothing: what it was given is gone with the run"
+_HELD_BACK = "it was held back: the files are as before"
+_FORGOTTEN = "the history of the allocator holds so many events; {:,} older ones were forgotten"
+_NOT_TO_ITS_END = "the program did not come to the end of such a step"
+_WENT_ON = "the run went on as if the card had room, so that all of the step could be sized"
 
 
 def _calls(name: str, calls: int) -> str:
@@ -36,40 +45,23 @@ def waited(sizing: Sizing) -> Iterator[Unchecked]:
 
 def gaps(sizing: Sizing) -> Iterator[Unchecked]:
     """In the order of what matters."""
-    yield Unchecked(check="all that goes by numbers: NaN, losses, scalers, device-side asserts", reason=_WHY)
-    yield Unchecked(
-        check="leaks, evaluation, transfers and times", reason="a dry run sizes a few steps and measures nothing else"
-    )
-    if values.read:
-        yield Unchecked(
-            check="what the program does by numbers that it reads",
-            reason="those read from the device were made up: 1 for floating-point numbers, 0 for integers, and all "
-            "finite; what it printed or logged of them means nothing",
-        )
-    if bounds.taken:
-        named = ", ".join(sorted(bounds.taken))
-        yield Unchecked(
-            check=f"sizes that numbers decide ({named})", reason="each was taken as large as it can be: an upper bound"
-        )
-    for name, calls in files.skipped.items():
-        yield Unchecked(check=_calls(name, calls), reason="it wrote nothing: what it was given is gone with the run")
-    for name, calls in paths.kept_back.items():
-        yield Unchecked(
-            check=f"{_calls(name, calls)}, of checkpoints", reason="it was held back: the files are as before"
-        )
-    if sizing.lost:
-        yield Unchecked(
-            check="all of the peak by module and by line",
-            reason=f"the history of the allocator holds so many events; {sizing.lost:,} older ones were forgotten",
-        )
-    for what in sizing.failed:
-        yield Unchecked(check=f"a step with {what}", reason="the program did not come to the end of such a step")
-    if sizing.late:
-        yield Unchecked(check="steps with more things changed", reason=f"{sizing.seconds:.0f} s of trying were over")
-    if sizing.size is not None and sizing.size.ran_out:
-        yield Unchecked(
-            check="what the program does when memory has run out",
-            reason="the run went on as if the card had room, so that all of the step could be sized",
-        )
-    if sizing.size is not None and sizing.size.kind != "training":
-        yield Unchecked(check="other batch sizes and checkpointing", reason="no optimizer step was seen")
+    size, taken = sizing.size, ", ".join(sorted(bounds.taken))
+    for holds, check, reason in (
+        (True, "all that goes by numbers: NaN, losses, scalers, device-side asserts", _WHY),
+        (True, "leaks, evaluation, transfers and times", "a dry run sizes a few steps and measures nothing else"),
+        (values.read, "what the program does by numbers that it reads", _MADE_UP),
+        (taken, f"sizes that numbers decide ({taken})", "each was taken as large as it can be: an upper bound"),
+        *((n, _calls(name, n), _WROTE_NOTHING) for name, n in files.skipped.items()),
+        *((n, f"{_calls(name, n)}, of checkpoints", _HELD_BACK) for name, n in paths.kept_back.items()),
+        (
+            sizing.lost,
+            "all of the peak by module and by line",
+            _FORGOTTEN.format(sizing.lost),
+        ),
+        *((what, f"a step with {what}", _NOT_TO_ITS_END) for what in sizing.failed),
+        (sizing.late, "steps with more things changed", f"{sizing.seconds:.0f} s of trying were over"),
+        (size and size.ran_out, "what the program does when memory has run out", _WENT_ON),
+        (size and size.kind != "training", "other batch sizes and checkpointing", "no optimizer step was seen"),
+    ):
+        if holds:
+            yield Unchecked(check=check, reason=reason)

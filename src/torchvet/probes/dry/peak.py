@@ -37,10 +37,8 @@ def modules_at_peak(
 
 
 def _names(roots: Iterable[nn.Module]) -> dict[int, str]:
-    return {
-        id(module): _NUMBER.sub("*", path) or type(module).__name__
-        for root in roots for path, module in root.named_modules()
-    }  # fmt: skip
+    named = (pair for root in roots for pair in root.named_modules())
+    return {id(module): _NUMBER.sub("*", path) or type(module).__name__ for path, module in named}
 
 
 def _alive_at_peak(events: list[Event]) -> dict[int, tuple[int, int]]:

@@ -118,10 +118,10 @@ class Batch(Trial):
 
     def record(self, high: limits.High, operations: int) -> DryBatch:
         """What the step took."""
+        allocated, reserved = high.allocated, high.reserved
         self.found = DryBatch(
-            batch=self.wanted, allocated=high.allocated, reserved=high.reserved, bounded=self.bounded,
-            ran_out=high.ran_out,
-        )  # fmt: skip
+            batch=self.wanted, allocated=allocated, reserved=reserved, bounded=self.bounded, ran_out=high.ran_out
+        )
         return self.found
 
 
@@ -154,10 +154,8 @@ class Checkpointed(Trial):
 
     def record(self, high: limits.High, operations: int) -> DryCheckpoint:
         """What the step took."""
-        return DryCheckpoint(
-            module=self._kind.name, first=self._kind.first, blocks=len(self._kind.modules),
-            allocated=high.allocated, reserved=high.reserved, arithmetic=operations,
-        )  # fmt: skip
+        kind, used = self._kind, {"allocated": high.allocated, "reserved": high.reserved, "arithmetic": operations}
+        return DryCheckpoint(module=kind.name, first=kind.first, blocks=len(kind.modules), **used)
 
 
 class Updated(Trial):

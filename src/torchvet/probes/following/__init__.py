@@ -36,10 +36,9 @@ def lead(options: dict[str, Any], directory: str, rank: int, unfollowed: Callabl
     of commands that are not."""
     global _config, _unfollowed
     _unfollowed = unfollowed
-    _config = {
-        "options": options, "directory": directory, "rank": rank, "python": list(sys.version_info[:2]),
-        "import_from": os.path.dirname(os.path.dirname(os.path.dirname(_HERE))),
-    }  # fmt: skip
+    source = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+    _config = {"options": options, "directory": directory, "rank": rank, "import_from": source}
+    _config["python"] = list(sys.version_info[:2])
     _tap_starts()
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from torchvet.probes.session import session as sessions
-from torchvet.probes.session.exception_hook import is_out_of_memory
+from torchvet.probes.session.exception_hook import before_hard_exit, is_out_of_memory
 from torchvet.probes.session.session import Options, Session
 from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import RecordingWriter
@@ -37,20 +36,10 @@ class _Ending:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._pid = os.getpid()
 
     def watch(self) -> None:
         atexit.register(self._at_exit)
-        leave = os._exit
-
-        def _exit(status: int) -> None:
-            """Exit to the system with specified status, without normal exit processing."""
-            if os.getpid() == self._pid and isinstance(status, int):
-                self._finish("os-exit", status, None)
-            leave(status)
-
-        _exit.__module__, _exit.__qualname__ = leave.__module__, leave.__qualname__
-        os._exit = _exit  # type: ignore[assignment]
+        before_hard_exit(lambda status: self._finish("os-exit", status, None))
 
     def _at_exit(self) -> None:
         error = getattr(sys, "last_value", None)
@@ -60,9 +49,5 @@ class _Ending:
             self._finish("finished", 0, None)
 
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
-        if os.getpid() != self._pid:
-            return
-        try:
+        with contextlib.suppress(BaseException):  # also KeyboardInterrupt: the exit must go on
             self._session.finish(how, status, error)
-        except BaseException:  # also KeyboardInterrupt: the exit must go on
-            pass

@@ -188,15 +188,16 @@ class Aside:
 
 
 class ModuleHooks(Aside):
-    """Hooks on every module call, as torch's `register_module_forward_pre_hook` and `_hook` take them."""
+    """Hooks on every module call, as torch's `register_module_forward_pre_hook` and `_hook` take them. `after` hears of
+    modules that raise only together with `before`: whoever keeps a stack must hear of every end."""
 
     def __init__(self, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
         def install(undo: ExitStack) -> None:
             if before is not None:
                 undo.callback(nn_module.register_module_forward_pre_hook(before).remove)
             if after is not None:
-                # A module that raises has ended as well.
-                undo.callback(nn_module.register_module_forward_hook(after, always_call=True).remove)
+                register = nn_module.register_module_forward_hook
+                undo.callback(register(after, always_call=before is not None).remove)
 
         super().__init__(install)
 

@@ -8,6 +8,7 @@ one gets a breaker: it holds the nodes below for as long as its node lives, and 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _KEY = "torchvet"
@@ -59,3 +60,15 @@ def nodes_below(node: Any) -> list[Any]:
         if _KEY not in metadata:
             metadata[_KEY] = Breaker(below)
     return below
+
+
+def all_below(roots: Iterable[Any], most: int) -> Iterator[Any]:
+    """The nodes at and below some, each once and the nearest first, until `most` have been met."""
+    queue = list(dict.fromkeys(roots))
+    seen = set(queue)
+    for node in queue:
+        yield node
+        if len(seen) < most:
+            fresh = [below for below in nodes_below(node) if below not in seen]
+            seen.update(fresh)
+            queue += fresh

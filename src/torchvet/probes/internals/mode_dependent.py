@@ -17,6 +17,7 @@ import torch
 
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import Aside
+from torchvet.probes.internals.patching import replace
 
 Applies = Callable[..., bool]
 _SPECTRAL = ("nuc", 2, -2)
@@ -91,9 +92,14 @@ class SteppingAside:
 
     def _install(self, undo: ExitStack) -> None:
         for owner, name, applies in _FORWARD:
-            _wrap(undo, owner, name, functools.partial(self._forward, applies, name))
+            self._wrap(undo, owner, name, functools.partial(self._forward, applies, name))
         for owner, name, applies in _BACKWARD:
-            _wrap(undo, owner, name, functools.partial(self._backward, applies))
+            self._wrap(undo, owner, name, functools.partial(self._backward, applies))
+
+    @staticmethod
+    def _wrap(undo: ExitStack, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        replace(undo, owner, name, functools.wraps(original)(around(original)))
 
     def _forward(self, applies: Applies, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def aside(*args: Any, **kwargs: Any) -> Any:
@@ -123,11 +129,8 @@ class SteppingAside:
         def before(_: Any) -> None:
             around.enter_context(self._modes_off())
 
-        def after(*_: Any) -> None:
-            around.close()
-
         node.register_prehook(before)
-        node.register_hook(after)
+        node.register_hook(lambda *_: around.close())
 
     @contextmanager
     def _modes_off(self) -> Iterator[list[Any]]:
@@ -136,6 +139,7 @@ class SteppingAside:
         if not all(mode in self._on for mode in stack):
             yield []
             return
+        # Popped and pushed, not left and entered: the modes' own state is to stay as it is.
         taken = [private.pop_mode() for _ in stack]
         try:
             yield taken
@@ -146,21 +150,3 @@ class SteppingAside:
 
 STEPPING_ASIDE = SteppingAside()
 """Of this process: torch's functions are its own only once."""
-
-
-def _wrap(undo: ExitStack, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-    inherited = name not in owner.__dict__
-    original = getattr(owner, name)
-    ours = functools.wraps(original)(around(original))
-    setattr(owner, name, ours)
-    undo.callback(_restore, owner, name, ours, None if inherited else original)
-
-
-def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:
-    # Somebody may have patched on top of us: taking ours out would take theirs out too.
-    if owner.__dict__.get(name) is not ours:
-        return
-    if original is None:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, original)

@@ -7,13 +7,17 @@ from typing import Any
 
 
 def replace(undo: ExitStack, owner: Any, name: str, ours: Any) -> None:
-    """Put `ours` in place of a class's or module's own attribute until `undo` is closed."""
-    original = owner.__dict__[name]
+    """Put `ours` in place of an attribute of a class or module, its own or an inherited one, until `undo` is closed."""
+    own = owner.__dict__.get(name)
     setattr(owner, name, ours)
-    undo.callback(_restore, owner, name, ours, original)
+    undo.callback(_restore, owner, name, ours, own)
 
 
-def _restore(owner: Any, name: str, ours: Any, original: Any) -> None:
+def _restore(owner: Any, name: str, ours: Any, own: Any) -> None:
     # Somebody may have patched on top of us: taking ours out would take theirs out too.
-    if owner.__dict__.get(name) is ours:
-        setattr(owner, name, original)
+    if owner.__dict__.get(name) is not ours:
+        return
+    if own is None:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, own)

@@ -63,6 +63,10 @@ def _no(*_: Any) -> bool:
     return False
 
 
+def _none(*_: Any) -> None:
+    return None
+
+
 def _zero() -> int:
     return 0
 
@@ -106,27 +110,23 @@ disabled_dispatch: Any = _name(
     "torch._C._disabled_torch_dispatch_impl", "operators on subclasses of tensors, while what is not finite is found"
 )
 DisableTorchFunction: Any = _name("torch._C.DisableTorchFunction", "work of our own that subclasses must not hear")
-DisableTorchFunctionSubclass: Any = _name(
-    "torch._C.DisableTorchFunctionSubclass", "nothing: what it spares is spared by DisableTorchFunction",
-    DisableTorchFunction,
-)  # fmt: skip
+_SPARED = "nothing: what it spares is spared by DisableTorchFunction"
+DisableTorchFunctionSubclass: Any = _name("torch._C.DisableTorchFunctionSubclass", _SPARED, DisableTorchFunction)
 DisableAutocast: Any = _name("torch._C._DisableAutocast", "how much float32 would change what ran in half precision")
 
 # Tracing and sizing: tensors that have no values.
 _TRACED = "tensors without values would be read as if they had some"
 ModeKey: Any = _name("torch._C._TorchDispatchModeKey", _TRACED, None)
-get_dispatch_mode: Any = _name("torch._C._get_dispatch_mode", _TRACED, lambda key: None)
+get_dispatch_mode: Any = _name("torch._C._get_dispatch_mode", _TRACED, _none)
 modes_on: Any = _name("torch._C._len_torch_dispatch_stack", _TRACED, _zero)
 is_functorch_wrapped: Any = _name("torch._C._functorch.is_functorch_wrapped_tensor", _TRACED, _no)
-functorch_level: Any = _name("torch._C._functorch.peek_interpreter_stack", _TRACED, lambda: None)
+functorch_level: Any = _name("torch._C._functorch.peek_interpreter_stack", _TRACED, _none)
 is_fake: Any = _name("torch._subclasses.fake_tensor.is_fake", _TRACED, _no)
 TracingContext: Any = _name("torch._guards.TracingContext", "steps that are traced would count as steps", _NoTracing)
 
 # Autograd.
 graph_task: Any = _name("torch._C._current_graph_task_id", "whether something runs within a backward pass")
-current_node: Any = _name(
-    "torch._C._current_autograd_node", "whether storages are of the backward pass", lambda: None
-)  # fmt: skip
+current_node: Any = _name("torch._C._current_autograd_node", "whether storages are of the backward pass", _none)
 sequence_nr: Any = _name("torch._C._autograd._get_sequence_nr", "which graph nodes are older than which")
 run_backward: Any = _name("torch.autograd.graph._engine_run_backward", "lines of backward passes that are not finite")
 SavedTensor: Any = _name("torch._C._autograd.SavedTensor", "nothing: saved tensors are unpacked then", None)
@@ -145,19 +145,13 @@ foreach_norm: Any = _name("torch._foreach_norm", "nothing: the norms are taken o
 copy_each: Any = _name("torch._foreach_copy_", "a failed step is not done again")
 
 # Modules, loaders.
-BatchNorms: Any = _name(
-    "torch.nn.modules.batchnorm._BatchNorm", "batch norms of the program's own",
-    (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm),
-)  # fmt: skip
-Normalizations: Any = _name(
-    "torch.nn.modules.batchnorm._NormBase", "normalizations of the program's own",
-    (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm, torch.nn.InstanceNorm1d,
-     torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d),
-)  # fmt: skip
-Dropouts: Any = _name(
-    "torch.nn.modules.dropout._DropoutNd", "dropouts of the program's own",
-    (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout),
-)  # fmt: skip
+_BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+_NORMS = (*_BATCH_NORMS, torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d)
+_DROPOUTS = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout)
+_BATCH = "torch.nn.modules.batchnorm"
+BatchNorms: Any = _name(f"{_BATCH}._BatchNorm", "batch norms of the program's own", _BATCH_NORMS)
+Normalizations: Any = _name(f"{_BATCH}._NormBase", "normalizations of the program's own", _NORMS)
+Dropouts: Any = _name("torch.nn.modules.dropout._DropoutNd", "dropouts of the program's own", _DROPOUTS)
 LoaderIterator: Any = _name("torch.utils.data.dataloader._BaseDataLoaderIter", "batches of loaders")
 OpOverload: Any = _name("torch._ops.OpOverload", "which operators may be looked at while what is not finite is found")
 tensor_text: Any = _name("torch._tensor_str", "tensors that are printed, which waits for the device")

@@ -42,7 +42,10 @@ def forget_types() -> None:
 
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     """The tensors that a node saved for backward. A slot that backward has freed raises, or is None: it holds none."""
-    return _in_slots(node) if private.SLOTS_SHOW_TENSORS else iter(_unpacked(node))
+    if not private.SLOTS_SHOW_TENSORS:
+        return iter(_unpacked(node))
+    # Those packed away by saved-tensor hooks included.
+    return (tensor for _, data in _filled_slots(node) for tensor in tensors_in(data))
 
 
 def tensors_in(data: Any) -> Iterator[torch.Tensor]:
@@ -52,12 +55,6 @@ def tensors_in(data: Any) -> Iterator[torch.Tensor]:
     elif type(data) in (tuple, list, dict):
         for item in data.values() if type(data) is dict else data:
             yield from tensors_in(item)
-
-
-def _in_slots(node: Any) -> Iterator[torch.Tensor]:
-    """Those packed away by saved-tensor hooks included."""
-    for _, data in _filled_slots(node):
-        yield from tensors_in(data)
 
 
 def _filled_slots(node: Any) -> Iterator[tuple[Any, Any]]:

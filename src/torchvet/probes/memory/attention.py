@@ -40,7 +40,7 @@ class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
         self._weights: ByStorage[AttentionMatrix] = ByStorage()
 
     def install(self) -> None:
-        """Be told of every operator of sampled steps: any may read the weights."""
+        """Hear every operator of sampled steps: any may read the weights."""
         self.host.ledger.listeners.append(self._operator)
 
     def boundary(self, tick: int, kind: StepKind) -> None:

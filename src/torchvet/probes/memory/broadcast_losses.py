@@ -33,7 +33,7 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         """Tables of this step, and what was computed of them element by element."""
 
     def install(self) -> None:
-        """Be told of the operators that such a loss is made of."""
+        """Hear the operators that such a loss is made of."""
         self.host.hear(_MEETING, self._met)
         self.host.hear(_LOSSES, self._lost)
         self.host.hear(_KEEPING, self._kept)

@@ -17,8 +17,8 @@ import msgspec
 import torch
 
 from torchvet.gc_pause import collector_off
-from torchvet.probes.base import frames, graphs
 from torchvet.probes.base.deadline import Deadline
+from torchvet.probes.base.kit import Place, StepKind, frames, graphs
 from torchvet.probes.base.ledger import Birth, Ledger, sum_by_site
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.internals import private
@@ -27,7 +27,7 @@ from torchvet.probes.memory.retained_sizes import HoldingTree
 from torchvet.probes.objects import arrays, heap
 from torchvet.probes.objects.bindings import Binding, Bindings
 from torchvet.probes.objects.strays import stray_roots
-from torchvet.recording.records.base import Census, Holding, Place, StepKind
+from torchvet.recording.records.base import Census, Holding
 
 _CONTAINER = 4
 """Siblings with a graph from which on their parent counts as a container."""
@@ -71,7 +71,8 @@ class CensusTaker:
         # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
-            one = _Count(self._known, ledger, tick, Deadline(self.budget), self.extra_frames, self._bound)
+            one = _Count(self._known, ledger, tick, Deadline(self.budget))
+            one.extra_frames, one.bound_before = self.extra_frames, self._bound
             try:
                 return self._count(one, tick, kind, start, final)
             finally:
@@ -95,15 +96,15 @@ class CensusTaker:
         self.unreadable.update(one.unreadable)
         holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
         found = self._describe(one)
-        sites = one.site_bytes(one.unreached())
+        sites = sum_by_site(one.unreached().values())
         self._sequences = one.sequences()
         self._bound = one.bound
-        return Census(
-            tick=tick, kind=kind, seconds=time.perf_counter() - start, complete=one.complete, total=one.total,
-            categories=one.categories, holdings=holdings, final=final,
-            unreached=sum(b.nbytes for b in one.unreached().values() if b.rated), unreached_sites=sites,
-            strangers=found.strangers, garbage=found.garbage,
-        )  # fmt: skip
+        seconds = time.perf_counter() - start
+        census = Census(tick=tick, kind=kind, seconds=seconds, complete=one.complete, total=one.total)
+        census.categories, census.holdings, census.final = one.categories, holdings, final
+        census.unreached = sum(b.nbytes for b in one.unreached().values() if b.rated)
+        census.unreached_sites, census.strangers, census.garbage = sites, found.strangers, found.garbage
+        return census
 
     def _describe(self, one: _Count) -> unreachable_storages.Found:
         """Who holds what no name reaches. Each answer costs a pass over the heap: the first few are kept."""
@@ -153,7 +154,7 @@ class CensusTaker:
                 continue
             counted = one.graphs_of.get(key, (0, 0))
             if not one.complete and name in self._carried and name in self._sequences:
-                new = graphs.walk([tensor.grad_fn], set(), one.known(), late, self._sequences[name])
+                new = graphs.walk([tensor.grad_fn], set(), set(one.stored), late, self._sequences[name])
                 before = self._carried[name]
                 counted = (before[0] + new.nodes, before[1] + new.saved_bytes)
             grown[name] = counted
@@ -168,32 +169,28 @@ class CensusTaker:
             ops, line = self._carriers[below], self._updated.get(below)
             return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
         nodes, graph = self._carried.get(name, (holding.nodes, holding.graph))
-        return msgspec.structs.replace(
-            holding, carried=True, carrier_ops=self._carriers[name], nodes=nodes, graph=graph,
-            updated=self._updated.get(name),
-        )  # fmt: skip
+        ops, line = self._carriers[name], self._updated.get(name)
+        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line, nodes=nodes, graph=graph)
 
 
 class _Count:
     """The state of one census: the walk, who claimed which storage, and sums by name."""
 
-    def __init__(
-        self, known: KnownMemory, ledger: Ledger, tick: int, deadline: Deadline, extra: list[FrameType],
-        bound: Bindings,
-    ) -> None:  # fmt: skip
+    def __init__(self, known: KnownMemory, ledger: Ledger, tick: int, deadline: Deadline) -> None:
         self._deadline = deadline
-        self._bound_before = bound
+        self.bound_before: Bindings = {}
         self.bound: dict[tuple[str, str], Binding] = {}
-        self._extra = extra
+        self.extra_frames: list[FrameType] = []
         self.walk = heap.HeapWalk(deadline.left())
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
         self._known = known
-        stored = self._stored = known.storages()
-        self.claimed: set[int] = set(stored)
+        self.stored = known.storages()
+        """By key, of parameters and the like: category and bytes."""
+        self.claimed: set[int] = set(self.stored)
         self.categories: dict[str, int] = defaultdict(int)
-        for category, size in stored.values():
+        for category, size in self.stored.values():
             self.categories[category] += size
         self.total = sum(self.categories.values())
         self.births: dict[int, Birth] = ledger.live
@@ -256,7 +253,7 @@ class _Count:
         inside: list[heap.Root] = []
         roots = (
             heap.module_roots((frames.USER,)),
-            heap.frame_roots(self.unreadable, self._extra),
+            heap.frame_roots(self.unreadable, self.extra_frames),
             heap.finalizer_roots(self.walk.skip),
         )
         for root in itertools.chain(*roots):
@@ -265,7 +262,7 @@ class _Count:
             if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):
                 inside.append(root)
             else:
-                (lasting if binding.lasts(self._bound_before.get(key)) else passing).append(root)
+                (lasting if binding.lasts(self.bound_before.get(key)) else passing).append(root)
         return lasting, passing, inside
 
     def _claim_direct(self, tensor: torch.Tensor) -> None:
@@ -322,15 +319,14 @@ class _Count:
     def claim_graphs(self, carriers: set[str]) -> None:
         """Claim what graphs saved, for carriers, then containers, then the rest in order of distance."""
         singles = {key for key, _ in self.singles()}
-        by_rank: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-        for key, tensor in self._slots:
-            if key not in singles:
-                by_rank[1].append((key, tensor))
-            else:
-                by_rank[0 if carriers and self.tree.name(key) in carriers else 2].append((key, tensor))
-        for slots in by_rank:
-            for key, tensor in slots:
-                self._claim_graph(key, tensor)
+
+        def rank(slot: tuple[int, torch.Tensor]) -> int:
+            if slot[0] not in singles:
+                return 1
+            return 0 if carriers and self.tree.name(slot[0]) in carriers else 2
+
+        for key, tensor in sorted(self._slots, key=rank):
+            self._claim_graph(key, tensor)
 
     def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
         reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late)
@@ -345,21 +341,14 @@ class _Count:
             for identity in (*reach.saved, *reach.leaves, *reach.ctx):
                 self.tree.own(key, identity)
 
-    def known(self) -> set[int]:
-        """Storages of parameters and the like."""
-        return set(self._stored)
-
     def late(self) -> bool:
         """Whether the budget is spent."""
         return self._deadline.passed()
 
     def sequences(self) -> dict[str, int]:
         """Sequence numbers of the graph roots under names of their own, for the next census."""
-        found = {}
-        for key, tensor in self.candidates():
-            if tensor.grad_fn is not None:
-                found[self.tree.name(key)] = tensor.grad_fn._sequence_nr()
-        return found
+        nodes = ((key, tensor.grad_fn) for key, tensor in self.candidates())
+        return {self.tree.name(key): node._sequence_nr() for key, node in nodes if node is not None}
 
     def unreached(self) -> dict[int, Birth]:
         """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
@@ -378,16 +367,12 @@ class _Count:
 
     def named(self) -> set[int]:
         """Storages that names lead to, and those of the parameters and the like that they lead to."""
-        return self.claimed - self._stored.keys()
+        return self.claimed - self.stored.keys()
 
     def much_unreached(self) -> bool:
         """Whether so much lives on without a name that other people's modules are worth a look."""
         old = sum(b.nbytes for b in self.births.values() if b.tick < self._tick - 1)
         return sum(b.nbytes for b in self.unreached().values()) > 0.05 * old
-
-    def site_bytes(self, births: dict[int, Birth]) -> list[Any]:
-        """Births summed by site, largest first."""
-        return sum_by_site(births.values())
 
     def own_objects(self) -> set[int]:
         """Identities that belong to the census itself."""

@@ -50,12 +50,10 @@ class Cohorts:
             cohort.births = [b for b in cohort.births if b.died is None and b.key not in keys]
             cohort.survived = sum(b.nbytes for b in cohort.births)
             cohort.next_check = tick + max(_YOUNGEST, tick - cohort.end)
-            found.append(
-                Survivors(
-                    window=cohort.window, tick=tick, steps=cohort.steps, bytes=cohort.survived,
-                    storages=len(cohort.births), sites=sum_by_site(cohort.births, 6), final=everything,
-                )
-            )  # fmt: skip
+            alive, size = len(cohort.births), cohort.survived
+            record = Survivors(window=cohort.window, tick=tick, steps=cohort.steps, bytes=size, storages=alive)
+            record.sites, record.final = sum_by_site(cohort.births, 6), everything
+            found.append(record)
         return found
 
     def suspicious(self) -> bool:

@@ -1,4 +1,4 @@
-"""Tells what no name leads to apart: garbage that holds itself, and what something out of Python's sight holds.
+"""Separates what no name leads to: garbage that holds itself, and what something out of Python's sight holds.
 
 One pass over the heap finds who refers to whom among all that the walk from names has not reached. Whatever has more
 references than these account for is held from outside, with all that it holds in turn; the rest is garbage, and in each
@@ -11,7 +11,7 @@ import gc
 import sys
 import types
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -48,15 +48,10 @@ class Garbage:
         above = self._references(late)
         if above is None:
             return False
-        found = set(seeds)
-        queue = list(found)
-        for key in queue:
-            for higher in above.get(key, ()):
-                if higher not in found:
-                    found.add(higher)
-                    queue.append(higher)
-            if len(queue) > _MOST:
-                return False
+        queue = list(set(seeds))
+        found = _closure(queue, above, _MOST)
+        if found is None:
+            return False
         self.by_id = {id(o): o for o in self._objects if id(o) in found}
         self.below = {key: [] for key in found}
         for key in queue:
@@ -73,7 +68,7 @@ class Garbage:
             if not count % _FREQUENT and late():
                 return None
             key = id(one)
-            # A function's globals are no part of it.
+            # A function's globals are no part of it: they would hold every other function of its module.
             apart = id(one.__globals__) if type(one) is types.FunctionType else 0
             for lower in map(id, gc.get_referents(one)):
                 if lower in known and lower != apart:
@@ -84,24 +79,30 @@ class Garbage:
         counts = [(id(o), sys.getrefcount(o)) for o in self._objects if id(o) in self.by_id or o is self._objects[-1]]
         own = counts[-1][1] + 1  # ours: the list, and `by_id`
         self.outer = [key for key, count in counts[:-1] if count - len(above.get(key, ())) > own]
-        queue = list(self.outer)
-        self.held = set(queue)
-        for key in queue:
-            for lower in self.below[key]:
-                if lower not in self.held:
-                    self.held.add(lower)
-                    queue.append(lower)
+        self.held = _closure(list(self.outer), self.below) or set()
 
     def cycles(self) -> list[list[int]]:
         """The cycles of the garbage, those that others do not lead to first; each is all that holds each other."""
-        free = {key: [k for k in below if k not in self.held] for key, below in self.below.items()
-                if key not in self.held}  # fmt: skip
-        return components(free)
+        free = self.below.keys() - self.held
+        return components({key: [k for k in self.below[key] if k in free] for key in self.below if key in free})
 
     def close(self) -> None:
         """Let go of everything."""
         for store in (self._objects, self.by_id, self.below, self.held, self.outer):
             store.clear()
+
+
+def _closure(queue: list[int], edges: Mapping[int, list[int]], most: int | None = None) -> set[int] | None:
+    """Some nodes and all that edges lead to from them, in order in `queue`; None where these are more than `most`."""
+    found = set(queue)
+    for key in queue:
+        for following in edges.get(key, ()):
+            if following not in found:
+                found.add(following)
+                queue.append(following)
+        if most is not None and len(queue) > most:
+            return None
+    return found
 
 
 def _unreached(reached: Collection[int], own: set[int]) -> list[Any]:
@@ -110,10 +111,8 @@ def _unreached(reached: Collection[int], own: set[int]) -> list[Any]:
     kinds = {cls: heap.kind_of(cls) for cls in set(map(type, everything))}
     plain = {cls for cls, kind in kinds.items() if kind not in (heap.ATOM, heap.FUNCTION, heap.CLASS, heap.FRAME)}
     special = kinds.keys() - plain - {cls for cls, kind in kinds.items() if kind == heap.ATOM}
-    return [
-        o for o in everything
-        if (type(o) in plain or (type(o) in special and _is_programs(o))) and id(o) not in reached and id(o) not in own
-    ]  # fmt: skip
+    left = (o for o in everything if id(o) not in reached and id(o) not in own)
+    return [o for o in left if type(o) in plain or (type(o) in special and _is_programs(o))]
 
 
 def _is_programs(o: Any) -> bool:
@@ -136,23 +135,20 @@ def components(below: dict[int, list[int]]) -> list[list[int]]:
     on_stack: set[int] = set()
     found: list[list[int]] = []
     for start in below:
-        if start in index:
-            continue
-        work = [(start, iter(below[start]))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        on_stack.add(start)
+        # Without recursion: a linked list of the program's may be longer than Python's stack.
+        work = [] if start in index else [(start, iter(below[start]))]
         while work:
             node, rest = work[-1]
+            if node not in index:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+                on_stack.add(node)
             following = next((k for k in rest if k not in index or k in on_stack), None)
-            if following is not None and following not in index:
-                index[following] = low[following] = len(index)
-                stack.append(following)
-                on_stack.add(following)
-                work.append((following, iter(below[following])))
-                continue
             if following is not None:
-                low[node] = min(low[node], index[following])
+                if following in index:
+                    low[node] = min(low[node], index[following])
+                else:
+                    work.append((following, iter(below[following])))
                 continue
             work.pop()
             if work:

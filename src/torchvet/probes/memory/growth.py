@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.host import record as host_record
+from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames
 from torchvet.probes.base.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES
 from torchvet.probes.base.unchecked import of_unreadable
-from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.memory.census import CensusTaker
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
 from torchvet.probes.memory.heap_trend import HeapTrend
-from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.training import Host as HostRecord
-from torchvet.recording.records.training import Unchecked
 
 _CENSUS_SECONDS = 0.03
 """What a census is expected to take before there was one."""
@@ -71,7 +68,7 @@ class GrowthProbe(Watcher):
 
     def graphs_piled(self, stretch: int, passes: int) -> None:
         """Who keeps the graphs of an evaluation that is not over? Its variables may be gone at the next boundary."""
-        if self.host.works("names"):
+        if "names" not in self.host.broken:
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
             with self.host.looking("names amid an evaluation", "censuses"):
                 census = self._amid.take(self.host.tick, "evaluation", self.host.ledger)
@@ -105,7 +102,7 @@ class GrowthProbe(Watcher):
             self.host.write(record)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
-        if not self.host.works("names"):
+        if "names" in self.host.broken:
             return self._schedule.census_taken(tick, elapsed)
         self.host.flush_steps()
         self._census.budget = self._schedule.census_budget(elapsed, final)

@@ -1,4 +1,4 @@
-"""Counts what each of the user's lines makes in sampled steps: by it a mend of a fault of speed is proven."""
+"""Counts what each of the user's lines makes in sampled steps: this proves the fix of a slow line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, graphs
 from torchvet.probes.base.ledger import Line, locate, makes_storages, place_of_line
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.recording.records.verify import MadeAt

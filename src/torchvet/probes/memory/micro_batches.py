@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, graphs
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.recording.records.training import SummedLosses
@@ -40,7 +39,7 @@ class MicroBatches(SiteWatcher[Place, SummedLosses]):
         """Is this the sum of losses that could have gone backward one by one?"""
         if is_grad or self._calls >= _MOST_CALLS or not self.host.sampling:
             return
-        roots = [n for n in graphs.roots_of(tensors) if n is not None]
+        roots = graphs.roots_of(tensors)
         place = frames.user_place(4)
         if len(roots) != 1 or place is None:
             return

@@ -12,14 +12,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.kit import Host, Watcher
+from torchvet.probes.base.kit import Host, Unchecked, Watcher, tap
 from torchvet.recording.records.memory import MemoryHistory
-from torchvet.recording.records.training import MemoryFailure, Unchecked
+from torchvet.recording.records.training import MemoryFailure
 
 EVENTS = 100_000
 """Events of the allocator that are kept: those of a few dozen steps of a large model."""
 _MOST_SECONDS = 20.0
 """Spent on writing snapshots of requests that failed, at most: batch-size finders let many fail."""
+
+
+_WHAT = "the history of device memory"
 
 
 class Left(NamedTuple):
@@ -57,14 +60,14 @@ class OutOfMemoryWatcher(Watcher):
         """Start recording and ask to be told of failures, once the program uses a GPU: not before, since a process
         that has used one cannot fork into processes that do."""
         self._installed = True
-        self.replace(torch.cuda.memory, "_record_memory_history", self._wrap)
+        self.replace(torch.cuda.memory, "_record_memory_history", tap(self.host, _WHAT, before=self._they_record))
         if torch.cuda.is_available():
             torch.cuda._lazy_call(self._start)  # type: ignore[no-untyped-call]
 
     def _start(self) -> None:
         if not self._installed:
             return
-        with self.host.looking("the history of device memory"):
+        with self.host.looking(_WHAT):
             # What a history costs on a real GPU has not been measured: there the snapshot says what is held, not since
             # which line.
             if not self._theirs and self.host.options.simulated_gpu is not None:
@@ -78,7 +81,7 @@ class OutOfMemoryWatcher(Watcher):
         """Leave the history of a simulated device, whoever recorded it."""
         if self.host.options.simulated_gpu is None or not torch._C._cuda_isHistoryEnabled():
             return
-        with self.host.looking("the history of device memory"):
+        with self.host.looking(_WHAT):
             path = Path(self.host.options.directory) / _named("memory")
             write_snapshot(path)
             self.host.write(MemoryHistory(snapshot=str(path)))
@@ -105,13 +108,8 @@ class OutOfMemoryWatcher(Watcher):
             torch.cuda.memory._record_memory_history(None)
         self._recording = False
 
-    def _wrap(self, original: Any) -> Any:
-        def record(*args: Any, **kwargs: Any) -> Any:
-            self._theirs = True
-            return original(*args, **kwargs)
-
-        record.__name__, record.__doc__ = original.__name__, original.__doc__
-        return record
+    def _they_record(self, *_: Any, **__: Any) -> None:
+        self._theirs = True
 
     def _failed(self, device: int, asked: int, total: int, free: int) -> None:
         """torch is about to raise: `asked` bytes of `total` with `free` left at the driver."""
@@ -119,13 +117,9 @@ class OutOfMemoryWatcher(Watcher):
             return
         with self.host.looking("the snapshot of a failed request for memory"):
             self._failures += 1
-            path = self._left() if self._seconds < _MOST_SECONDS else None
-            self.host.write(
-                MemoryFailure(
-                    tick=self.host.tick, device=device, asked=asked, total=total, free=free, number=self._failures,
-                    snapshot=path,
-                )
-            )  # fmt: skip
+            failure = MemoryFailure(tick=self.host.tick, device=device, asked=asked, total=total, free=free, number=0)
+            failure.number, failure.snapshot = self._failures, self._left() if self._seconds < _MOST_SECONDS else None
+            self.host.write(failure)
 
     def _left(self) -> str:
         """Write the snapshot of the latest failure in place of the one before."""

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, frames, place_in
 from torchvet.probes.base.ledger import Birth, sum_by_site
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.heap import HeapWalk, Root
-from torchvet.recording.records.base import Holding, Place, SiteBytes
+from torchvet.recording.records.base import Holding, SiteBytes
 
 _BRANCHES = 8
 """Children with bytes from which on a place is a container whose items are not told apart."""
 _DEEPEST = 8
+_OF_CONTAINERS = ("length", "key_type", "item_type", "item_kind", "inner_types")
+"""What `naming` says of a container, by its names in a `Holding`."""
 _WRAPPERS = {"cell", "function", "method", "lru_list_elem"}
 _MOST = 160
 
 
-class _Sums:
-    __slots__ = ("children", "ctx", "direct", "graph", "nodes", "owned", "tensors", "visible")
+_SUMMED = ("direct", "visible", "graph", "ctx", "nodes", "tensors")
+"""What an object holds, in bytes or by number, by its names in a `Holding`."""
+
+
+class _Sums(Counter[str]):
+    """Of one object, and of what it leads to."""
 
     def __init__(self) -> None:
-        self.direct = self.visible = self.graph = self.ctx = self.nodes = self.tensors = 0
+        super().__init__(dict.fromkeys(_SUMMED, 0))
         self.children: set[int] = set()
-        self.owned: list[int] = []
 
     @property
     def bytes(self) -> int:
-        return self.direct + self.graph + self.ctx
+        return self["direct"] + self["graph"] + self["ctx"]
 
 
 class HoldingTree:
@@ -43,16 +48,9 @@ class HoldingTree:
         self._owned: dict[int, list[int]] = defaultdict(list)
         self._named: dict[int, tuple[list[str], list[str]]] = {}
 
-    def add(self, key: int, direct: int = 0, visible: int = 0, graph: int = 0, ctx: int = 0, nodes: int = 0,
-            tensors: int = 0) -> None:  # fmt: skip
-        """Add to an object; `holdings` adds up what leads to it."""
-        sums = self._sums[key]
-        sums.direct += direct
-        sums.visible += visible
-        sums.graph += graph
-        sums.ctx += ctx
-        sums.nodes += nodes
-        sums.tensors += tensors
+    def add(self, key: int, **amounts: int) -> None:
+        """Add amounts to an object, by their names in a `Holding`; `holdings` adds up what leads to it."""
+        self._sums[key].update(amounts)
 
     def _add_up(self) -> None:
         """Add every object's sums to its parent's, once, the farthest first: a walk finds parents before children."""
@@ -62,8 +60,7 @@ class HoldingTree:
                 continue
             above = self._sums[parent]
             above.children.add(key)
-            for name in ("direct", "visible", "graph", "ctx", "nodes", "tensors"):
-                setattr(above, name, getattr(above, name) + getattr(sums, name))
+            above.update(sums)
 
     def own(self, key: int, storage: int) -> None:
         """Note that an object claimed a storage."""
@@ -102,7 +99,7 @@ class HoldingTree:
         while stack:
             key = stack.pop()
             sums = self._sums[key]
-            if sums.bytes == 0 and sums.nodes == 0:
+            if sums.bytes == 0 and sums["nodes"] == 0:
                 continue
             found.append(self._holding(key, sums, births))
             branches = [c for c in sums.children if c in self._sums]
@@ -125,20 +122,25 @@ class HoldingTree:
 
     def _holding(self, key: int, sums: _Sums, births: dict[int, Birth]) -> Holding:
         texts, vias = self._path(key)
-        root = self._root(key)
+        root = self._walk.roots[self._walk.chain(key)[0]]
         value = self._walk.objects[key]
+        known: dict[str, Any] = {**sums, **{name: getattr(naming, name)(value) for name in _OF_CONTAINERS}}
+        place = self._cached_function(key) or Place(root.path, root.line or 1, root.scope)
+        known |= {"scope": root.scope, "place": place, "called_from": root.called_from}
         return Holding(
-            name="".join(texts), kind=_kind(root, texts, vias, value), path=[f"{root.scope}: {texts[0]}", *texts[1:]],
-            scope=root.scope, place=self._cached_function(key) or Place(root.path, root.line or 1, root.scope),
+            **known,
+            name="".join(texts),
+            kind=_kind(root, texts, vias, value),
+            path=[f"{root.scope}: {texts[0]}", *texts[1:]],
             container=type(value).__name__,
-            items=len(sums.children), length=naming.length(value), capacity=self._capacity(key),
-            tensors=sums.tensors, direct=sums.direct, visible=sums.visible, graph=sums.graph, ctx=sums.ctx,
-            nodes=sums.nodes, called_from=root.called_from, on_module=self._on_module(key),
-            key_type=naming.key_type(value),
-            item_type=naming.item_type(value), item_kind=naming.item_kind(value), inner_types=naming.inner_types(value),
-            below=sorted(self._below(key)), via=sorted(set(vias)), sites=self._sites(key, births),
+            items=len(sums.children),
+            capacity=self._capacity(key),
+            on_module=self._on_module(key),
+            below=sorted(self._below(key)),
+            via=sorted(set(vias)),
+            sites=self._sites(key, births),
             files=self._files(key),
-        )  # fmt: skip
+        )
 
     def _below(self, key: int) -> set[str]:
         """The special hops from a container of many on to the most of what it holds: its items have no names."""
@@ -157,15 +159,12 @@ class HoldingTree:
             key, above = heaviest, parent
         return found
 
-    def _root(self, key: int) -> Root:
-        return self._walk.roots[self._walk.chain(key)[0]]
-
     def _cached_function(self, key: int) -> Place | None:
         """Where the function is written whose lru_cache the path runs through."""
         for one in self._walk.chain(key):
             code = getattr(naming.cached_function(self._walk.objects[one]), "__code__", None)
             if code is not None:
-                return Place(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
+                return place_in(code)
         return None
 
     def _capacity(self, key: int) -> int | None:
@@ -219,16 +218,14 @@ def _without_repeats(found: list[Holding]) -> list[Holding]:
     return list(kept.values())
 
 
-_BY_VIA = (
-    ("exception", "exception"), ("hook", "hook"), ("cache", "cache"), ("queue", "queue"), ("ctx", "ctx"),
-    ("iterator", "iterator"), ("closure", "closure"), ("default", "default-argument"), ("class", "class-attribute"),
-)  # fmt: skip
+_BY_VIA = ("exception", "hook", "cache", "queue", "ctx", "iterator", "closure", "default", "class")
+_LONGER = {"default": "default-argument", "class": "class-attribute"}
 
 
 def _kind(root: Root, texts: list[str], vias: list[str], value: Any) -> str:
-    for via, kind in _BY_VIA:
-        if via in vias:
-            return kind
+    via = next((via for via in _BY_VIA if via in vias), None)
+    if via is not None:
+        return _LONGER.get(via, via)
     named = [t for t in texts[1:] if t.startswith(".")]
     if root.kind == "attribute" or named:
         return "attribute"

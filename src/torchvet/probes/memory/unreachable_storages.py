@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
-from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.kit import frames, graphs, place_in
 from torchvet.probes.base.ledger import Birth
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors, unpack_hook_of
@@ -34,9 +35,14 @@ class Found(NamedTuple):
 
 
 def describe(
-    births: dict[int, Birth], own: set[int], reached: Collection[int], late: graphs.Late = graphs.never, most: int = 4,
-    orphans: Collection[int] = (), claimed: Collection[int] = (),
-) -> Found:  # fmt: skip
+    births: dict[int, Birth],
+    own: set[int],
+    reached: Collection[int],
+    late: graphs.Late = graphs.never,
+    most: int = 4,
+    orphans: Collection[int] = (),
+    claimed: Collection[int] = (),
+) -> Found:
     """Who is in the garbage cycles that keep the births' storages, and the `orphans`, which are identities of tensors;
     else that only C++ holds them (an autograd graph that nothing names, an extension). Nothing where it got late before
     that was known. `claimed` are the storages that names lead to."""
@@ -44,7 +50,8 @@ def describe(
         return Found([], 0)
     garbage = Garbage(reached, own)
     try:
-        seeds = {id(t) for t in garbage.tensors() if id(t) in orphans or _keys(t) & births.keys()}
+        lost = (t for t in garbage.tensors() if any(s._cdata in births for s in graphs.storages_of(t)))
+        seeds = {*map(id, lost), *(id(t) for t in garbage.tensors() if id(t) in orphans)}
         if not garbage.search(seeds, late):
             return Found([], 0)
         cycles = garbage.cycles()
@@ -65,10 +72,6 @@ def _recurs(described: list[list[Stranger]]) -> bool:
     """Whether two cycles are closed by the same: what was made once, and waits for the collector, is no growth."""
     firsts = [who[0] for who in described if who]
     return len(set(firsts)) < len(firsts)
-
-
-def _keys(tensor: torch.Tensor) -> set[int]:
-    return {s._cdata for s in graphs.storages_of(tensor)}
 
 
 class _Cut(NamedTuple):
@@ -125,10 +128,9 @@ def _of_frame(frame: types.FrameType, holder: Any, members: set[int]) -> Iterato
     library = frames.owner(code.co_filename) != frames.USER
     for name, value in (frame_locals(frame) or {}).items():
         if id(value) in members and not library:
-            stranger = Stranger(
-                kind="cycle", owner=getattr(code, "co_qualname", code.co_name), attribute=name, path=code.co_filename,
-                line=code.co_firstlineno, variable=True,
-            )  # fmt: skip
+            place = place_in(code)
+            stranger = Stranger(kind="cycle", owner=place.function, attribute=name, path=place.path, line=place.line)
+            stranger = msgspec.structs.replace(stranger, variable=True)
             yield _Cut(stranger, id(holder), id(value), (library, 2, _is_container(value)))
 
 
@@ -155,6 +157,10 @@ def _is_container(value: Any) -> bool:
     return issubclass(type(value), _CONTAINERS)
 
 
+def _written_in(code: types.CodeType | None) -> tuple[str | None, int | None]:
+    return (None, None) if code is None else (code.co_filename, code.co_firstlineno)
+
+
 def _on_ctx(o: Any) -> Iterator[Stranger]:
     """Tensors that a custom Function's `ctx` has as attributes; the Function that the user wrote is `_forward_cls`."""
     cls: Any = type(o)
@@ -164,28 +170,19 @@ def _on_ctx(o: Any) -> Iterator[Stranger]:
     code = getattr(getattr(function, "forward", None), "__code__", None)
     for name, value in vars(o).items():
         if issubclass(type(value), torch.Tensor):
-            yield Stranger(
-                kind="ctx", owner=function.__qualname__, attribute=name,
-                path=code.co_filename if code else None, line=code.co_firstlineno if code else None,
-            )  # fmt: skip
+            path, line = _written_in(code)
+            yield Stranger(kind="ctx", owner=function.__qualname__, attribute=name, path=path, line=line)
 
 
 def _saved_by(tensor: Any) -> Iterator[Stranger]:
     """The node that keeps a tensor which leads to that node: a hook for saved tensors gave it back as it was."""
     if not issubclass(type(tensor), torch.Tensor) or tensor.grad_fn is None:
         return
-    queue = [tensor.grad_fn]
-    for node in queue:
+    for node in graph_teardown.all_below([tensor.grad_fn], _NODES):
         if any(saved is tensor for saved in saved_tensors(node)):
-            code = hook_tables.code_of(unpack_hook_of(node, tensor))
-            yield Stranger(
-                kind="native", owner=SAVED_HOOKS, attribute=node.name(),
-                path=code.co_filename if code is not None else None,
-                line=code.co_firstlineno if code is not None else None,
-            )  # fmt: skip
+            path, line = _written_in(hook_tables.code_of(unpack_hook_of(node, tensor)))
+            yield Stranger(kind="native", owner=SAVED_HOOKS, attribute=node.name(), path=path, line=line)
             return
-        if len(queue) < _NODES:
-            queue.extend(n for n in graph_teardown.nodes_below(node) if n not in queue)
 
 
 def _bytes_below(members: list[int], garbage: Garbage, reached: Collection[int], claimed: Collection[int]) -> int:

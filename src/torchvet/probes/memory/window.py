@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,21 +11,17 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames, graphs
+from torchvet.probes.base.kit import Place, StepKind, frames, graphs, overloads
 from torchvet.probes.base.ledger import Birth, Ledger, place_of_line, sum_by_site
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects.bound_names import bound_above, bound_tensors
 from torchvet.probes.precision import autocast_peaks
-from torchvet.recording.records.base import Place, SiteBytes, StepKind, Window
+from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import StaleAtPeak, ZeroedInPlace
 
 _aten = torch.ops.aten
-_ZEROING = {
-    _aten.zero_.default: 0,
-    _aten._foreach_zero_.default: 0,
-    _aten.fill_.Scalar: 0,
-}
-_ADDING = {_aten.add_.Tensor, _aten._foreach_add_.List, _aten.copy_.default}
+_ZEROING = overloads("zero_ _foreach_zero_ fill_.Scalar")
+_ADDING = overloads("add_.Tensor _foreach_add_.List copy_")
 
 
 @dataclass
@@ -68,17 +64,16 @@ class _Zeroing:
     end: int | None = None
 
 
-def open_window(number: int, tick: int, kind: StepKind, length: int, known: KnownMemory, ledger: Ledger,
-                now: float) -> OpenWindow:  # fmt: skip
+def open_window(
+    number: int, tick: int, kind: StepKind, length: int, known: KnownMemory, ledger: Ledger, now: float
+) -> OpenWindow:
     """Start noting. Gradients that exist are adopted, so that their release is seen."""
     window = OpenWindow(number, tick, kind, now, length)
-    gradient_bytes = 0
     stored = known.storages()
     ledger.known = set(stored)
     for key, (category, size) in stored.items():
         if category == "gradients":
             window.gradients[key] = size
-            gradient_bytes += size
         else:
             window.baseline[category] = window.baseline.get(category, 0) + size
     ledger.forget_window()
@@ -91,30 +86,29 @@ def open_window(number: int, tick: int, kind: StepKind, length: int, known: Know
 
 def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
     def note(func: Any, args: tuple[Any, ...]) -> None:
-        if func in _ZEROING:
-            if func is _aten.fill_.Scalar and args[1] != 0:
-                return
-            for tensor in _targets(args):
-                key = tensor.untyped_storage()._cdata
-                birth = ledger.live.get(key)
-                if key in window.gradients or (birth is not None and birth.phase == "backward"):
-                    size = tensor.untyped_storage().nbytes()
-                    line = ledger.line()
-                    window.zeroed.append(_Zeroing(key, size, len(ledger.events), line))
+        if func in _ZEROING and not (func is _aten.fill_.Scalar and args[1] != 0):
+            window.zeroed += [z for s in _targets(args) if (z := _zeroing(s, window, ledger)) is not None]
         elif window.zeroed and func in _ADDING:
-            for tensor in _targets(args):
-                key = tensor.untyped_storage()._cdata
-                for zeroing in window.zeroed:
-                    if zeroing.key == key and zeroing.end is None:
-                        zeroing.end = len(ledger.events)
+            keys = {storage._cdata for storage in _targets(args)}
+            for zeroing in window.zeroed:
+                if zeroing.end is None and zeroing.key in keys:
+                    zeroing.end = len(ledger.events)
 
     return note
 
 
-def _targets(args: tuple[Any, ...]) -> Iterable[torch.Tensor]:
+def _zeroing(storage: torch.UntypedStorage, window: OpenWindow, ledger: Ledger) -> _Zeroing | None:
+    """A storage is set to zero: None where it is no gradient's."""
+    birth = ledger.live.get(storage._cdata)
+    if storage._cdata not in window.gradients and (birth is None or birth.phase != "backward"):
+        return None
+    return _Zeroing(storage._cdata, storage.nbytes(), len(ledger.events), ledger.line())
+
+
+def _targets(args: tuple[Any, ...]) -> Iterable[torch.UntypedStorage]:
     first = args[0]
     items = first if isinstance(first, (list, tuple)) else (first,)
-    return [t for t in items if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+    return [t.untyped_storage() for t in items if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
 def note_gradients(window: OpenWindow, ledger: Ledger, known: KnownMemory) -> None:
@@ -156,16 +150,18 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
                 above[frame] = bound_above(frame) if fresh else set()
             old = carry - fresh if name in above[frame] else carry
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
-            for storage in graphs.storages_of(tensor) if tensor.ndim else ():
-                if storage._cdata in old:
-                    names.setdefault(storage._cdata, name)
-                    window.bound.setdefault(name, frames.place_of(frame))
+            direct = {storage._cdata for storage in graphs.storages_of(tensor)} if tensor.ndim else set()
+            _name(window, names, direct & old, name, frame)
             if tensor.grad_fn is not None and not late():
                 reach = graphs.walk([tensor.grad_fn], seen, set(), late)
-                for key in reach.saved:
-                    if key in old:
-                        graph_names.setdefault(key, name)
-                        window.bound.setdefault(name, frames.place_of(frame))
+                _name(window, graph_names, reach.saved.keys() & old, name, frame)
+
+
+def _name(window: OpenWindow, names: dict[int, str], keys: set[int], name: str, frame: types.FrameType) -> None:
+    """Note which storages a variable of a function holds, unless another variable was there first."""
+    for key in keys:
+        names.setdefault(key, name)
+        window.bound.setdefault(name, frames.place_of(frame))
 
 
 def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemory, now: float) -> list[Any]:
@@ -184,13 +180,11 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
         name = _category(birth, lasting)
         categories[name] = categories.get(name, 0) + birth.nbytes
     total = sum(categories.values())
-    records: list[Any] = [
-        Window(
-            id=window.id, first=window.first + 1, last=tick, kind=window.kind,
-            born=sum(b.nbytes for b in ledger.births if b.op != "adopted"), peak=total, categories=categories,
-            sites=sum_by_site((b for b in alive if b.op != "adopted"), 10), seconds=now - window.started,
-        )
-    ]  # fmt: skip
+    born = sum(b.nbytes for b in ledger.births if b.op != "adopted")
+    record = Window(id=window.id, first=window.first + 1, last=tick, kind=window.kind, born=born, peak=total)
+    record.categories, record.seconds = categories, now - window.started
+    record.sites = sum_by_site((b for b in alive if b.op != "adopted"), 10)
+    records: list[Any] = [record]
     records.extend(_zeroed_record(window, ledger, peak, total))
     stale = _stale_record(window, ledger, (peak, at), total, tick, gradient_births)
     if stale is not None:
@@ -247,8 +241,9 @@ def _zeroed_record(window: OpenWindow, ledger: Ledger, peak: int, total: int) ->
     return [ZeroedInPlace(place=place, bytes=size, peak=total, saving=max(0, peak - without), calls=len(complete))]
 
 
-def _stale_record(window: OpenWindow, ledger: Ledger, top: tuple[int, int], total: int, tick: int,
-                  gradient_births: set[int]) -> StaleAtPeak | None:  # fmt: skip
+def _stale_record(
+    window: OpenWindow, ledger: Ledger, top: tuple[int, int], total: int, tick: int, gradient_births: set[int]
+) -> StaleAtPeak | None:
     """What the step before the one that peaks left bound and nobody read again.
 
     What dropping it in time would save is replayed for all the window's steps: another moment may be nearly as high.
@@ -271,17 +266,16 @@ def _stale_record(window: OpenWindow, ledger: Ledger, top: tuple[int, int], tota
         for _, birth in left:
             changes[window.horizons[other]] -= birth.nbytes
             changes[_died(birth, end)] += birth.nbytes
-    sums: dict[str, int] = defaultdict(int)
+    sums: Counter[str] = Counter()
     for name, birth in at_peak:
         sums[name] += birth.nbytes
-    names = sorted(sums, key=lambda n: -sums[n])
-    sites: list[SiteBytes] = sum_by_site((b for _, b in at_peak), 4)
-    return StaleAtPeak(
-        tick=tick, kind=window.kind, bytes=sum(sums.values()), peak=total, names=names,
-        name_bytes=[sums[n] for n in names], saving=peak - _peak(ledger, changes)[0],
-        with_graph=sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step]),
-        place=sites[0].site.place, bound=window.bound.get(names[0]), sites=sites,
-    )  # fmt: skip
+    names, sizes = map(list, zip(*sums.most_common(), strict=True))
+    record = StaleAtPeak(tick=tick, kind=window.kind, bytes=sum(sizes), peak=total, names=names, name_bytes=sizes)
+    record.saving = peak - _peak(ledger, changes)[0]
+    record.with_graph = sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step])
+    record.sites = sum_by_site((b for _, b in at_peak), 4)
+    record.place, record.bound = record.sites[0].site.place, window.bound.get(names[0])
+    return record
 
 
 def _died(birth: Birth, end: int) -> int:

@@ -22,6 +22,7 @@ SAMPLED = 64
 def spacing(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The distance to the next larger number of `dtype` at each value; of the smallest normal number below that."""
     info = torch.finfo(dtype)
+    # frexp has mantissas below 1: the power of two below a value is one less.
     exponents = torch.frexp(values.abs().double().clamp(min=info.tiny)).exponent - 1
     return torch.ldexp(torch.full_like(values, info.eps, dtype=torch.float64), exponents)
 

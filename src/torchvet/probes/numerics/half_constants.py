@@ -30,10 +30,9 @@ class VanishedConstants(SiteWatcher[Place, VanishedConstant]):
         """What such a constant was added to: where, by which operator, and the constant."""
 
     def install(self) -> None:
-        """Be told of small constants, and of what must not be 0."""
+        """Hear small constants, and what must not be 0."""
         self.host.hear(_PROTECTING, self._protecting)
-        self.host.hear(_DIVIDING, self._dividing)
-        self.host.hear(_SINGULAR, self._singular)
+        self.host.hear((*_DIVIDING, *_SINGULAR), self._used)
 
     def _protecting(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if out.dtype is not torch.float16 or len(args) < 2 or half.in_backward():
@@ -46,17 +45,10 @@ class VanishedConstants(SiteWatcher[Place, VanishedConstant]):
             self._pending.sweep()
             self._pending.put(out, (place, _name(func), constant))
 
-    def _dividing(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if self._pending and isinstance(args[1], torch.Tensor):
-            self._used(func, args[1])
-
-    def _singular(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if self._pending:
-            self._used(func, args[0])
-
-    def _used(self, func: Any, operand: torch.Tensor) -> None:
-        """Something that must not be 0 was protected by a constant that is."""
-        pending = self._pending.get(operand)
+    def _used(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """Was something that must not be 0 protected by a constant that is?"""
+        operand = args[1] if func in _DIVIDING else args[0]
+        pending = self._pending.get(operand) if self._pending else None
         if pending is None or half.in_backward():
             return
         place, operator, constant = pending
@@ -76,7 +68,7 @@ class RoundedPositions(SiteWatcher[Place, HalfPositions]):
         self._ranges: ByStorage[bool] = ByStorage()
 
     def install(self) -> None:
-        """Be told of ranges and of conversions."""
+        """Hear ranges and conversions."""
         self.host.hear(_RANGES, self._made)
         self.host.hear([torch.ops.aten._to_copy.default], self._converted)
 

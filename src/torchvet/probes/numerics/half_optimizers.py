@@ -6,10 +6,10 @@ import weakref
 from collections.abc import Iterable
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, Watcher, frames
-from torchvet.probes.numerics import half, nonfinite_search
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, Watcher, frames
+from torchvet.probes.internals.finite import readable, which_not
+from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import HalfOptimizer
 
 _WITNESSES = 16
@@ -74,7 +74,7 @@ class HalfOptimizers(Watcher):
 
     def _begin(self, optimizer: Optimizer, state: _State) -> None:
         parameters = [p for g in optimizer.param_groups for p in g["params"]]
-        halves = [p for p in parameters if p.dtype in half.HALF and nonfinite_search.readable(p)]
+        halves = [p for p in parameters if p.dtype in half.HALF and readable(p)]
         if not halves or _compensated(optimizer):
             state.other = True
             return
@@ -107,9 +107,8 @@ class HalfOptimizers(Watcher):
     def _sound(optimizer: Optimizer) -> list[torch.Tensor]:
         """The half parameters that are finite, as are their gradients."""
         halves = (p for group in optimizer.param_groups for p in group["params"] if p.dtype in half.HALF)
-        readable = nonfinite_search.readable
         parameters = [p for p in halves if p.grad is not None and readable(p) and readable(p.grad)]
-        bad = {*nonfinite_search.which_not(parameters), *nonfinite_search.which_not([p.grad for p in parameters])}
+        bad = {*which_not(parameters), *which_not([p.grad for p in parameters])}
         return [p for i, p in enumerate(parameters) if i not in bad]
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -128,7 +127,7 @@ class HalfOptimizers(Watcher):
         record.first, record.last = record.first or state.steps, state.steps
         self._count_stuck(state, record)
         sound, state.sound = state.sound, []
-        spoilt = nonfinite_search.which_not(sound)
+        spoilt = which_not(sound)
         if spoilt and record.spoilt_at is None:
             names = self.host.known.parameter_names()
             record.spoilt, record.spoilt_at = len(spoilt), state.steps

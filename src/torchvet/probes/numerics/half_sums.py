@@ -98,7 +98,7 @@ class HalfSums(Watcher):
         self._allowance = half.Allowance(0.1, 0.002)
 
     def install(self) -> None:
-        """Be told of additions in sampled steps."""
+        """Hear additions in sampled steps."""
         self.host.hear(_IN_PLACE, self._in_place)
         self.host.hear(_FRESH, self._fresh)
         self.host.hear(_LISTS, self._lists)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Unchecked, Watcher, around, frames, tap
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
@@ -27,9 +25,8 @@ from torchvet.probes.replay.operands import described
 from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
-from torchvet.probes.replay.telling import Symptom
+from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
-from torchvet.recording.records.training import Unchecked
 
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
@@ -37,6 +34,7 @@ _MOST_ATTEMPTS = 3
 _LEAST_SECONDS, _TIMES = 10.0, 50
 """A replay may take this long, or so many times as long as the step."""
 _MOST_SECONDS = 30.0
+_WHAT = "the first value that is not finite"
 _CALIBRATING = 3
 """Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
 
@@ -75,10 +73,8 @@ class NonFiniteWatcher(Watcher):
 
     def install(self) -> None:
         """Hear of what gradient scalers skip, and of numbers taken out of torch."""
-        from torch.amp import GradScaler
-
-        self.replace(GradScaler, "step", self._tap_scaler)
-        self.replace(GradScaler, "scale", self._tap_scale)
+        self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
+        self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self._kept.take()
 
@@ -157,7 +153,7 @@ class NonFiniteWatcher(Watcher):
             self._live.advance()
 
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        gradients = [one for g in optimizer.param_groups for p in g["params"] if (one := gradient_of(p)) is not None]
+        gradients = _gradients(optimizer)
         self._totals.checked += 1
         if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
             return
@@ -167,33 +163,22 @@ class NonFiniteWatcher(Watcher):
             self._totals.first_stepped = self.host.step
         self._failed("gradient", dense(gradients))
 
-    def _tap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        watcher = self
+    def _scaler_begins(self, args: Any, kwargs: Any) -> Any:
+        """A scaler steps an optimizer: it looks at the gradients itself."""
+        scaler = args[0]
+        self._scaler_steps = scaler.is_enabled()
 
-        @functools.wraps(original)
-        def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-            watcher._scaler_steps = self.is_enabled()
-            try:
-                result = original(self, optimizer, *args, **kwargs)
-            finally:
-                watcher._scaler_steps = False
-            if watcher.host.active and self.is_enabled():
-                with watcher.host.looking("the first value that is not finite"):
-                    watcher._scaler_stepped(self, optimizer)
-            return result
+        def after(_: Any, error: BaseException | None) -> None:
+            self._scaler_steps = False
+            if error is None and self.host.active and scaler.is_enabled():
+                with self.host.looking(_WHAT):
+                    self._scaler_stepped(scaler, args[1] if len(args) > 1 else kwargs["optimizer"])
 
-        return step
+        return args, after
 
-    def _tap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        watcher = self
-
-        @functools.wraps(original)
-        def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.is_enabled() and (watcher._scaler is None or watcher._scaler() is not self):
-                watcher._scaler = weakref.ref(self)
-            return original(self, *args, **kwargs)
-
-        return scale
+    def _scales(self, scaler: Any, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._scaler = weakref.ref(scaler)
 
     def _at_work(self) -> Any:
         """The scaler that scales the loss, if one does."""
@@ -212,7 +197,7 @@ class NonFiniteWatcher(Watcher):
         self._totals.skipped += 1
         self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
         if max(in_a_row, self._again(scaler, id(optimizer), in_a_row == 1)) > _CALIBRATING:
-            self._failed("gradient", _gradients(optimizer))
+            self._failed("gradient", dense(_gradients(optimizer)))
 
     def _again(self, scaler: Any, optimizer: int, alone: bool) -> int:
         """How many skips had no larger scale to explain them: steps had gone well at the same scale before."""
@@ -280,19 +265,14 @@ class NonFiniteWatcher(Watcher):
         for parameter in self.host.known.parameters():
             if not is_finite(local(parameter)):
                 self._spoilt = True
-                return NonFinite(
-                    tick=tick, symptom=symptom, found="input", reason="bad-parameter", scale=self._scale(),
-                    result=described(local(parameter), names.get(id(parameter))),
-                )  # fmt: skip
+                record = NonFinite(tick=tick, symptom=symptom, found="input", reason="bad-parameter")
+                record.scale, record.result = self._scale(), described(local(parameter), names.get(id(parameter)))
+                return record
         return None
 
     def _ask(self, symptom: Symptom, tick: int, frame: Any) -> tuple[NonFinite | None, str]:
-        failure = Failure(
-            symptom=symptom, tick=tick, frame=frame,
-            remembered=self._remembered(symptom),
-            known=self.host.known, kept=self._kept, before=self._calls.before(), batch=self._batch,
-            scale=self._scale(),
-        )  # fmt: skip
+        failure = Failure(symptom, tick, frame, self._remembered(symptom), self.host.known, self._kept)
+        failure.before, failure.batch, failure.scale = self._calls.before(), self._batch, self._scale()
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
         reason, inexact = "", None
@@ -345,14 +325,11 @@ class NonFiniteWatcher(Watcher):
                 check="operators inside torch.compile regions, where values are not finite",
                 reason="compiled kernels are not seen into: a failed step is done again with the regions run eagerly, "
                 "whose rounding may differ, and of steps that are looked at as they run only what is around them is",
-            )  # fmt: skip
+            )
         if self._only_grad:
-            yield Unchecked(
-                check="gradients of torch.autograd.grad", reason="no optimizer of torch's stepped on any: losses were"
-                " looked at, gradients were not",
-            )  # fmt: skip
+            reason = "no optimizer of torch's stepped on any: losses were looked at, gradients were not"
+            yield Unchecked(check="gradients of torch.autograd.grad", reason=reason)
 
 
 def _gradients(optimizer: Optimizer) -> list[torch.Tensor]:
-    found = [one for g in optimizer.param_groups for p in g["params"] if (one := gradient_of(p)) is not None]
-    return [g.detach()._values() if g.is_sparse else g for g in found]
+    return [one for g in optimizer.param_groups for p in g["params"] if (one := gradient_of(p)) is not None]

@@ -16,7 +16,7 @@ from torchvet.probes.replay.plans import Spot, spots, whereabouts
 class OutputWatch:
     """What root modules give without gradients in sampled steps.
 
-    A NaN among it is no fault by itself: rows of padding may be left out afterwards. It is one where a number that the
+    A NaN among it is no fault by itself: rows of padding may be skipped afterwards. It is one where a number that the
     program takes out of torch in the same step, for its metrics, is NaN as well.
     """
 

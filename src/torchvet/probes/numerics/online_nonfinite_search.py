@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -14,16 +14,15 @@ from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import is_finite, local, numeric
-from torchvet.probes.replay.live_mode import BesideDynamo, LiveMode, Origin
+from torchvet.probes.replay.live_mode import Asks, BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.naming import Names
-from torchvet.probes.replay.sources import Source, root_of
+from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules
-from torchvet.probes.replay.telling import Symptom, record_of
 from torchvet.recording.records.nonfinite import NonFinite
 
 MOST_STEPS = 50
-"""Steps, or the passes that they are made of: a step that is left out, or accumulates, has no end to be seen."""
+"""Steps, or the passes that they are made of: a step that is skipped, or accumulates, has no end to be seen."""
 MOST_SECONDS = 10.0
 """What a look may cost the program beyond its own work."""
 _WHAT = "the operators of steps after one that went wrong"
@@ -74,7 +73,7 @@ class LiveLook:
             self._end(f"looking ended with {MOST_SECONDS:g} s of its own")
 
     def batch_got(self, batch: Any) -> None:
-        """What came with a batch is told by it."""
+        """Tensors that came with the batch are named by it."""
         self._batch, self._names = batch, None
 
     def backward_starts(self, place: Any) -> None:
@@ -92,7 +91,7 @@ class LiveLook:
 
     def failed(
         self, symptom: Symptom, bad: list[torch.Tensor], tick: int, scale: float | None, spoilt: int | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A loss or gradients are not finite: is it known by now what made them so? `spoilt` is the step whose
         optimizer took gradients that were not finite."""
         mode, opening = self._mode, self._opening
@@ -109,7 +108,8 @@ class LiveLook:
         elif unseen is not None or root is None:
             self._unseen[unseen or _ELSEWHERE] = None
         else:
-            record = record_of(root, reason, mode.sources, symptom=symptom, tick=tick, scale=scale)
+            record = NonFinite(tick=tick, symptom=symptom, found="operator", scale=scale)
+            record = record_of(root, reason, mode.sources, record)
             record.place, record.loop = record.place or opening.place, counters(sys._getframe(1))
             self._write(record)
 
@@ -125,7 +125,11 @@ class LiveLook:
     def _enter(self) -> None:
         modules, autocast = Modules(self._host.known), Autocast()
         kind = BesideDynamo if "torch._dynamo" in sys.modules else LiveMode
-        mode = kind(self._named, modules.path, self._origin, self._guard, self._counts)
+        mode = kind(
+            lambda tensor: self._of_step().of(tensor),
+            modules.path,
+            Asks(self._origin, lambda: self._host.looking(_WHAT), self._counts),
+        )
         if not mode.enter_beneath():
             return
         self._mode, self._thread = mode, threading.get_ident()
@@ -185,16 +189,10 @@ class LiveLook:
         # An optimizer's own arithmetic runs without gradients; a closure's passes within its step do not.
         return not self.optimizing or torch.is_grad_enabled() or private.graph_task() != -1
 
-    def _guard(self) -> AbstractContextManager[None]:
-        return self._host.looking(_WHAT)
-
     def _of_step(self) -> Names:
         if self._names is None:
             self._names = Names(self._host.known, {}, self._batch, {})
         return self._names
-
-    def _named(self, tensor: torch.Tensor) -> str | None:
-        return self._of_step().of(tensor)
 
     def _origin(self, tensor: torch.Tensor, in_backward: bool) -> Origin:
         reason = self._of_step().origin(tensor)
@@ -202,14 +200,11 @@ class LiveLook:
             return Origin(reason)
         if tensor.grad_fn is not None:
             return Origin(reason, _COMPILED if "Compiled" in tensor.grad_fn.name() else _ELSEWHERE)
-        if in_backward or self._is_gradient(tensor):
+        if in_backward or any(tensor is g for g in self._host.known.gradients()):
             return Origin(reason, _ELSEWHERE)
         if REGIONS.ran and not self._of_step().known(tensor):
             return Origin(reason, _COMPILED)
         return Origin(reason)
-
-    def _is_gradient(self, tensor: torch.Tensor) -> bool:
-        return any(tensor is g for g in self._host.known.gradients())
 
     def _parameters_lost(self) -> bool:
         return any(not is_finite(local(p)) for p in self._host.known.parameters())

@@ -17,27 +17,18 @@ import torch
 from torch.optim.optimizer import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
-from torchvet.probes.base.kit import (
-    ByStorage,
-    Host,
-    Place,
-    Record,
-    SiteWatcher,
-    StepKind,
-    frames,
-    outward,
-    overloads,
-    tap,
-)
+from torchvet.probes.base import frames
+from torchvet.probes.base.kit import ByStorage, Host, SiteWatcher, around, outward, overloads, tap
 from torchvet.probes.internals import private
-from torchvet.probes.numerics import half, nonfinite_search
+from torchvet.probes.internals.finite import readable, which_not
+from torchvet.probes.numerics import half
+from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.numeric import Poisoned
 
 _NORMS = overloads(
     "native_batch_norm _native_batch_norm_legit cudnn_batch_norm _batch_norm_with_update miopen_batch_norm"
 )
-_MOVING = overloads("lerp_.Scalar mul_.Tensor copy_")
-_MOVING_LISTS = overloads("_foreach_lerp_.Scalar _foreach_mul_.Scalar _foreach_copy_")
+_MOVING = overloads("lerp_.Scalar mul_.Tensor copy_ _foreach_lerp_.Scalar _foreach_mul_.Scalar _foreach_copy_")
 _MOST_COPIES = 4096
 _NAMED = 8
 What = Literal["statistics", "buffer", "optimizer state", "copy"]
@@ -80,29 +71,27 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
 
     def install(self) -> None:
         """See scalers step, averaged models made, and in sampled steps what writes to tensors that last."""
-        self.replace(torch.amp.GradScaler, "step", self._tap_step)
+        self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
         self.replace(AveragedModel, "__init__", tap(self.host, "averaged models", after=self._averages))
         self.host.hear(_NORMS, self._normalised)
         self.host.hear(_MOVING, self._moved)
-        self.host.hear(_MOVING_LISTS, self._moved_lists)
 
-    def _tap_step(self, original: Any) -> Any:
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.host.active:
-                return original(scaler, optimizer, *args, **kwargs)
-            self.heed()
-            self._stepped.discard(id(optimizer))
-            result = original(scaler, optimizer, *args, **kwargs)
-            if id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):
+    def _scaler_begins(self, args: Any, kwargs: Any) -> Any:
+        if not self.host.active:
+            return None
+        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+        self.heed()
+        self._stepped.discard(id(optimizer))
+
+        def after(_: Any, error: BaseException | None) -> None:
+            if error is None and id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):
                 # A skipped step: what its forward pass left behind is seen at the next boundary, or at the end.
                 with self.host.looking("steps that a scaler skipped"):
                     self._skipped = self.host.step
-                    self._step_place = frames.user_place(2)
+                    self._step_place = frames.user_place()
                     self._look(self.host.tick)
-            return result
 
-        step.__wrapped__ = original  # type: ignore[attr-defined]
-        return step
+        return args, after
 
     def _averages(self, _: None, module: Any, *__: Any, **___: Any) -> None:
         self._averaged.append(weakref.ref(module))
@@ -111,26 +100,19 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         """Its step was not skipped."""
         self._stepped.add(id(optimizer))
 
-    @property
-    def _stepping(self) -> bool:
-        return self.host.ledger.phase == "optimizer"
-
     def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         for tensor in args[3:5]:
             if isinstance(tensor, torch.Tensor):
                 self._note(tensor)
 
     def _moved(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if not self._stepping and isinstance(args[0], torch.Tensor) and not half.in_backward():
-            self._note(args[0])
-
-    def _moved_lists(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        if not self._stepping and not half.in_backward():
-            for tensor in args[0]:
+        # An optimizer's own state is looked at with the optimizer.
+        if self.host.ledger.phase != "optimizer" and not half.in_backward():
+            for tensor in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
                 self._note(tensor)
 
     def _note(self, tensor: torch.Tensor) -> None:
-        if not nonfinite_search.readable(tensor):
+        if not readable(tensor):
             return
         known = self._written.get(tensor)
         if known is not None:
@@ -153,15 +135,14 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
 
     def _look(self, tick: int) -> None:
         self._written.sweep()
-        kept = [k for k in self._all() if nonfinite_search.readable(k.tensor)]
-        bad = nonfinite_search.which_not([k.tensor for k in kept])
+        kept = [k for k in self._all() if readable(k.tensor)]
+        bad = which_not([k.tensor for k in kept])
         if not bad:
             self._recovered(kept, tick)
         spoilt = {id(kept[i].tensor) for i in bad}
         fresh = [kept[i] for i in bad if self._was_clean(kept[i])]
         # Where parameters are lost as well, what they make of buffers is no fault of its own.
-        readable = nonfinite_search.readable
-        if fresh and not nonfinite_search.which_not([p for p in self.host.known.parameters() if readable(p)]):
+        if fresh and not which_not([p for p in self.host.known.parameters() if readable(p)]):
             self._report(fresh, kept, tick)
         for one in kept:
             if id(one.tensor) not in spoilt:
@@ -199,7 +180,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             self.host.write(record)
 
     def _all(self) -> Iterator[_Kept]:
-        """Everything that lasts, each storage once, parameters left out."""
+        """Everything that lasts, each storage once, without parameters."""
         seen = {_key(p) for p in self.host.known.parameters()}
         averaged = [m for m in (ref() for ref in self._averaged) if m is not None]
         parts = (self._buffers(averaged), self._copies_in(averaged), self._states(), self._copies())

@@ -8,7 +8,7 @@ import types
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.callers import of_program
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.objects.variables import frame_locals
 
@@ -16,12 +16,9 @@ from torchvet.probes.objects.variables import frame_locals
 def bound_tensors(depth: int = 2) -> list[tuple[str, torch.Tensor, types.FrameType]]:
     """Tensors that plain variables of the running user code are bound to (tuples included), innermost frames first."""
     found: list[tuple[str, torch.Tensor, types.FrameType]] = []
-    frame: types.FrameType | None = sys._getframe(depth)
-    while frame is not None:
-        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
-            for name, value in (frame_locals(frame) or {}).items():
-                found.extend((name, t, frame) for t in tensors_in(value, 3))
-        frame = frame.f_back
+    for frame in of_program(sys._getframe(depth)):
+        for name, value in (frame_locals(frame) or {}).items():
+            found.extend((name, t, frame) for t in tensors_in(value, 3))
     return found
 
 

@@ -17,13 +17,14 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from torchvet.probes.base import frames
+from torchvet.probes.base.callers import user_lines
 from torchvet.probes.base.deadline import Deadline
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.objects import arrays
@@ -40,6 +41,13 @@ _ATOMS: tuple[type, ...] = (
 ATOM, PLAIN, TENSOR, FUNCTION, CLASS, FRAME, TEE, WEAK, ARRAY = range(9)
 _TEE: type = type(itertools.tee(())[0])
 WORTHWHILE = (frames.USER, frames.INSTALLED)
+_KINDS: dict[type, int] = {
+    torch.Tensor: TENSOR,
+    types.FunctionType: FUNCTION,
+    type: CLASS,
+    types.FrameType: FRAME,
+    weakref.ReferenceType: WEAK,
+}
 _kinds: dict[type, int] = dict.fromkeys(_ATOMS, ATOM)
 _iterators: dict[type, bool] = {}
 
@@ -70,16 +78,9 @@ def forget_types() -> None:
 
 
 def _classify(cls: type) -> int:
-    if issubclass(cls, torch.Tensor):
-        return TENSOR
-    if issubclass(cls, types.FunctionType):
-        return FUNCTION
-    if issubclass(cls, type):
-        return CLASS
-    if issubclass(cls, types.FrameType):
-        return FRAME
-    if issubclass(cls, weakref.ReferenceType):
-        return WEAK
+    kind = next((kind for base, kind in _KINDS.items() if issubclass(cls, base)), None)
+    if kind is not None:
+        return kind
     if _is_own(cls):
         return ATOM
     if cls is _TEE:
@@ -165,6 +166,7 @@ class HeapWalk:
         count = 0
         while queue:
             count += 1
+            # A reading of the clock costs as much as a few objects.
             if not count & 1023 and self._deadline.passed():
                 self.complete = False
                 return
@@ -195,23 +197,17 @@ class HeapWalk:
             if issubclass(type(o), torch.nn.Module):
                 self.modules.append(o)
             return gc.get_referents(o)
-        if kind == TENSOR:
-            self.tensors.append(o)
-            return tensor_children(o)
-        if kind == FUNCTION:
-            return function_children(o)
-        if kind == CLASS:
-            return class_children(o)
         if kind == WEAK:
             # What it refers to is not held by it; what it is to call then is.
             return (o.__callback__,) if o.__callback__ is not None else ()
         if kind == TEE:
             self._tees.append(o)
             return ()
-        if kind == ARRAY:
+        if kind == TENSOR:
+            self.tensors.append(o)
+        elif kind == ARRAY:
             self.arrays.append(o)
-            return arrays.children(o)
-        return frame_children(o)
+        return _CHILDREN[kind](o)
 
     def chain(self, key: int) -> list[int]:
         """Identities from the root down to an object."""
@@ -251,30 +247,15 @@ def _read_of_link(tee: Any) -> int:
 def children_of(o: Any) -> Iterable[Any]:
     """What any object holds, as a walk goes on from it."""
     kind = kind_of(type(o))
-    if kind in (ATOM, WEAK):
-        return ()
-    special = {TENSOR: tensor_children, FUNCTION: function_children, CLASS: class_children, FRAME: frame_children}
-    expand: Any = special.get(kind, arrays.children if kind == ARRAY else gc.get_referents)
-    found: Iterable[Any] = expand(o)
-    return found
+    return () if kind in (ATOM, WEAK) else _CHILDREN.get(kind, gc.get_referents)(o)
 
 
 def tensor_children(t: torch.Tensor) -> list[Any]:
     """What a tensor holds that is a Python object: its gradient, hooks, attributes, and a custom Function's `ctx`."""
-    found: list[Any] = []
-    if t.is_leaf:
-        gradient = gradient_of(t)
-        if gradient is not None:
-            found.append(gradient)
-    elif isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction):
-        found.append(t.grad_fn)
-    hooks = t._backward_hooks
-    if hooks:
-        found.append(hooks)
-    extra = t.__dict__
-    if extra:
-        found.append(extra)
-    return found
+    gradient = gradient_of(t) if t.is_leaf else None
+    ctx = None if t.is_leaf or not isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction) else t.grad_fn
+    found = [one for one in (gradient, ctx) if one is not None]
+    return [*found, *(one for one in (t._backward_hooks, t.__dict__) if one)]
 
 
 def function_children(f: types.FunctionType) -> list[Any]:
@@ -317,18 +298,27 @@ def frame_children(f: types.FrameType) -> list[Any]:
     return [x for x in gc.get_referents(f) if id(x) not in outside and not isinstance(x, types.FrameType)]
 
 
+_CHILDREN: dict[int, Callable[[Any], Iterable[Any]]] = {
+    TENSOR: tensor_children,
+    FUNCTION: function_children,
+    CLASS: class_children,
+    FRAME: frame_children,
+    ARRAY: arrays.children,
+}
+
+
 def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator[Root]:
-    """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; ours left out.
+    """Variables of running frames, the outermost first, then `self` and `cls`, then torch's own; without torchvet's.
 
     `extra` frames count as running. Names of functions whose variables cannot be read safely are added to `unreadable`.
     """
-    own = threading.get_ident()
+    own, names = threading.get_ident(), {t.ident: t.name for t in threading.enumerate()}
     late: list[Root] = []
     spaces: set[int] = set()
     for ident, stack in _stacks():
         if ident == own:
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
-        thread = "" if ident == own else f" (thread {_thread_name(ident)})"
+        thread = "" if ident == own else f" (thread {names.get(ident, ident)})"
         for frame in reversed(stack):
             for root in itertools.chain(_free_globals(frame, spaces), _roots_of(frame, thread, unreadable)):
                 worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
@@ -364,7 +354,7 @@ def running_frames() -> list[types.FrameType]:
 
 
 def _stacks() -> list[tuple[int, list[types.FrameType]]]:
-    """The running frames of every thread, the innermost first; ours left out.
+    """The running frames of every thread, the innermost first; without torchvet's.
 
     This function's own frame is among those it goes through. A variable that still held it at the end would be a
     cycle, and through `f_back` the program's variables would wait for the collector with it.
@@ -417,16 +407,7 @@ def root_of_loop(iterator: Any, line: int, frame: types.FrameType) -> Root:
 
 
 def _caller(frame: types.FrameType) -> Place | None:
-    above = frame.f_back
-    while above is not None:
-        if frames.owner(above.f_code.co_filename) == frames.USER:
-            return frames.place_of(above)
-        above = above.f_back
-    return None
-
-
-def _thread_name(ident: int) -> str:
-    return next((t.name for t in threading.enumerate() if t.ident == ident), str(ident))
+    return next(iter(user_lines(frame.f_back, 1)), None)
 
 
 def _owner_of_module(name: str, file: str) -> int:

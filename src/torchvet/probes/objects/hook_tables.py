@@ -8,10 +8,9 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from torchvet.probes.base.kit import Host, Place, Watcher, place_in
 from torchvet.probes.base.persistent_state import KnownMemory
-from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.objects import heap
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import HookCount, HookFunction
 
 _TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
@@ -46,12 +45,9 @@ class HookProbe(Watcher):
                 continue
             self._written.add((code.co_filename, code.co_firstlineno))
             last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-            self.host.write(
-                HookFunction(
-                    name=getattr(code, "co_qualname", code.co_name), path=code.co_filename,
-                    first_line=code.co_firstlineno, last_line=last, module=name, table=table,
-                )
-            )  # fmt: skip
+            at = place_in(code)
+            lines = {"first_line": at.line, "last_line": last}
+            self.host.write(HookFunction(name=at.function, path=at.path, module=name, table=table, **lines))
 
 
 def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:

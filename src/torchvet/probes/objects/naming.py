@@ -13,6 +13,7 @@ import threading
 import types
 import weakref
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -32,6 +33,9 @@ class Hop(NamedTuple):
     via: str | None = None
 
 
+UNSEEN = Hop("")
+
+
 def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
     """How `parent` holds `child`; `grandparent` tells whose attributes a dict is."""
     cls = type(parent)
@@ -39,40 +43,14 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
         return _partial_hop(grandparent, parent, child)
     if issubclass(cls, dict):
         return _dict_hop(parent, child, grandparent)
-    if cls is tuple and _is_plain_iterator(type(grandparent)):
-        return Hop("")
-    if issubclass(cls, (list, tuple, deque)):
-        return _sequence_hop(parent, child)
-    if issubclass(cls, threading.local) or (issubclass(cls, functools.partial) and _is_given(parent, child)):
-        return Hop("")
-    if cls is types.CellType:
-        return Hop("")
-    if cls is types.FunctionType:
-        return _function_hop(parent, child)
-    if cls is _LRU:
-        return Hop(" (lru_cache)" if child is not getattr(parent, "__wrapped__", None) else "", "cache")
-    if issubclass(cls, torch.Tensor):
-        return _tensor_hop(parent, child)
-    if issubclass(cls, BaseException):
-        return _exception_hop(parent, child)
-    if cls is types.TracebackType:
-        return Hop("", "exception")
-    if cls in (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
-        return _frame_hop(parent, child)
-    if issubclass(cls, type):
-        return _attribute(heap.namespace_of_class(parent), child, "class")
-    if cls is types.MethodType:
-        return Hop("")
-    if issubclass(cls, weakref.ReferenceType):
-        return Hop(".<callback>")
-    if _is_plain_iterator(cls):
-        return Hop("")
+    if _is_plain_iterator(type(grandparent) if cls is tuple else cls):
+        return UNSEEN
     if cls.__module__ == "itertools":
         links = cls.__name__ == "_tee_dataobject"
         return Hop("" if links else f" (itertools.{cls.__name__.lstrip('_')})", "iterator")
-    if issubclass(cls, torch.autograd.function.BackwardCFunction):
-        return _attribute(vars(parent), child, "ctx")
-    return _instance_hop(parent, child)
+    # By type alone, as everywhere: `isinstance` would ask the object for its class.
+    describe = next((describe for base, describe in _HOPS.items() if issubclass(cls, base)), _instance_hop)
+    return describe(parent, child)
 
 
 def _is_plain_iterator(cls: type) -> bool:
@@ -90,11 +68,11 @@ def _partial_hop(whole: functools.partial[Any], given: Any, child: Any) -> Hop:
         name = _parameter(whole.func, 0)
         key = next((k for k, one in whole.keywords.items() if one is child), None)
         return Hop(f".<partial {name[0]}>.{key}" if name and key else f".keywords[{_short(key)}]", "closure")
-    return Hop("")
+    return UNSEEN
 
 
-def _is_given(whole: functools.partial[Any], child: Any) -> bool:
-    return child is whole.args or child is whole.keywords
+def _hop_of_partial(whole: functools.partial[Any], child: Any) -> Hop:
+    return UNSEEN if child is whole.args or child is whole.keywords else _instance_hop(whole, child)
 
 
 def _parameter(function: Any, index: int) -> tuple[str, str] | None:
@@ -194,9 +172,7 @@ def _function_hop(parent: types.FunctionType, child: Any) -> Hop:
             return Hop(f".<closure>.{name}", "closure")
     if child is parent.__defaults__ or child is parent.__kwdefaults__:
         return Hop(".<default>", "default")
-    if child is parent.__dict__:
-        return Hop("")
-    return Hop("")
+    return UNSEEN
 
 
 def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
@@ -206,7 +182,7 @@ def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
         return Hop(".grad_fn", "ctx")
     if child is parent._backward_hooks:
         return Hop("._backward_hooks", "hook")
-    return Hop("")
+    return UNSEEN
 
 
 def _exception_hop(parent: BaseException, child: Any) -> Hop:
@@ -251,15 +227,38 @@ def _instance_hop(parent: Any, child: Any) -> Hop:
     for name, value in (space or {}).items():
         if value is child:
             return _attribute_hop(parent, name)
-    for cls in type.__dict__["__mro__"].__get__(type(parent)):
-        for name, slot in heap.namespace_of_class(cls).items():
-            if type(slot) is types.MemberDescriptorType:
-                try:
-                    if slot.__get__(parent) is child:
-                        return Hop(f".{name}")
-                except AttributeError:
-                    continue
-    return Hop(f".<{type(parent).__name__}>")
+    slots = (item for cls in type.__dict__["__mro__"].__get__(type(parent)) for item in _slots(cls))
+    name = next((name for name, slot in slots if _held(slot, parent) is child), f"<{type(parent).__name__}>")
+    return Hop(f".{name}")
+
+
+def _slots(cls: type) -> Iterator[tuple[str, Any]]:
+    found = heap.namespace_of_class(cls).items()
+    return ((name, value) for name, value in found if type(value) is types.MemberDescriptorType)
+
+
+def _held(slot: Any, owner: Any) -> Any:
+    try:
+        return slot.__get__(owner)
+    except AttributeError:
+        return _NOTHING
+
+
+_HOPS: dict[type, Callable[[Any, Any], Hop]] = {
+    **dict.fromkeys((list, tuple, deque), _sequence_hop),
+    **dict.fromkeys((threading.local, types.CellType, types.MethodType), lambda parent, child: UNSEEN),
+    functools.partial: _hop_of_partial,
+    types.FunctionType: _function_hop,
+    _LRU: lambda parent, child: Hop(" (lru_cache)" if child is not parent.__wrapped__ else "", "cache"),
+    torch.Tensor: _tensor_hop,
+    BaseException: _exception_hop,
+    types.TracebackType: lambda parent, child: Hop("", "exception"),
+    **dict.fromkeys((types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _frame_hop),
+    type: lambda parent, child: _attribute(heap.namespace_of_class(parent), child, "class"),
+    weakref.ReferenceType: lambda parent, child: Hop(".<callback>"),
+    torch.autograd.function.BackwardCFunction: lambda parent, child: _attribute(vars(parent), child, "ctx"),
+}
+"""How objects of a type hold others; the first that fits counts. All else goes by its attributes."""
 
 
 def capacity(container: Any) -> int | None:

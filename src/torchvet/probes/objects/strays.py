@@ -72,7 +72,14 @@ def _candidates(reached: Collection[int]) -> list[Any]:
     everything = gc.get_objects(2) + gc.get_objects(1) + gc.get_objects(0)
     kinds = {cls for cls in set(map(type, everything)) if heap.is_iterator(cls)} | {types.MethodType}
     some = [one for one in everything if type(one) in kinds and id(one) not in reached]
-    return [one for one in some if (_leaves(one) if type(one) is types.MethodType else not _is_own(one))][-_MOST:]
+    return [one for one in some if _may_be_held(one)][-_MOST:]
+
+
+def _may_be_held(one: Any) -> bool:
+    """Whether something may lie on a value stack of the program's: a generator of our own may not."""
+    if type(one) is types.MethodType:
+        return _leaves(one)
+    return type(one) is not types.GeneratorType or _owner(one) != frames.OWN
 
 
 def _leaves(method: Any) -> bool:
@@ -85,10 +92,6 @@ def _leaves(method: Any) -> bool:
         return type(generator) is types.GeneratorType and _owner(generator) in heap.WORTHWHILE
     file = heap.file_of_class(type(owner))
     return file is not None and frames.owner(file) in heap.WORTHWHILE
-
-
-def _is_own(one: Any) -> bool:
-    return type(one) is types.GeneratorType and _owner(one) == frames.OWN
 
 
 def _owner(generator: Any) -> int:
@@ -113,19 +116,13 @@ def _loops_of(frame: types.FrameType) -> list[Loop]:
     """The `for` loops that a frame is in, the outermost first."""
     code = frame.f_code
     found: list[Loop] = []
-    lines = _lines(code)
+    lines = {offset: line for start, end, line in code.co_lines() if line for offset in range(start, end, 2)}
     for at in dis.get_instructions(code):
         if at.opname == "FOR_ITER" and at.offset <= frame.f_lasti < at.argval:
             line = lines.get(at.offset, code.co_firstlineno)
-            names = (str(i.argval) for i in dis.get_instructions(code) if i.offset < at.offset
-                     and lines.get(i.offset) == line and type(i.argval) is str)  # fmt: skip
-            found.append(Loop(frame, line, frozenset(names)))
+            before = (i for i in dis.get_instructions(code) if i.offset < at.offset and lines.get(i.offset) == line)
+            found.append(Loop(frame, line, frozenset(i.argval for i in before if type(i.argval) is str)))
     return found
-
-
-def _lines(code: types.CodeType) -> dict[int, int]:
-    """The line of every instruction, by offset."""
-    return {offset: line for start, end, line in code.co_lines() if line for offset in range(start, end, 2)}
 
 
 def _names_of(iterator: Any) -> set[str]:

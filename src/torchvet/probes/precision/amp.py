@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.amp import AmpRun, Unaligned
 
@@ -66,8 +65,9 @@ class AmpWatcher(Watcher):
         self.replace(scaler, "scale", self._scaler_scales)
         self.replace(scaler, "update", self._scaler_updates)
         self.replace(torch.autograd, "backward", self._backward)
-        self._undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        self._undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
+        hooks = ModuleHooks(before=self._before, after=self._after)
+        hooks.put()
+        self._undo.callback(hooks.take)
 
     def remove(self) -> None:
         """Leave torch as it was."""
@@ -118,16 +118,14 @@ class AmpWatcher(Watcher):
         known = [p for p in self.host.known.parameters() if p.dtype == torch.float32 and p.dim() > 1]
         native = any(d.bf16 if self._mode == "bfloat16" else d.fp16 for d in devices())
         finite = [x for x in self._losses if math.isfinite(x)]
-        yield AmpRun(
-            mode=self._mode, device=self._device, how="own" if self._own_seen else "wrapped", seconds=self._seconds,
-            losses=finite, not_finite=len(self._losses) - len(finite), skipped=self._skipped,
-            scale=self._scale if self._dtype is torch.float16 else None,
-            peak=torch.cuda.max_memory_allocated() if self._device == "cuda" else None,
-            copies=sum(2 * p.numel() for p in known), place=self._place, unaligned=list(self._unaligned()),
-            wanted=str(self._wanted).removeprefix("torch.") if self._wanted is not None else None,
-            native=native or self._dtype is None,
-            clock="cpu" if self._by_cpu else "wall",
-        )  # fmt: skip
+        run = AmpRun(mode=self._mode, device=self._device, how="own" if self._own_seen else "wrapped")
+        run.seconds, run.losses, run.not_finite = self._seconds, finite, len(self._losses) - len(finite)
+        run.skipped, run.scale = self._skipped, self._scale if self._dtype is torch.float16 else None
+        run.peak = torch.cuda.max_memory_allocated() if self._device == "cuda" else None
+        run.copies, run.place, run.unaligned = sum(2 * p.numel() for p in known), self._place, list(self._unaligned())
+        run.wanted = str(self._wanted).removeprefix("torch.") if self._wanted is not None else None
+        run.native, run.clock = native or self._dtype is None, "cpu" if self._by_cpu else "wall"
+        yield run
 
     def _unaligned(self) -> Iterable[Unaligned]:
         names = self.host.known.parameter_names()
@@ -139,7 +137,7 @@ class AmpWatcher(Watcher):
 
     def _region_begins(self, original: Any) -> Any:
         def __enter__(region: Any) -> Any:
-            if self.host.active and region is not self._around and self._usable(region.device):
+            if self.host.active and region is not self._around and region.device == self._device:
                 self._override(region)
             return original(region)
 
@@ -162,9 +160,6 @@ class AmpWatcher(Watcher):
             return original(region, *error)
 
         return __exit__
-
-    def _usable(self, device: str) -> bool:
-        return device == self._device
 
     def _scaler_made(self, original: Any) -> Any:
         def __init__(scaler: Any, *args: Any, **kwargs: Any) -> None:
@@ -231,12 +226,10 @@ class AmpWatcher(Watcher):
 
         return backward
 
-    def _unscaled(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient / self._scale
-
     def _hook(self) -> None:
         """Gradients reach `.grad` without the scale, so that clipping and accumulation are as in the program."""
         for parameter in self.host.known.parameters():
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
-                self._handles.append(parameter.register_hook(self._unscaled))  # type: ignore[no-untyped-call]
+                handle = parameter.register_hook(lambda gradient: gradient / self._scale)  # type: ignore[no-untyped-call]
+                self._handles.append(handle)

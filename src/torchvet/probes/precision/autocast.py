@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch.amp.autocast_mode import autocast
 from torch.amp.grad_scaler import GradScaler
-from torch.nn.modules import module as nn_module
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import EVERY_STEP, Host, Record, Watcher
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Record, Unchecked, Watcher, frames, outward, tap
 from torchvet.probes.internals import private
-from torchvet.probes.internals.compiled_regions import REGIONS, Aside
+from torchvet.probes.internals.compiled_regions import REGIONS, ModuleHooks
 from torchvet.probes.precision.autocast_backward import BackwardPrecisionProbe
 from torchvet.probes.precision.autocast_copies import CopyProbe
 from torchvet.probes.precision.autocast_errors import ErrorProbe
@@ -26,7 +23,6 @@ from torchvet.probes.precision.autocast_peaks import PeakProbe
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.probes.precision.autocast_scaling import ScalingProbe
 from torchvet.probes.precision.autocast_threads import ThreadProbe
-from torchvet.recording.records.training import Unchecked
 
 _WHAT = "autocast"
 _COPY = torch.ops.aten._to_copy.default
@@ -50,7 +46,7 @@ class AutocastWatcher(Watcher):
         self._backwards = BackwardPrecisionProbe(self.regions)
         self._scaling = ScalingProbe(self.regions, host.known)
         self._errors = ErrorProbe(self.regions)
-        self._hook = Aside(self._hook_modules)
+        self._hook = ModuleHooks(after=self._called)
         self._listened: set[Region] = set()
         """The outermost regions for whose sake layers are listened to."""
         self._calls = 0
@@ -59,14 +55,12 @@ class AutocastWatcher(Watcher):
 
     def install(self) -> None:
         """See `Watcher`."""
-        self.replace(autocast, "__enter__", self._tap_enter)
+        self.replace(autocast, "__enter__", tap(self.host, None, after=self._entered))
         self.replace(autocast, "__exit__", self._tap_exit)
         self.replace(autocast, "__call__", self.regions.tap_decorator)
         self.replace(torch.cuda.amp.common, "amp_definitely_not_available", self.regions.tap_unavailable)
-        self.replace(
-            GradScaler, "scale", lambda original: self._scaling.tap_scale(original, self._is_active, self.host)
-        )
-        self.replace(torch.nn.Module, "load_state_dict", self._tap_load)
+        self.replace(GradScaler, "scale", self._scaling.tap_scale(self.host))
+        self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, after=self._loaded))
 
     def remove(self) -> None:
         """See `Watcher`."""
@@ -97,12 +91,9 @@ class AutocastWatcher(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""
-        for site in self.regions.sites.values():
-            yield site.record()
-        parts = (
-            self._operators, self._functions, self._copies, self._threads, self._backwards, self._scaling, self._errors,
-        )  # fmt: skip
-        for part in parts:
+        yield from self.regions.sites.values()
+        parts = (self._operators, self._functions, self._copies, self._threads, self._backwards, self._scaling)
+        for part in (*parts, self._errors):
             yield from part.records()
 
     def finish(self, how: str, error: BaseException | None) -> None:
@@ -123,7 +114,7 @@ class AutocastWatcher(Watcher):
     # Layers ------------------------------------------------------------------------------------------------------
 
     def _listen(self, root: Region) -> None:
-        """Be told of every layer that runs from now on, but for compiled regions."""
+        """Hear every layer that runs from now on, but for compiled regions."""
         self._listened.add(root)
         self._calls = 0
         self._hook.on()
@@ -131,9 +122,6 @@ class AutocastWatcher(Watcher):
     def _hush(self) -> None:
         self._listened.clear()
         self._hook.off()
-
-    def _hook_modules(self, undo: ExitStack) -> None:
-        undo.callback(nn_module.register_module_forward_hook(self._called).remove)
 
     def _called(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         if not self.host.active or next(module.children(), None) is not None:
@@ -173,28 +161,17 @@ class AutocastWatcher(Watcher):
 
     # Wrappers: each passes its call through unchanged. -----------------------------------------------------------
 
-    def _is_active(self) -> bool:
-        return self.host.active
-
-    def _entered(self, context: autocast) -> None:
+    def _entered(self, _: Any, context: autocast) -> None:
         if not self.regions.sites:
             self.heed()
             self.host.ledger.listeners.append(self._operator)
-        region = self.regions.entered(context, sys._getframe(2))
+        # Where no line of the program's is on the stack (in the engine's threads), the one of torch's counts.
+        outside = (f for f in outward(sys._getframe(1)) if frames.owner(f.f_code.co_filename) != frames.OWN)
+        region = self.regions.entered(context, next(outside))
         region.since = len(self.host.ledger.events)
         entered = region.site.entered
         if region.root is region and (entered <= _ENTRIES or not entered & (entered - 1)):
             self._listen(region)
-
-    def _tap_enter(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def __enter__(context: autocast) -> Any:
-            result = original(context)
-            if self.host.active:
-                self._entered(context)
-            return result
-
-        return __enter__
 
     def _tap_exit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -212,14 +189,7 @@ class AutocastWatcher(Watcher):
 
         return __exit__
 
-    def _tap_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            result = original(module, *args, **kwargs)
-            stack = self.regions.stack()
-            if stack and stack[0].keeps_copies and self.host.active:
-                with self.host.looking(_WHAT):
-                    self._changed(stack[0], "load", module.parameters())
-            return result
-
-        return load_state_dict
+    def _loaded(self, _: Any, module: torch.nn.Module, *__: Any, **___: Any) -> None:
+        stack = self.regions.stack()
+        if stack and stack[0].keeps_copies:
+            self._changed(stack[0], "load", module.parameters())

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
-from torchvet.probes.base.ledger import Line, locate, place_of_line
-from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
+from torchvet.probes.base.kit import Place, Record, frames, graphs, names, place_in
+from torchvet.probes.internals.graph_teardown import all_below
+from torchvet.probes.precision.autocast_regions import HALVES, Regions
 from torchvet.recording.records.autocast import AutocastBackward, FunctionPrecision, HalfLoss
-from torchvet.recording.records.base import Place, Record
 
-_PRODUCTS = frozenset((
-    "AddmmBackward0", "MmBackward0", "BmmBackward0", "BaddbmmBackward0", "MvBackward0", "AddmvBackward0",
-    "ConvolutionBackward0", "LinearBackward0", "DotBackward0",
-))  # fmt: skip
+_PRODUCTS = names(
+    "AddmmBackward0 MmBackward0 BmmBackward0 BaddbmmBackward0 MvBackward0 AddmvBackward0 ConvolutionBackward0 "
+    "LinearBackward0 DotBackward0"
+)
 _FACTORS = ("MulBackward0", "DivBackward0")
 _MOST_NODES = 20_000
 _RARELY = 4096
 """Graphs of backward calls outside of regions are read at the 1st, 2nd, 4th, 8th... call up to this one."""
-
-
-class _Use:
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.calls = 0
-        self.looked = 0
-        self.products = 0
-        self.full = 0
 
 
 class BackwardPrecisionProbe:
@@ -39,8 +28,8 @@ class BackwardPrecisionProbe:
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
-        self._within: dict[tuple[Line | None, str], _Use] = {}
-        self._losses: dict[tuple[Line | None, torch.dtype], list[float]] = {}
+        self._within: dict[tuple[Place, str], AutocastBackward] = {}
+        self._losses: dict[tuple[Place, torch.dtype], HalfLoss] = {}
         self._functions: dict[CodeType, FunctionPrecision] = {}
         self._calls = 0
 
@@ -53,14 +42,16 @@ class BackwardPrecisionProbe:
             if self._calls <= _RARELY and not self._calls & (self._calls - 1):
                 self._read(roots, None)
             return
-        user, inner = locate(sys._getframe(2))
-        line = user or inner
+        place = frames.user_place()
+        if place is None:
+            return
         for dtype in halves:
-            seen = self._losses.setdefault((line, dtype), [0, 0.0])
-            seen[:] = seen[0] + 1, max(seen[1], scale)
+            seen = self._losses.setdefault((place, dtype), HalfLoss(place=place, dtype=HALVES[dtype], calls=0))
+            seen.calls, seen.scale = seen.calls + 1, max(seen.scale, scale)
         if region is None:
             return
-        use = self._within.setdefault((line, region.device), _Use(region))
+        new = AutocastBackward(place=place, region=region.site.place, dtype=HALVES.get(region.dtype, "?"), calls=0)
+        use = self._within.setdefault((place, region.device), new)
         use.calls += 1
         if not use.calls & (use.calls - 1):
             use.looked += 1
@@ -68,22 +59,11 @@ class BackwardPrecisionProbe:
 
     def records(self) -> Iterable[Record]:
         """The running totals."""
-        for (line, _), use in self._within.items():
-            place, region = place_of_line(line), use.region
-            if place is not None:
-                yield AutocastBackward(
-                    place=place, region=region.site.place, dtype=HALVES.get(region.dtype, "?"), calls=use.calls,
-                    looked=use.looked, products=use.products, full=use.full,
-                )  # fmt: skip
-        for (line, dtype), (calls, scale) in self._losses.items():
-            place = place_of_line(line)
-            if place is not None:
-                yield HalfLoss(place=place, dtype=HALVES[dtype], calls=int(calls), scale=scale)
-        yield from self._functions.values()
+        return [*self._within.values(), *self._losses.values(), *self._functions.values()]
 
-    def _read(self, roots: list[torch.Tensor], use: _Use | None) -> None:
+    def _read(self, roots: list[torch.Tensor], use: AutocastBackward | None) -> None:
         """Go through the graph once: in which dtypes did products and custom Functions run?"""
-        for node in nodes_below(roots):
+        for node in all_below(graphs.roots_of(roots), _MOST_NODES):
             if use is not None and node.name() in _PRODUCTS:
                 use.products += 1
                 use.full += _dtype(node) is torch.float32
@@ -99,25 +79,9 @@ class BackwardPrecisionProbe:
             return
         if not any(_dtype(n) is torch.float32 for n, _ in node.next_functions if n is not None):
             return
-        before = self._functions.get(code)
-        place = Place(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
-        calls = (before.calls if before is not None else 0) + 1
-        self._functions[code] = FunctionPrecision(
-            place=place, name=kind.__name__, calls=calls, dtype=HALVES[dtype]
-        )  # fmt: skip
-
-
-def nodes_below(roots: list[torch.Tensor]) -> Iterator[Any]:
-    """The nodes of a graph, each once; a very large graph in part."""
-    waiting = [r.grad_fn for r in roots if r.grad_fn is not None]
-    seen = set(waiting)
-    while waiting and len(seen) < _MOST_NODES:
-        node: Any = waiting.pop()
-        yield node
-        for below, _ in node.next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                waiting.append(below)
+        new = FunctionPrecision(place=place_in(code), name=kind.__name__, calls=0, dtype=HALVES[dtype])
+        record = self._functions.setdefault(code, new)
+        record.calls, record.dtype = record.calls + 1, new.dtype
 
 
 def _half_dtype(loss: torch.Tensor) -> torch.dtype | None:

@@ -6,17 +6,16 @@ itself: right after the layer has run, the same operator on a few unit vectors g
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from torchvet.probes.base.ledger import Line, locate, place_of_line
+from torchvet.probes.base.kit import Place, Record, frames
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.recording.records.autocast import StaleWeights
-from torchvet.recording.records.base import Place, Record
 
 Kind = Literal["step", "load", "other"]
 _COLUMNS = 16
@@ -31,23 +30,10 @@ _CONVOLUTIONS: dict[type[nn.Module], Any] = {
 }
 
 
-class _Use:
-    def __init__(self) -> None:
-        self.changes = 0
-        self.total = 0
-        self.looked = 0
-        self.stale = 0
-        self.deviation = 0.0
-        self.module = ""
-        self.forward: Line | None = None
-
-
 class _Change:
     """The change whose effect is being looked for, on the root region that it happened in."""
 
-    __slots__ = ("asked", "parameters", "use")
-
-    def __init__(self, use: _Use, parameters: set[int]) -> None:
+    def __init__(self, use: StaleWeights, parameters: set[int]) -> None:
         self.use = use
         self.parameters = parameters
         self.asked = 0
@@ -57,29 +43,28 @@ class _State:
     """What is kept on a root region."""
 
     def __init__(self) -> None:
-        self.changes: dict[tuple[Line | None, Kind], int] = {}
+        self.changes: Counter[tuple[Place | None, Kind]] = Counter()
         self.last: _Change | None = None
         self.called: set[int] = set()
         """Layers that ran in it, where that is noted."""
 
 
 class CopyProbe:
-    """One for the session. `changed` is told of changes within a region, `called` of layers that ran in one."""
+    """One for the session. `changed` hears of changes within a region, `called` of layers that ran in one."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
-        self._uses: dict[tuple[Place, Line | None, Kind], tuple[_Use, Region]] = {}
+        self._uses: dict[tuple[Place, Place | None, Kind], StaleWeights] = {}
+        self._changes: Counter[tuple[Place, Place | None, Kind]] = Counter()
 
     def changed(self, root: Region, kind: Kind, parameters: Iterable[torch.Tensor]) -> bool:
         """Weights changed within a region: whether layers that run from now on are to be reported."""
-        user, inner = locate(sys._getframe(2))
-        line = user or inner
-        state = self._state(root)
-        count = state.changes[line, kind] = state.changes.get((line, kind), 0) + 1
-        use = self._use(root, line, kind)
-        use.changes = max(use.changes, count)
-        use.total += 1
-        if use.total > _EVERY and use.total & (use.total - 1):
+        line = frames.user_place()
+        state, use, key = self._state(root), self._use(root, line, kind), (root.site.place, line, kind)
+        state.changes[line, kind] += 1
+        use.changes = max(use.changes, state.changes[line, kind])
+        self._changes[key] += 1
+        if self._changes[key] > _EVERY and self._changes[key] & (self._changes[key] - 1):
             return state.last is not None
         state.last = _Change(use, {id(p) for p in parameters})
         return True
@@ -101,18 +86,14 @@ class CopyProbe:
             state.called.add(id(module))
             return True
         change.asked += 1
-        self._ask(change.use, module, weight, active)
+        self._note(change.use, off_by(module, weight, active), module)
         if change.asked >= _LAYERS:
             state.last = None
         return state.last is not None
 
     def records(self) -> Iterable[Record]:
         """The running totals."""
-        for (_, line, kind), (use, region) in self._uses.items():
-            yield StaleWeights(
-                region=region.site.place, change=place_of_line(line), kind=kind, changes=use.changes, looked=use.looked,
-                stale=use.stale, deviation=use.deviation, module=use.module, forward=place_of_line(use.forward),
-            )  # fmt: skip
+        return list(self._uses.values())
 
     def _state(self, root: Region) -> _State:
         if root.state is None:
@@ -120,8 +101,9 @@ class CopyProbe:
         state: _State = root.state
         return state
 
-    def _use(self, root: Region, line: Line | None, kind: Kind) -> _Use:
-        return self._uses.setdefault((root.site.place, line, kind), (_Use(), root))[0]
+    def _use(self, root: Region, line: Place | None, kind: Kind) -> StaleWeights:
+        new = StaleWeights(region=root.site.place, change=line, kind=kind, changes=0, looked=0, stale=0)
+        return self._uses.setdefault((root.site.place, line, kind), new)
 
     def _again(self, root: Region, module: nn.Module, weight: torch.Tensor, active: Region) -> None:
         """A layer ran a second time in one region, and no change of its weight was seen."""
@@ -131,19 +113,13 @@ class CopyProbe:
             use.changes = use.changes or 1
             self._note(use, found, module)
 
-    def _ask(self, use: _Use, module: nn.Module, weight: torch.Tensor, active: Region) -> None:
-        found = off_by(module, weight, active)
-        if found is not None:
-            self._note(use, found, module)
-
-    def _note(self, use: _Use, deviation: float, module: nn.Module) -> None:
-        use.looked += 1
+    def _note(self, use: StaleWeights, deviation: float | None, module: nn.Module) -> None:
+        use.looked += deviation is not None
         if deviation:
             use.stale += 1
             if deviation > use.deviation:
                 use.deviation, use.module = deviation, type(module).__name__
-            user, inner = locate(sys._getframe(3))
-            use.forward = user or inner
+            use.forward = frames.user_place()
 
 
 def _is_copied(weight: torch.Tensor) -> bool:
@@ -178,6 +154,7 @@ def _columns(module: nn.Module, weight: torch.Tensor) -> tuple[torch.Tensor, tor
     convolution = _CONVOLUTIONS.get(type(module))
     if convolution is None or module.groups != 1:
         return None
+    # One input channel of one position: the result is a column of the copy, and costs a fraction of the layer.
     unit = weight.new_zeros(1, *weight.shape[1:])
     unit.view(-1)[0] = 1.0
     return convolution(unit, weight).flatten(), weight.detach().flatten(1)[:, 0]

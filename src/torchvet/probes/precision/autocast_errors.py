@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any, Literal
 
 from torch.autograd.function import BackwardCFunction
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, Record, frames, place_in
 from torchvet.probes.precision.autocast_regions import Region, Regions
 from torchvet.recording.records.autocast import AutocastError
-from torchvet.recording.records.base import Place, Record
 
+Kind = Literal["function", "disabled", "bce", "device"]
 _MISMATCH = ("same dtype", "expected scalar type", "should be the same", "to have the same dtype")
 _REFUSED = "unsafe to autocast"
 _DEVICE = "Expected `device_type` of type `str`"
@@ -53,8 +54,9 @@ class ErrorProbe:
         """What was raised."""
         return list(self._found.values())
 
-    def _add(self, kind: Literal["function", "disabled", "bce", "device"], error: BaseException, region: Region | None,
-             name: str = "", place: Place | None = None) -> None:  # fmt: skip
+    def _add(
+        self, kind: Kind, error: BaseException, region: Region | None, name: str = "", place: Place | None = None
+    ) -> None:
         place = place or _innermost(error)
         if place is None:
             return
@@ -66,12 +68,9 @@ class ErrorProbe:
 def _innermost(error: BaseException) -> Place | None:
     """The user's line that raised, or called what did."""
     found = None
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if frames.owner(code.co_filename) == frames.USER:
-            found = Place(code.co_filename, traceback.tb_lineno, getattr(code, "co_qualname", code.co_name))
-        traceback = traceback.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frames.owner(frame.f_code.co_filename) == frames.USER:
+            found = place_in(frame.f_code, line)
     return found
 
 

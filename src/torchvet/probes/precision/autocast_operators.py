@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, Record, bare_name, frames, names, user_lines
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.internals import private
 from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
 from torchvet.recording.records.autocast import HalfOperator, RoundedProbabilities
-from torchvet.recording.records.base import Place, Record
 
-PRODUCTS = frozenset((
-    "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "convolution", "linear", "dot", "mkldnn_rnn_layer",
-    "_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_cudnn_rnn", "_thnn_fused_lstm_cell",
-))  # fmt: skip
-LOSSES = frozenset((
-    "_log_softmax", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "smooth_l1_loss", "huber_loss",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "soft_margin_loss", "multi_margin_loss",
-    "multilabel_margin_loss_forward", "_ctc_loss",
-))  # fmt: skip
+PRODUCTS = names(
+    "mm addmm bmm baddbmm addbmm mv addmv convolution linear dot mkldnn_rnn_layer _transformer_encoder_layer_fwd "
+    "_native_multi_head_attention _cudnn_rnn _thnn_fused_lstm_cell"
+)
+LOSSES = names(
+    "_log_softmax nll_loss_forward nll_loss2d_forward mse_loss smooth_l1_loss huber_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits soft_margin_loss multi_margin_loss multilabel_margin_loss_forward _ctc_loss"
+)
 """Operators of losses: torch's lists for CUDA (and for the CPU) run them in float32."""
-SENSITIVE = LOSSES | frozenset((
-    "_softmax", "exp", "expm1", "log", "log1p", "log2", "log10", "logsumexp", "sum", "prod", "cumsum", "cumprod", "pow",
-    "norm", "linalg_vector_norm", "mean", "var", "std", "var_mean", "reciprocal", "rsqrt", "softplus", "cosh", "sinh",
-    "tan", "acos", "asin", "erfinv", "dist", "_cdist_forward", "_euclidean_dist",
-    "_pdist_forward", "native_layer_norm", "native_group_norm",
-))  # fmt: skip
+SENSITIVE = LOSSES | names(
+    "_softmax exp expm1 log log1p log2 log10 logsumexp sum prod cumsum cumprod pow norm linalg_vector_norm mean var "
+    "std var_mean reciprocal rsqrt softplus cosh sinh tan acos asin erfinv dist _cdist_forward _euclidean_dist "
+    "_pdist_forward native_layer_norm native_group_norm"
+)
 """Those that CUDA's autocast runs in float32 (torch 2.13), and means and variances."""
 _CALLERS = 4
 _MEASURED = 3
@@ -53,25 +49,15 @@ class Again:
         self._off.__exit__(*error)
 
 
-class _Use:
-    def __init__(self) -> None:
-        self.calls = 0
-        self.error = 0.0
-        self.elements = 0
-        self.saturated = 0
-        self.rounded = True
-        self.callers: list[Place] = []
-
-
 class OperatorProbe:
-    """One for the session; told of the operators of forward passes."""
+    """One for the session; hears the operators of forward passes."""
 
     def __init__(self, regions: Regions, ledger: Ledger) -> None:
         self._regions = regions
         self._ledger = ledger
         self._kinds: dict[Any, int] = {}
-        self._halves: dict[tuple[Place, str, str, str], tuple[_Use, Region | None, bool]] = {}
-        self._rounded: dict[tuple[Place, str], tuple[_Use, Region]] = {}
+        self._halves: dict[tuple[Place, str, str, str], HalfOperator] = {}
+        self._rounded: dict[tuple[Place, str], RoundedProbabilities] = {}
 
     def wants(self, func: Any) -> bool:
         """Whether an operator is one to look at."""
@@ -85,7 +71,8 @@ class OperatorProbe:
             return
         stack = self._regions.stack()
         if kind == _COPY:
-            _copied(stack, first, out)
+            if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
+                stack[-1].by_hand = True
             return
         if kind == _PRODUCT:
             self._product(stack, first.device.type)
@@ -94,26 +81,16 @@ class OperatorProbe:
             if kind == _BCE:
                 self._bce(first, active)
             return
-        self._without(func, kind, stack, first, args, kwargs, out)
+        self._without(func, kind, stack, args, kwargs, out)
 
     def records(self) -> Iterable[Record]:
         """The running totals."""
-        for (place, situation, operator, dtype), (use, region, loss) in self._halves.items():
-            yield HalfOperator(
-                place=place, situation="disabled" if situation == "disabled" else "outside", operator=operator,
-                dtype=dtype, calls=use.calls, loss=loss, error=use.error,
-                region=region.site.place if region is not None else None, callers=use.callers,
-            )  # fmt: skip
-        for (place, dtype), (use, region) in self._rounded.items():
-            yield RoundedProbabilities(
-                place=place, region=region.site.place, dtype=dtype, calls=use.calls, elements=use.elements,
-                saturated=use.saturated, rounded=use.rounded,
-            )  # fmt: skip
+        return [*self._halves.values(), *self._rounded.values()]
 
     def _kind(self, func: Any) -> int:
         kind = self._kinds.get(func)
         if kind is None:
-            kind = self._kinds[func] = _kind_of(str(getattr(func, "_schema", func)).partition("(")[0])
+            kind = self._kinds[func] = _kind_of(bare_name(func))
         return kind
 
     def _product(self, stack: list[Region], device: str) -> None:
@@ -124,27 +101,28 @@ class OperatorProbe:
             stack[-1].site.elsewhere += 1
             stack[-1].site.other = device
 
-    def _without(self, func: Any, kind: int, stack: list[Region], first: torch.Tensor, args: Any, kwargs: Any,
-                 out: Any) -> None:  # fmt: skip
+    def _without(self, func: Any, kind: int, stack: list[Region], args: Any, kwargs: Any, out: Any) -> None:
         """An operator ran with autocast off: in half precision, where a region made its operands?"""
         operands = [a for a in args if isinstance(a, torch.Tensor)]
         halves = [a for a in operands if a.dtype in HALVES]
         result = out[0] if isinstance(out, (tuple, list)) else out
         if not halves or getattr(result, "dtype", None) not in HALVES or any(_is_parameter(a) for a in halves):
             return
-        if stack:
-            if stack[-1].wanted or (stack[-1].by_hand and not any(self._is_older(a, stack[-1]) for a in halves)):
+        loss = kind in (_LOSS, _BCE)
+        region = stack[-1] if stack else None
+        if region is not None:
+            if region.wanted or (region.by_hand and not any(self._is_older(a, region) for a in halves)):
                 return
-            situation, region = "disabled", stack[-1]
-        elif kind in (_LOSS, _BCE) and torch.is_grad_enabled() and self._regions.dtypes:
-            situation, region = "outside", None
-        else:
+        elif not (loss and torch.is_grad_enabled() and self._regions.dtypes):
             return
         places = _places()
         if not places:
             return
-        key = (places[0], situation, _short(func), HALVES[result.dtype])
-        use, _, _ = self._halves.setdefault(key, (_Use(), region, kind in (_LOSS, _BCE)))
+        situation: Literal["outside", "disabled"] = "outside" if region is None else "disabled"
+        operator, dtype = bare_name(func).lstrip("_"), HALVES[result.dtype]
+        new = HalfOperator(place=places[0], situation=situation, operator=operator, dtype=dtype, calls=0, loss=loss)
+        new.region = region.site.place if region is not None else None
+        use = self._halves.setdefault((places[0], situation, operator, dtype), new)
         use.callers = places[1:]
         use.calls += 1
         if use.calls <= _MEASURED:
@@ -159,8 +137,9 @@ class OperatorProbe:
         places = _places()
         if not places:
             return
-        place = places[0]
-        use, _ = self._rounded.setdefault((place, HALVES.get(region.dtype, "?")), (_Use(), region))
+        place, dtype = places[0], HALVES.get(region.dtype, "?")
+        new = RoundedProbabilities(place=place, region=region.site.place, dtype=dtype, calls=0)
+        use = self._rounded.setdefault((place, dtype), new)
         use.calls += 1
         with Again():
             use.elements += given.numel()
@@ -168,13 +147,7 @@ class OperatorProbe:
             use.rounded = use.rounded and bool(torch.equal(given.to(region.dtype).to(given.dtype), given))
 
 
-def _copied(stack: list[Region], first: torch.Tensor, out: Any) -> None:
-    if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
-        stack[-1].by_hand = True
-
-
-def _kind_of(schema: str) -> int:
-    name = schema.partition("::")[2].partition(".")[0]
+def _kind_of(name: str) -> int:
     if name == "binary_cross_entropy":
         return _BCE
     if name == "_to_copy":
@@ -184,20 +157,11 @@ def _kind_of(schema: str) -> int:
     return _PRODUCT if name in PRODUCTS else _SENSITIVE if name in SENSITIVE else _NOTHING
 
 
-def _short(func: Any) -> str:
-    return str(getattr(func, "_schema", func)).partition("(")[0].partition("::")[2].partition(".")[0].lstrip("_")
-
-
 def _places() -> list[Place]:
     """The user's line that is running and those that called it, the nearest first; an installed package's line where
     there are none."""
-    frame: FrameType | None = sys._getframe(3)
-    found: list[Place] = []
-    while frame is not None and len(found) < _CALLERS:
-        if frames.owner(frame.f_code.co_filename) == frames.USER:
-            found.append(frames.place_of(frame))
-        frame = frame.f_back
-    inner = frames.user_place(3) if not found else None
+    found = user_lines(sys._getframe(3), _CALLERS)
+    inner = frames.user_place() if not found else None
     return found or ([inner] if inner is not None else [])
 
 

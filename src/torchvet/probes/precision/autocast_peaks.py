@@ -5,7 +5,7 @@ In float32 there are no copies, and what autocast computed in half precision tak
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,9 +81,8 @@ def _more(birth: Birth) -> int:
 
 def record(alive: Iterable[Birth], tick: int, peak: int, otherwise: int) -> AutocastPeak:
     """What was alive at the peak, and the peak without autocast: `otherwise` bytes."""
-    copies, halves = 0, 0
-    lines: dict[Any, int] = defaultdict(int)
-    dtype = ""
+    copies, halves, dtype = 0, 0, ""
+    lines: Counter[Any] = Counter()
     for birth in alive:
         if birth.cast == WEIGHT:
             copies += birth.nbytes
@@ -91,7 +90,7 @@ def record(alive: Iterable[Birth], tick: int, peak: int, otherwise: int) -> Auto
             lines[birth.user] += birth.nbytes
         elif not birth.cast and birth.tensor[1] in _NAMES:
             halves += birth.nbytes
-    line = max(lines, key=lambda at: lines[at], default=None)
-    return AutocastPeak(
-        tick=tick, peak=peak, without=otherwise, copies=copies, halves=halves, dtype=dtype, place=place_of_line(line),
-    )  # fmt: skip
+    line = max(lines, key=lines.__getitem__, default=None)
+    record = AutocastPeak(tick=tick, peak=peak, without=otherwise, copies=copies, halves=halves, dtype=dtype)
+    record.place = place_of_line(line)
+    return record

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torchvet.probes.base.operators import names
 from torchvet.simulate.api import autocast_lists as lists
 
 Policy = Literal["half", "float32", "follows", "first"]
@@ -21,51 +22,23 @@ FLOAT32 = frozenset(name.partition(".")[0] for name in (*lists.FLOAT32, *lists.F
 PROMOTE = frozenset(name.partition(".")[0] for name in lists.WIDEST)
 """In the widest dtype of the operands, which is what type promotion gives: the same as `follows`."""
 
-_BELOW_HALF = frozenset(
-    [
-        "convolution_overrideable",
-        "mkldnn_convolution",
-        "cudnn_convolution",
-        "miopen_convolution",
-        "mkldnn_rnn_layer",
-        "_cudnn_rnn",
-        "miopen_rnn",
-        "_prelu_kernel",
-        "_addmm_activation",
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_efficient_attention",
-        "_scaled_dot_product_cudnn_attention",
-        "_scaled_dot_product_fused_attention_overrideable",
-    ]
+_BELOW_HALF = names(
+    "convolution_overrideable mkldnn_convolution cudnn_convolution miopen_convolution mkldnn_rnn_layer _cudnn_rnn "
+    "miopen_rnn _prelu_kernel _addmm_activation _scaled_dot_product_flash_attention_for_cpu "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+    "_scaled_dot_product_fused_attention_overrideable"
 )
-_BELOW_FLOAT32 = frozenset(
-    [
-        "_softmax",
-        "_log_softmax",
-        "_safe_softmax",
-        "native_group_norm",
-        "_fused_rms_norm",
-        "nll_loss_forward",
-        "nll_loss2d_forward",
-        "_cdist_forward",
-        "_pdist_forward",
-        "multilabel_margin_loss_forward",
-    ]
+_BELOW_FLOAT32 = names(
+    "_softmax _log_softmax _safe_softmax native_group_norm _fused_rms_norm nll_loss_forward nll_loss2d_forward "
+    "_cdist_forward _pdist_forward multilabel_margin_loss_forward"
 )
-_FIRST = frozenset(
-    [
-        "native_batch_norm",
-        "_native_batch_norm_legit",
-        "_native_batch_norm_legit_functional",
-        "_batch_norm_with_update",
-        "cudnn_batch_norm",
-        "miopen_batch_norm",
-        "batch_norm",
-    ]
+_FIRST = names(
+    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional _batch_norm_with_update "
+    "cudnn_batch_norm miopen_batch_norm batch_norm"
 )
-FILLS = frozenset(["masked_fill", "masked_fill_", "fill", "fill_", "full_like"])
+FILLS = names("masked_fill masked_fill_ fill fill_ full_like")
 """Write a constant: a value that does not fit is refused or becomes an infinity, whatever the model computes."""
-SHARES = frozenset(["_unsafe_view", "_reshape_alias", "lift_fresh", "alias"])
+SHARES = names("_unsafe_view _reshape_alias lift_fresh alias")
 """Give back what they were given, whatever their schema says."""
 
 

@@ -14,57 +14,23 @@ import torch
 from torch.amp import autocast_mode
 from torch.amp.autocast_mode import autocast
 
-from torchvet.probes.base.ledger import Line, locate, place_of_line
+from torchvet.probes.base.callers import place_in
+from torchvet.probes.base.ledger import locate
 from torchvet.recording.records.autocast import AutocastRegion
-from torchvet.recording.records.base import Place
 
 HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-
-
-def place_of(line: Line) -> Place:
-    """A line as a recorded place."""
-    return place_of_line(line) or Place("?", 0, "?")
-
-
-class Site:
-    """All regions that one line opens, or that one decorated function runs in."""
-
-    def __init__(self, line: Line, device: str, dtype: str) -> None:
-        self.line = line
-        self.place = place_of(line)
-        self.device = device
-        self.dtype = dtype
-        self.wanted = False
-        self.enabled = False
-        self.entered = 0
-        self.inside = 0
-        self.elsewhere = 0
-        self.other = ""
-
-    def record(self) -> AutocastRegion:
-        """The running totals."""
-        return AutocastRegion(
-            place=self.place, device=self.device, dtype=self.dtype, wanted=self.wanted, enabled=self.enabled,
-            entered=self.entered, inside=self.inside, elsewhere=self.elsewhere, other=self.other,
-        )  # fmt: skip
 
 
 class Region:
     """A region that is entered now. `root` is the outermost one: weights' half copies live until its end."""
 
-    __slots__ = (
-        "by_hand", "cached", "context", "device", "dtype", "enabled", "keeps_copies", "root", "since", "site", "state",
-        "wanted",
-    )  # fmt: skip
-
-    def __init__(self, context: autocast, site: Site, wanted: bool, root: Region | None) -> None:
+    def __init__(self, context: autocast, site: AutocastRegion, wanted: bool, root: Region | None) -> None:
         self.context = context
         self.site = site
         self.device = context.device
         self.dtype = context.fast_dtype
         self.enabled = context._enabled
         self.wanted = wanted
-        self.cached = context._cache_enabled
         self.root = root or self
         self.keeps_copies = False
         """Of a root: whether a region that copies and keeps weights was entered within."""
@@ -74,7 +40,7 @@ class Region:
         """How many events the ledger had when the region began."""
         self.state: Any = None
         """Of a root: whatever a probe keeps for as long as the region lasts."""
-        if self.enabled and self.cached:
+        if self.enabled and context._cache_enabled:
             self.root.keeps_copies = True
 
 
@@ -82,7 +48,7 @@ class Regions:
     """The stacks of all threads, and the sites seen."""
 
     def __init__(self) -> None:
-        self.sites: dict[tuple[int, int, str, torch.dtype], Site] = {}
+        self.sites: dict[tuple[int, int, str, torch.dtype], AutocastRegion] = {}
         self._stacks: dict[int, list[Region]] = {}
         self._refused: weakref.WeakSet[autocast] = weakref.WeakSet()
         self._functions: weakref.WeakKeyDictionary[autocast, CodeType] = weakref.WeakKeyDictionary()
@@ -136,7 +102,7 @@ class Regions:
                 return region
         return None
 
-    def _site(self, context: autocast, frame: FrameType) -> Site:
+    def _site(self, context: autocast, frame: FrameType) -> AutocastRegion:
         function = self._functions.get(context) if self._functions else None
         if function is None:
             user, inner = locate(frame)
@@ -148,7 +114,9 @@ class Regions:
         site = self.sites.get(key)
         if site is None:
             dtype = HALVES.get(context.fast_dtype, str(context.fast_dtype).removeprefix("torch."))
-            site = self.sites[key] = Site((code, number), context.device, dtype)
+            site = self.sites[key] = AutocastRegion(
+                place=place_in(code, number), device=context.device, dtype=dtype, wanted=False, enabled=False, entered=0
+            )
         return site
 
     # Wrappers: each passes its call through unchanged. -----------------------------------------------------------

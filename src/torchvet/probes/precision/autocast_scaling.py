@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Record
-from torchvet.probes.base.ledger import Line, locate, place_of_line
+from torchvet.probes.base.kit import Host, Place, Record, frames, tap
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.precision.autocast_operators import Again, in_float32
-from torchvet.probes.precision.autocast_regions import Region, Regions
+from torchvet.probes.precision.autocast_regions import Regions
 from torchvet.recording.records.autocast import UnscaledBackward
 
 _LOOKS = 4
 """Sampled backward passes whose operators are run again in float32."""
-
-
-class _Use:
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.calls = 0
-        self.looked = 0
-        self.elements = 0
-        self.lost = 0
-        self.gradients = 0
-        self.zeros = 0
 
 
 class ScalingProbe:
@@ -37,30 +23,25 @@ class ScalingProbe:
     def __init__(self, regions: Regions, known: KnownMemory) -> None:
         self._regions = regions
         self._known = known
-        self._uses: dict[Line | None, _Use] = {}
+        self._uses: dict[Place, UnscaledBackward] = {}
         self._seen = 0
         self._scaled = False
-        self._noting: _Use | None = None
+        self._noting: UnscaledBackward | None = None
         self._noted = 0
         self.scale = 0.0
         """The factor of the last loss that a scaler scaled, for a few of them; 0 where none did."""
         self._asked = 0
 
-    def tap_scale(self, original: Callable[..., Any], active: Callable[[], bool], host: Host) -> Callable[..., Any]:
+    def tap_scale(self, host: Host) -> Any:
         """Of `GradScaler.scale`."""
 
-        @functools.wraps(original)
-        def scale(scaler: Any, outputs: Any) -> Any:
-            result = original(scaler, outputs)
-            if active():
-                self._scaled = True  # one that is switched off is another fault
-                if scaler._enabled and self._asked < _LOOKS:  # asking waits for the device
-                    self._asked += 1
-                    with host.looking("the scale of a loss"):  # unseen: it is no wait of the program's
-                        self.scale = float(scaler._scale)
-            return result
+        def scaled(_: Any, scaler: Any, outputs: Any) -> None:
+            self._scaled = True  # one that is switched off is another fault
+            if scaler._enabled and self._asked < _LOOKS:  # asking waits for the device
+                self._asked += 1
+                self.scale = float(scaler._scale)
 
-        return scale
+        return tap(host, "the scale of a loss", after=scaled)
 
     def backward_starts(self) -> None:
         """`backward` is about to run."""
@@ -70,9 +51,10 @@ class ScalingProbe:
         region = self._regions.last_half
         if scaled or not fresh or region is None:
             return
-        user, inner = locate(sys._getframe(2))
-        line = user or inner
-        use = self._uses.setdefault(line, _Use(region))
+        place = frames.user_place()
+        if place is None:
+            return
+        use = self._uses.setdefault(place, UnscaledBackward(place=place, region=region.site.place, calls=0))
         use.calls += 1
         if use.looked < _LOOKS:
             self._noting, self._noted = use, 0
@@ -111,10 +93,4 @@ class ScalingProbe:
 
     def records(self) -> Iterable[Record]:
         """The running totals."""
-        for line, use in self._uses.items():
-            place = place_of_line(line)
-            if place is not None:
-                yield UnscaledBackward(
-                    place=place, region=use.region.site.place, calls=use.calls, looked=use.looked,
-                    elements=use.elements, lost=use.lost, gradients=use.gradients, zeros=use.zeros,
-                )  # fmt: skip
+        return list(self._uses.values())

@@ -10,16 +10,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Record, StepKind, Watcher
-from torchvet.probes.internals.compiled_regions import REGIONS, Aside
+from torchvet.probes.base.kit import Host, Optimizer, Record, StepKind, Unchecked, Watcher, tap
+from torchvet.probes.internals.compiled_regions import REGIONS, Aside, ModuleHooks
+from torchvet.probes.internals.patching import replace
 from torchvet.probes.precision.forecast_mode import ForecastMode
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.forecast import ForecastRun
-from torchvet.recording.records.training import Unchecked
 
 _FIRST = 3
 """Steps at first that are all looked at; then one in every eighth of those that have passed: magnitudes grow, so that
@@ -43,7 +41,7 @@ class ForecastWatcher(Watcher):
         self.mode.guard = lambda: host.looking(_WHAT)
         self._stack: list[torch.nn.Module] = []
         self._aside = Aside(self._put_in)
-        self._patches = ExitStack()
+        self._hooks = ModuleHooks(before=self._before, after=self._after)
         self._on = False
         self._thread = 0
         self._passed = 0
@@ -54,15 +52,10 @@ class ForecastWatcher(Watcher):
 
     def install(self) -> None:
         """Hear which scaler scales the loss."""
+        self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
 
-        def wrap(original: Any) -> Any:
-            def scale(scaler: Any, outputs: Any) -> Any:
-                self._scaler = weakref.ref(scaler)
-                return original(scaler, outputs)
-
-            return scale
-
-        self.replace(torch.amp.GradScaler, "scale", wrap)
+    def _scales(self, scaler: Any, outputs: Any) -> None:
+        self._scaler = weakref.ref(scaler)
 
     def remove(self) -> None:
         """Leave torch as it was."""
@@ -121,11 +114,10 @@ class ForecastWatcher(Watcher):
         if not mode.operators or not self._ticks:
             return
         yield from tallies.records()
-        yield ForecastRun(
-            first=self._ticks[0], last=self._ticks[-1], sampled=len(self._ticks), half=tallies.half,
-            float32=tallies.float32, off=tallies.off, own=min(mode.own, default=None), seconds=round(mode.seconds, 4),
-            scale=self._scale, devices=devices(),
-        )  # fmt: skip
+        run = ForecastRun(first=self._ticks[0], last=self._ticks[-1], sampled=len(self._ticks), devices=devices())
+        run.half, run.float32, run.off = tallies.half, tallies.float32, tallies.off
+        run.own, run.seconds, run.scale = min(mode.own, default=None), round(mode.seconds, 4), self._scale
+        yield run
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """The program has ended."""
@@ -151,15 +143,16 @@ class ForecastWatcher(Watcher):
         self._aside.on()
 
     def _put_in(self, undo: ExitStack) -> None:
-        self._patches = undo
-        undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
-        self._patch(torch.nn.functional, "scaled_dot_product_attention", self._attention)
-        for name in ("float", "to", "type"):
-            self._patch(torch.Tensor, name, self._widening)
-        autocast = torch.amp.autocast_mode.autocast
-        self._patch(autocast, "__enter__", self._region_begins)
-        self._patch(autocast, "__exit__", self._region_ends)
+        self._hooks.put()
+        undo.callback(self._hooks.take)
+        functional, autocast = torch.nn.functional, torch.amp.autocast_mode.autocast
+        for owner, name, wrap in (
+            (functional, "scaled_dot_product_attention", self._attention),
+            *((torch.Tensor, name, self._widening) for name in ("float", "to", "type")),
+            (autocast, "__enter__", self._region_begins),
+            (autocast, "__exit__", self._region_ends),
+        ):
+            replace(undo, owner, name, wrap(getattr(owner, name)))
 
     def _leave(self) -> None:
         if self._on:
@@ -167,23 +160,6 @@ class ForecastWatcher(Watcher):
             self._aside.off()
             self.mode.forget()
             self._on = False
-
-    def _patch(self, owner: Any, name: str, wrap: Any) -> None:
-        """Put a wrapper in place, over an inherited attribute too."""
-        inherited = name not in vars(owner)
-        original = getattr(owner, name)
-        ours = wrap(original)
-        setattr(owner, name, ours)
-
-        def undo() -> None:
-            if vars(owner).get(name) is not ours:
-                return
-            if inherited:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-        self._patches.callback(undo)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         self._stack.append(module)

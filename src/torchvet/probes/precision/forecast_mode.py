@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,7 +119,6 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         """No storage is being followed any more."""
         self.step_ended()
         self._half.clear()
-        self._flowing.clear()
         self._refs.clear()
 
     def flush(self) -> None:
@@ -147,7 +147,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             self._forward(kind, operands, results)
 
     def _forward(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
-        self.own.update(_short(t) for t in results if t.dtype != torch.float32)
+        self.own.update(str(t.dtype).removeprefix("torch.") for t in results if t.dtype != torch.float32)
         reads = [k for k in map(_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
         tally = None
@@ -241,9 +241,9 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
     def _site(self, kind: _Kind, result: torch.Tensor) -> SiteTally:
         user, inner = locate(sys._getframe(1))
         tally = self.tallies.site(kind.name, self.module(), user, inner)
-        tally.policy = "half" if kind.policy == "half" else "follows"
-        tally.fills = kind.name in FILLS
-        tally.shape = tuple(result.shape)
+        tally.record.policy = "half" if kind.policy == "half" else "follows"
+        tally.record.fills = kind.name in FILLS
+        tally.record.shape = tuple(result.shape)
         return tally
 
     def _mark(self, tensor: torch.Tensor, size: float) -> None:
@@ -255,24 +255,16 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, tensor: torch.Tensor, key: int) -> None:
         if key not in self._refs:
-            self._refs[key] = weakref.ref(tensor.untyped_storage(), _Forget(self, key))
+            self._refs[key] = weakref.ref(tensor.untyped_storage(), partial(_forget, weakref.ref(self), key))
 
 
-class _Forget:
-    """The callback of a storage's weak reference: its key may be used again."""
-
-    __slots__ = ("key", "mode")
-
-    def __init__(self, mode: ForecastMode, key: int) -> None:
-        self.mode = weakref.ref(mode)
-        self.key = key
-
-    def __call__(self, _: Any) -> None:
-        mode = self.mode()
-        if mode is not None:
-            mode._half.pop(self.key, None)
-            mode._flowing.discard(self.key)
-            mode._refs.pop(self.key, None)
+def _forget(mode: weakref.ref[ForecastMode], key: int, _: Any) -> None:
+    """A storage has died: its key may be used again."""
+    alive = mode()
+    if alive is not None:
+        alive._half.pop(key, None)
+        alive._flowing.discard(key)
+        alive._refs.pop(key, None)
 
 
 def _kind_of(func: Any) -> _Kind:
@@ -302,7 +294,3 @@ def _key(tensor: torch.Tensor) -> int | None:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         return None
-
-
-def _short(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

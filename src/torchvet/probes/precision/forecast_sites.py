@@ -14,83 +14,67 @@ from torchvet.probes.numerics.magnitudes import OVERFLOWS, exponents, largest
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
 _MOST = 3000
-"""Sites that are told apart; a program that makes up modules as it goes has no end of them."""
+"""Sites that are counted separately; a program that makes up modules as it goes has no end of them."""
 
 
 class SiteTally:
     """One operator of one module on one line, in the forward pass."""
 
     def __init__(self, operator: str, module: str | None, user: Line | None, inner: Line | None) -> None:
-        self.operator, self.module, self.user, self.inner = operator, module, user, inner
-        self.policy: Literal["half", "follows"] = "half"
-        self.fills = False
-        self.shape: tuple[int, ...] = ()
-        self.calls = self.overflows = self.casts = self.tick = 0
-        self.largest = self.operand = 0.0
+        place, within = place_of_line(user), place_of_line(inner)
+        self.record = ForecastSite(operator=operator, module=module, place=place, inner=within)
         self._by_tick: dict[int, float] = {}
         self.changed = False
 
     def add(self, size: float, tick: int, begins: bool) -> None:
         """A result whose largest magnitude is `size`; `begins` says that its overflow is this operator's own."""
-        if size > self.largest or not self.calls:
-            self.largest, self.tick = size, tick
-        self.calls += 1
-        self.overflows += begins
-        self._by_tick[tick] = max(size, self._by_tick.get(tick, 0.0))
-        if len(self._by_tick) > 2:
-            del self._by_tick[sorted(self._by_tick)[1]]
+        record, by_tick = self.record, self._by_tick
+        if size > record.largest or not record.calls:
+            record.largest, record.tick = size, tick
+        record.calls += 1
+        record.overflows += begins
+        by_tick[tick] = max(size, by_tick.get(tick, 0.0))
+        if len(by_tick) > 2:
+            del by_tick[sorted(by_tick)[1]]
+        record.first, record.last = by_tick[min(by_tick)], by_tick[max(by_tick)]
         self.changed = True
 
     def cast(self, size: float) -> None:
         """An operand that would be cast to fp16 on the way in."""
-        self.operand = max(self.operand, size)
-        self.casts += size >= OVERFLOWS
-
-    def record(self) -> ForecastSite:
-        """The site as it stands."""
-        return ForecastSite(
-            operator=self.operator, module=self.module, place=place_of_line(self.user),
-            inner=place_of_line(self.inner), policy=self.policy, shape=self.shape, calls=self.calls,
-            largest=self.largest, first=self._by_tick[min(self._by_tick)], last=self._by_tick[max(self._by_tick)],
-            tick=self.tick, overflows=self.overflows, operand=self.operand, casts=self.casts, fills=self.fills,
-        )  # fmt: skip
+        self.record.operand = max(self.record.operand, size)
+        self.record.casts += size >= OVERFLOWS
 
 
 class GradientTally:
     """Gradients of what one operator read, or of one parameter."""
 
     def __init__(self, kind: Literal["parameter", "activation"], name: str, site: SiteTally | None = None) -> None:
-        self.kind, self.name, self.site = kind, name, site
-        self.largest = 0.0
-        self.calls = self.tick = self.zeros = 0
-        self.counts: Counter[int] = Counter()
+        self._counts: Counter[int] = Counter()
+        self._record = ForecastGradient(kind=kind, name=name)
+        if site is not None:
+            self._record.module, self._record.operator = site.record.module, site.record.operator
+            self._record.place = site.record.place or site.record.inner
         self.changed = False
-        self.shape: tuple[int, ...] = ()
 
     def add(self, gradient: torch.Tensor, tick: int, scale: float) -> None:
         """Measure a gradient of a loss that was multiplied by `scale`, a power of two."""
-        size = largest(gradient) / scale
-        if size > self.largest or not self.calls:
-            self.largest, self.tick = size, tick
+        record, size = self._record, largest(gradient) / scale
+        if size > record.largest or not record.calls:
+            record.largest, record.tick = size, tick
         counts, zeros = exponents(gradient)
         shift = round(math.log2(scale))
         for exponent, count in counts.items():
-            self.counts[exponent - shift] += count
-        self.zeros += zeros
-        self.calls += 1
-        self.shape = tuple(gradient.shape)
+            self._counts[exponent - shift] += count
+        record.zeros += zeros
+        record.calls += 1
+        record.shape = tuple(gradient.shape)
         self.changed = True
 
+    @property
     def record(self) -> ForecastGradient:
         """The gradient as it stands."""
-        site = self.site
-        return ForecastGradient(
-            kind=self.kind, name=self.name, module=site.module if site else None,
-            operator=site.operator if site else "", place=place_of_line(site.user or site.inner) if site else None,
-            largest=self.largest, tick=self.tick, calls=self.calls, zeros=self.zeros,
-            shape=self.shape,
-            exponents=dict(sorted(self.counts.items())),
-        )  # fmt: skip
+        self._record.exponents = dict(sorted(self._counts.items()))
+        return self._record
 
 
 class Tallies:
@@ -114,7 +98,7 @@ class Tallies:
         """The tally of the gradients that flow out of a site's backward."""
         key = id(site)
         if key not in self._gradients:
-            name = f"{site.module or 'outside modules'}: {site.operator}"
+            name = f"{site.record.module or 'outside modules'}: {site.record.operator}"
             self._gradients[key] = GradientTally("activation", name, site)
         return self._gradients[key]
 
@@ -126,11 +110,8 @@ class Tallies:
 
     def records(self) -> Iterator[ForecastSite | ForecastGradient]:
         """What has changed since it was asked for last."""
-        for site in self._sites.values():
-            if site.changed:
-                site.changed = False
-                yield site.record()
-        for gradient in self._gradients.values():
-            if gradient.changed:
-                gradient.changed = False
-                yield gradient.record()
+        tallies: list[SiteTally | GradientTally] = [*self._sites.values(), *self._gradients.values()]
+        for tally in tallies:
+            if tally.changed:
+                tally.changed = False
+                yield tally.record

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, frames
 from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Clip, Part, Witness
 from torchvet.probes.precision.scaler_calls import LOOKS, SMALL, Scene
 from torchvet.probes.precision.scaling_faults import Faults
-from torchvet.recording.records.base import Place
 
 _BY_HAND = 0.01
 """A threshold of at least this share of the scale, from a program that has asked for the scale, is one times it."""
@@ -47,7 +47,7 @@ class GradientCalls:
 
     def _clipped(
         self, clipped: list[Witness], limit: float, norm: Any, largest: float | None, place: Place | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         clip: Clip | None = None
         sound: set[int] = set()
         for witness in clipped:
@@ -113,11 +113,7 @@ def _noted(parameters: Any, identities: list[int]) -> Any:
     note = identities.append
     passing = (p for p in parameters if note(id(p)) is None)
     # torch warns of an empty generator, and of no other iterator.
-    return passing if isinstance(parameters, GeneratorType) else map(_same, passing)
-
-
-def _same(one: Any) -> Any:
-    return one
+    return passing if isinstance(parameters, GeneratorType) else itertools.chain(passing)
 
 
 def _scaled_in(parts: list[Part]) -> Mark | None:

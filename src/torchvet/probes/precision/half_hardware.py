@@ -27,15 +27,12 @@ def _cuda(index: int) -> Hardware:
     # `is_bf16_supported()` counts emulation unless it is told not to.
     bf16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if torch.version.hip:
-        return Hardware(
-            name=properties.name, kind="rocm", capability=str(getattr(properties, "gcnArchName", "")), fp16=True,
-            bf16=bf16,
-        )  # fmt: skip
+        architecture = str(getattr(properties, "gcnArchName", ""))
+        return Hardware(name=properties.name, kind="rocm", capability=architecture, fp16=True, bf16=bf16)
     capability = (properties.major, properties.minor)
-    return Hardware(
-        name=properties.name, kind="cuda", capability=f"{capability[0]}.{capability[1]}",
-        fp16=capability >= _TENSOR_CORES, bf16=bf16 and capability >= _NATIVE_BF16,
-    )  # fmt: skip
+    fp16, bf16 = capability >= _TENSOR_CORES, bf16 and capability >= _NATIVE_BF16
+    text = f"{capability[0]}.{capability[1]}"
+    return Hardware(name=properties.name, kind="cuda", capability=text, fp16=fp16, bf16=bf16)
 
 
 def _cpu() -> Hardware:
@@ -44,7 +41,5 @@ def _cpu() -> Hardware:
 
     amx, avx512 = has("_is_amx_tile_supported"), has("_is_avx512_bf16_supported")
     note = "AMX" if amx else "AVX512-BF16" if avx512 else "half precision is emulated: slower than float32"
-    return Hardware(
-        name=platform.processor() or platform.machine() or "CPU", kind="cpu", fp16=has("_is_amx_fp16_supported"),
-        bf16=amx or avx512, note=note,
-    )  # fmt: skip
+    name = platform.processor() or platform.machine() or "CPU"
+    return Hardware(name=name, kind="cpu", fp16=has("_is_amx_fp16_supported"), bf16=amx or avx512, note=note)

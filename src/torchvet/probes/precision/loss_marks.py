@@ -1,4 +1,4 @@
-"""Tells by its autograd graph whether a loss has been multiplied by a scaler: the node that does it carries a mark."""
+"""Shows by its autograd graph whether a loss has been multiplied by a scaler: the node that does it carries a mark."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.internals.graph_teardown import nodes_below
-from torchvet.recording.records.base import Place
+from torchvet.probes.base.kit import Place, graphs, names
+from torchvet.probes.internals.graph_teardown import all_below, nodes_below
 
 _KEY = "torchvet scale"
 _MOST_NODES = 48
-_LINEAR = frozenset(
-    f"{name}Backward0"
-    for name in (
-        "Add", "Sub", "Neg", "Sum", "Mean", "Stack", "Cat", "View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze",
-        "Unsqueeze", "Expand", "Clone", "ToCopy", "Select", "Index", "Alias", "Unbind", "Permute", "T",
-    )
-) | {"SumBackward1", "MeanBackward1", "SqueezeBackward1", "Mul", "MulBackward0", "DivBackward0"}  # fmt: skip
+_OPERATIONS = names(
+    "Add Sub Neg Sum Mean Stack Cat View UnsafeView Reshape ReshapeAlias Squeeze Unsqueeze Expand Clone ToCopy Select "
+    "Index Alias Unbind Permute T"
+)
+_LINEAR = {f"{name}Backward0" for name in _OPERATIONS} | names(
+    "SumBackward1 MeanBackward1 SqueezeBackward1 Mul MulBackward0 DivBackward0"
+)
 """Below these a scaled loss is still one; a loss that was scaled and then squared is another matter."""
 _FACTORS = frozenset({"MulBackward0", "DivBackward0"})
 _FP16_NODES = 400
@@ -87,14 +87,5 @@ def multiplied(roots: Any) -> bool:
 
 def holds_half(outputs: Any) -> bool:
     """Whether the graph of a loss holds fp16 results, among its nodes next to the loss."""
-    waiting: list[Any] = [t.grad_fn for t in tensors_in(outputs) if t.grad_fn is not None]
-    seen: set[Any] = set(waiting)
-    while waiting and len(seen) < _FP16_NODES:
-        node = waiting.pop(0)
-        if any(m.dtype is torch.float16 for m in node._input_metadata):
-            return True
-        for following in nodes_below(node):
-            if following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return False
+    nodes = all_below(graphs.roots_of(outputs), _FP16_NODES)
+    return any(result.dtype is torch.float16 for node in nodes for result in node._input_metadata)

@@ -1,6 +1,6 @@
 """What the gradients of a few parameters of each optimizer are made of: which backward, scaled how, divided when.
 
-Gradients are told apart by their tensor and its version, so that nothing is read and no device waits.
+Gradients are identified by their tensor and its version, so that nothing is read and no device waits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Witness:
         return parameter.grad if parameter is not None else None
 
     def now(self) -> Stamp:
-        """What its gradient is told by."""
+        """What identifies its gradient: reading numbers would make a device wait."""
         parameter = self.ref()
         gradient = None if parameter is None else parameter.grad
         return None if gradient is None else (id(gradient), gradient._version)
@@ -150,7 +150,7 @@ class Gradients:
                 witness.unknown, witness.stamp = True, stamp
 
     def _changed(self) -> list[tuple[Witness, Stamp]]:
-        """Those whose gradient is not what it was, and what it is told by now. Asked several times a step: one loop."""
+        """Those whose gradient is not what it was, and what identifies it now. Asked several times a step: one loop."""
         found = []
         for witness in self.all():
             parameter = witness.ref()

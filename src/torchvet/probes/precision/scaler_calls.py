@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import Place, frames
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Division, Gradients
 from torchvet.probes.precision.scaler_states import Scalers, ScalerState
-from torchvet.probes.precision.scaling_faults import Faults, found_infinity
-from torchvet.recording.records.base import Place
+from torchvet.probes.precision.scaling_faults import Faults, Verdict, found_infinity
 
 LOOKS = 8
 """Losses and steps of a scaler that is off that are looked at; on a device also other looks that wait for it."""
@@ -43,11 +42,11 @@ class Scene:
     plain: Place | None = None
     """The last backward of a loss that was not scaled."""
     attempts: dict[int, list[int]] = field(default_factory=dict)
-    """For each optimizer the steps through a scaler since its scheduler's last, and how many were left out."""
+    """For each optimizer the steps through a scaler since its scheduler's last, and how many were skipped."""
 
 
 class ScalerCalls:
-    """Handlers named like the scaler's methods. Each is told before the call and returns what to do after it."""
+    """Handlers named like the scaler's methods. Each is called before the method and returns what to do after it."""
 
     def __init__(self, scene: Scene, faults: Faults) -> None:
         self._scene = scene
@@ -130,7 +129,7 @@ class ScalerCalls:
         return done
 
     def _outcome(self, state: ScalerState, optimizer: Any, fused: bool) -> bool | None:
-        """Whether the step was left out. Fused optimizers on a device tell that without a wait only later."""
+        """Whether the step was skipped. Fused optimizers on a device tell that without a wait only later."""
         if self._scene.fired and not fused:
             return False
         if not fused or not state.on_device():
@@ -195,7 +194,7 @@ class ScalerCalls:
         other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
-        self._faults.refused(state, name, error, frames.user_place(), other)
+        self._faults.refused(state, name, error, Verdict("refused", frames.user_place(), other))
 
 
 def _has_half_parameters(optimizer: Any) -> bool:
@@ -209,7 +208,5 @@ def _nothing(_: Any) -> None:
 
 def _raised_by_scaler(error: BaseException) -> bool:
     """Whether an exception comes out of a scaler's own code, not out of the optimizer that it steps."""
-    traceback, file = error.__traceback__, ""
-    while traceback is not None:
-        file, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
-    return "grad_scaler" in file
+    raising = frames.traceback_frames(error)
+    return bool(raising) and "grad_scaler" in raising[-1].f_code.co_filename

@@ -93,7 +93,7 @@ class ScalerState:
         return self.scales.get(self.generation, self.use.scale)
 
     def stepped_with(self, optimizer: int, skipped: bool | None) -> None:
-        """`step` has returned; whether the optimizer's own step was left out, where that is known."""
+        """`step` has returned; whether the optimizer's own step was skipped, where that is known."""
         use = self.use
         use.steps += 1
         self.stepped.add(optimizer)

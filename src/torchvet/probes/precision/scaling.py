@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import EVERY_STEP, After, Before, Host, Record, Watcher, around, frames
+from torchvet.probes.base.kit import EVERY_STEP, After, Before, Host, Optimizer, Record, Watcher, around, frames
+from torchvet.probes.internals.patching import replace
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.gradient_calls import GradientCalls
 from torchvet.probes.precision.scaled_gradients import Part
@@ -55,7 +55,7 @@ class ScalerWatcher(Watcher):
         self._wrap_class(GradScaler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self._tap(clip_grad, name, functools.partial(self._clip, name))
-            self.replace(utils, name, functools.partial(_instead, vars(clip_grad)[name]))
+            replace(self._undo, utils, name, vars(clip_grad)[name])  # the same function in another module
         for owner in (Optimizer, torch.nn.Module):
             self._tap(owner, "zero_grad", self._clear)
         for kind in vars(lr_scheduler).values():
@@ -232,13 +232,8 @@ class ScalerWatcher(Watcher):
         yield from self._faults.records()
 
 
-def _instead(ours: Any, original: Any) -> Any:
-    """For a function that stands in two modules."""
-    return ours
-
-
 def _read_pending(state: ScalerState) -> None:
-    """What fused optimizers on a device have left out until now."""
+    """What fused optimizers on a device have skipped until now."""
     total, run, longest = (int(float(value)) for value in state.pending)
     use = state.use
     use.skipped, use.unknown, use.trailing, use.longest = total, 0, run, max(use.longest, longest)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Clip, Gradients, Part, Witness
 from torchvet.probes.precision.scaler_states import Scalers, ScalerState, Update
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.scaling import FaultKind, ScalingFault
 
 _MOST = 200
-"""Kinds of mishaps by place that are kept."""
+"""Kinds of faults by place that are kept."""
+
+
+class Verdict(NamedTuple):
+    """What was wrong with gradients: the line to blame, the other that belongs to it, and by which factor what was
+    stepped on was too large, where that is known."""
+
+    kind: FaultKind
+    place: Place | None
+    other: Place | None = None
+    factor: float | None = None
 
 
 class Faults:
-    """The mishaps seen, as running totals."""
+    """The faults seen, as running totals."""
 
     def __init__(self, scalers: Scalers, gradients: Gradients) -> None:
         self._scalers = scalers
@@ -35,17 +46,14 @@ class Faults:
                 fault.after = self.optimizer_steps - self._refused_at[fault.place]
             yield fault
 
-    def note(
-        self, kind: FaultKind, state: ScalerState | None, place: Place | None, other: Place | None = None,
-        factor: float | None = None, applied: bool = True,
-    ) -> ScalingFault:  # fmt: skip
-        """One more of a kind at a place."""
-        key = (kind, place)
-        fault = self._found.get(key)
+    def note(self, verdict: Verdict, state: ScalerState | None, applied: bool = True) -> ScalingFault:
+        """One more of a kind at a place; `applied` says whether the optimizer stepped on it."""
+        kind, place, other, factor = verdict
+        fault = self._found.get((kind, place))
         if fault is None:
             fault = ScalingFault(kind=kind, scaler=state.use.id if state else -1, place=place, other=other)
             if len(self._found) < _MOST:
-                self._found[key] = fault
+                self._found[kind, place] = fault
         fault.count += 1
         fault.applied += applied
         if state is not None and state.scale() is not None:
@@ -56,111 +64,93 @@ class Faults:
                 fault.factor = factor
         return fault
 
-    def refused(
-        self, state: ScalerState, method: str, error: BaseException, place: Place | None, other: Place | None
-    ) -> None:  # fmt: skip
+    def refused(self, state: ScalerState, method: str, error: BaseException, at: Verdict) -> None:
         """torch has raised. Whether that ended the training shows later: by what waits, and by what steps."""
-        fault = self.note("refused", state, place, other, applied=False)
+        fault = self.note(at, state, applied=False)
         fault.method, fault.error = method, f"{type(error).__name__}: {str(error)[:200]}"
         fault.waiting = any(w.waits() for w in self._gradients.all())
-        self._refused_at[place] = self.optimizer_steps
+        self._refused_at[at.place] = self.optimizer_steps
 
     def settle_reads(self, state: ScalerState) -> None:
-        """A scale is about to give way: what was read under it is a mishap, unless the program asked for the scale."""
+        """A scale is about to give way: what was read under it is a fault, unless the program asked for the scale."""
         if state.asked != state.generation:
-            for kind, place, other in state.reads:
-                self.note(kind, state, place, other)
+            for read in state.reads:
+                self.note(Verdict(*read), state)
         state.reads.clear()
 
     def stepped(self, state: ScalerState, optimizer: Any, place: Place | None, applied: bool) -> None:
-        """A scaler has stepped an optimizer, or has left the step out."""
-        told: set[Any] = set()
+        """A scaler has stepped an optimizer, or has skipped the step."""
+        judged: set[Any] = set()
         for witness in _unlike(self._gradients.of(optimizer)):
             for part in witness.fresh:
-                if part not in told:
-                    told.add(part)
-                    self._judge(state, part, witness, optimizer, place, applied)
+                verdict = self._judge(state, part, witness, optimizer, place) if part not in judged else None
+                judged.add(part)
+                if verdict is not None:
+                    self.note(verdict, state, applied)
             for clip in witness.clips:
-                if clip not in told:
-                    told.add(clip)
+                if clip not in judged:
+                    judged.add(clip)
                     self._clipped(state, clip, applied)
 
     def stepped_directly(self, optimizer: Any, place: Place | None) -> None:
         """An optimizer steps past every scaler."""
-        told: set[Any] = set()
-        for witness in _unlike(self._gradients.of(optimizer)):
-            for part in witness.fresh:
-                if part.mark is not None and part not in told:
-                    told.add(part)
-                    self._applied(part, optimizer, place)
-
-    def _applied(self, part: Part, optimizer: Any, place: Place | None) -> None:
-        assert part.mark is not None
-        state = self._scalers.by_number.get(part.mark.scaler)
-        if part.power > 0:
-            factor = _to_the(self._scale_of(part.mark.scaler, part.mark.generation), part.power)
-            self.note("applied-scaled", state, place, part.place, factor)
-        elif part.power == 0 and part.divided:
-            fault = self.note("applied-unchecked", state, place, part.divided[-1].place)
-            fault.changed += state is not None and bool(found_infinity(state, optimizer))
+        parts = (part for witness in _unlike(self._gradients.of(optimizer)) for part in witness.fresh)
+        for part in dict.fromkeys(parts):
+            state = self._scalers.by_number.get(part.mark.scaler) if part.mark is not None else None
+            if part.mark is not None and part.power > 0:
+                factor = _to_the(self._scale_of(part.mark.scaler, part.mark.generation), part.power)
+                self.note(Verdict("applied-scaled", place, part.place, factor), state)
+            elif part.mark is not None and part.power == 0 and part.divided:
+                fault = self.note(Verdict("applied-unchecked", place, part.divided[-1].place), state)
+                fault.changed += state is not None and bool(found_infinity(state, optimizer))
 
     def _judge(
-        self, state: ScalerState, part: Part, witness: Witness, optimizer: Any, place: Place | None, applied: bool
-    ) -> None:  # fmt: skip
+        self, state: ScalerState, part: Part, witness: Witness, optimizer: Any, place: Place | None
+    ) -> Verdict | None:
+        """What is wrong with a part of a gradient that a scaler steps on at a place: None where it was multiplied as
+        often as it was divided, by the same scale."""
         mark, power, divided = part.mark, part.power, part.divided
-        own = self._scale_of(state.number, state.generation)
+        too_large = _to_the(self._scale_of(state.number, state.generation), power)
         if mark is None:
-            if power < 0:
-                self.note("not-scaled", state, part.place, place, _to_the(own, power), applied)
-        elif any(d.scaler != mark.scaler for d in divided):
+            return Verdict("not-scaled", part.place, place, too_large) if power < 0 else None
+        if any(d.scaler != mark.scaler for d in divided):
+            own = self._scale_of(state.number, state.generation)
             factor = _ratio(self._scale_of(mark.scaler, mark.generation), own)
-            self.note("other-scaler", state, part.place, place, factor, applied)
-        elif power > 0 and mark.power > 1:
-            self.note("scaled-twice", state, mark.place, part.place, _to_the(own, power), applied)
-        elif power > 0:
-            early = id(optimizer) in state.too_early
-            kind: FaultKind = "unscaled-too-early" if early else "added-after-unscale"
-            at = (state.too_early[id(optimizer)], part.place) if early else (part.place, state.places.get("unscale_"))
-            self.note(kind, state, at[0], at[1], _to_the(own, power), applied)
-        elif power < 0:
-            self._divided_again(state, part, witness, optimizer, place, applied)
-        elif divided and divided[0].generation != mark.generation:
-            factor = _ratio(self._scale_of(mark.scaler, mark.generation),
-                            self._scale_of(state.number, divided[0].generation))  # fmt: skip
-            self._updated_between(state, mark.generation, divided[0].generation, witness, place, factor, applied)
+            return Verdict("other-scaler", part.place, place, factor)
+        if power > 0:
+            return _undivided(state, part, mark, optimizer, too_large)
+        if power < 0:
+            return self._divided_again(state, part, witness, optimizer, place)
+        if divided and divided[0].generation != mark.generation:
+            return self._updated_between(state, mark, divided[0].generation, witness, place)
+        return None
 
     def _divided_again(
-        self, state: ScalerState, part: Part, witness: Witness, optimizer: Any, place: Place | None, applied: bool
-    ) -> None:  # fmt: skip
+        self, state: ScalerState, part: Part, witness: Witness, optimizer: Any, place: Place | None
+    ) -> Verdict:
         """Divided twice: for two optimizer objects, or because an update made the scaler forget the first time."""
         first, last = part.divided[0], part.divided[-1]
         factor = _ratio(1.0, self._scale_of(state.number, last.generation))
         if first.generation == last.generation:
-            self.note("divided-twice", state, first.place, last.place, factor, applied)
-            return
+            return Verdict("divided-twice", first.place, last.place, factor)
         if _spans(witness, first.generation):
-            update = state.updates.get(first.generation + 1)
-            self.note("scale-changed", state, update.place if update else place, place, factor, applied)
-            return
+            return Verdict("scale-changed", _line_of(state.updates.get(first.generation + 1), place), place, factor)
         update = state.updates.get(last.generation)
         others = update is not None and bool(update.stepped - {id(optimizer)})
         kind: FaultKind = "update-between" if others else "update-before-step"
-        self.note(kind, state, update.place if update else place, place, factor, applied)
+        return Verdict(kind, _line_of(update, place), place, factor)
 
     def _updated_between(
-        self, state: ScalerState, born: int, divided: int, witness: Witness, place: Place | None,
-        factor: float | None, applied: bool,
-    ) -> None:  # fmt: skip
-        """Multiplied by one scale and divided by a later one."""
-        update: Update | None = state.updates.get(born + 1)
+        self, state: ScalerState, mark: Mark, divided: int, witness: Witness, place: Place | None
+    ) -> Verdict:
+        """Multiplied by one scale and divided by a later one, that of the generation `divided`."""
+        factor = _ratio(self._scale_of(mark.scaler, mark.generation), self._scale_of(state.number, divided))
         generations = {p.mark.generation for p in witness.fresh if p.mark is not None}
         kind: FaultKind = "scale-changed" if len(generations) > 1 else "update-between"
-        fault = self.note(kind, state, update.place if update else place, place, factor, applied)
-        if factor is None:
-            fault.factor = fault.factor
+        return Verdict(kind, _line_of(state.updates.get(mark.generation + 1), place), place, factor)
 
     def _clipped(self, state: ScalerState, clip: Clip, applied: bool) -> None:
-        fault = self.note("clipped-while-scaled", state, clip.place, state.places.get("step"), applied=applied)
+        fault = self.note(Verdict("clipped-while-scaled", clip.place, state.places.get("step")), state, applied)
         fault.limit, fault.scale = clip.limit, clip.scale or fault.scale
         if clip.norm is not None and math.isfinite(clip.norm):
             fault.norm = max(fault.norm or 0.0, clip.norm)
@@ -173,8 +163,20 @@ class Faults:
         return None if state is None else state.scales.get(generation, state.use.scale)
 
 
+def _undivided(state: ScalerState, part: Part, mark: Mark, optimizer: Any, factor: float | None) -> Verdict:
+    if mark.power > 1:
+        return Verdict("scaled-twice", mark.place, part.place, factor)
+    if id(optimizer) in state.too_early:
+        return Verdict("unscaled-too-early", state.too_early[id(optimizer)], part.place, factor)
+    return Verdict("added-after-unscale", part.place, state.places.get("unscale_"), factor)
+
+
+def _line_of(update: Update | None, otherwise: Place | None) -> Place | None:
+    return update.place if update is not None else otherwise
+
+
 def _unlike(witnesses: list[Witness]) -> list[Witness]:
-    """Of those that share their parts and clips one each; those of which nothing is known left out."""
+    """Of those that share their parts and clips one each; those of which nothing is known are skipped."""
     return list({(id(w.parts), id(w.clips)): w for w in reversed(witnesses) if not w.unknown}.values())
 
 

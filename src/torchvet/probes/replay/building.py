@@ -8,15 +8,18 @@ import copy
 from types import CodeType
 from typing import Any
 
-from torchvet.probes.replay.slicing import Item, Slice
+from torchvet.probes.replay.slicing import Slice
 
 END = "__torchvet_end__"
 """The name of the exception that stands for `return`."""
 _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 _REFUSED = {
-    ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Await: "await", ast.AsyncFor: "async for",
+    ast.Yield: "yield",
+    ast.YieldFrom: "yield from",
+    ast.Await: "await",
+    ast.AsyncFor: "async for",
     ast.AsyncWith: "async with",
-}  # fmt: skip
+}
 
 
 class Refused(Exception):
@@ -32,10 +35,8 @@ def build(found: Slice, like: CodeType, owner: str | None, entered: set[int]) ->
     for node in (n for statement in body for n in ast.walk(statement)):
         if type(node) in _REFUSED:
             raise Refused(f"{_REFUSED[type(node)]} cannot be done again")
-    once = ast.For(
-        target=ast.Name("__torchvet_once__", ast.Store()), iter=ast.Tuple([ast.Constant(None)], ast.Load()),
-        body=body, orelse=[],
-    )  # fmt: skip
+    target, rounds = ast.Name("__torchvet_once__", ast.Store()), ast.Tuple([ast.Constant(None)], ast.Load())
+    once = ast.For(target=target, iter=rounds, body=body, orelse=[])
     ast.copy_location(once, found.way.target)
     module = ast.Module([_Alone(owner).visit(once)], [])
     ast.fix_missing_locations(module)
@@ -49,7 +50,7 @@ def build(found: Slice, like: CodeType, owner: str | None, entered: set[int]) ->
 def _levels(found: Slice, level: int, entered: set[int]) -> list[ast.stmt]:
     """The chosen statements of a block, then what is below it on the way."""
     mine = [i for i, item in enumerate(found.items) if item.level == level and i in found.chosen]
-    body = [_copy(found.items[i]) for i in mine]
+    body = [copy.deepcopy(found.items[i].node) for i in mine]
     if level + 1 >= len(found.way.steps):
         return body
     below = _levels(found, level + 1, entered)
@@ -59,10 +60,6 @@ def _levels(found: Slice, level: int, entered: set[int]) -> list[ast.stmt]:
         again.body = below
         below = [again]
     return body + below
-
-
-def _copy(item: Item) -> ast.stmt:
-    return copy.deepcopy(item.node)
 
 
 class _Alone(ast.NodeTransformer):
@@ -78,13 +75,7 @@ class _Alone(ast.NodeTransformer):
         self._inner -= 1
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        self._inner += 1
-        self.generic_visit(node)
-        self._inner -= 1
-        return node
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # type: ignore[assignment]
 
     def visit_Return(self, node: ast.Return) -> Any:
         self.generic_visit(node)
@@ -93,11 +84,10 @@ class _Alone(ast.NodeTransformer):
         value = [ast.copy_location(ast.Expr(node.value), node)] if node.value is not None else []
         return [*value, ast.copy_location(ast.Raise(ast.Name(END, ast.Load()), None), node)]
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+    def visit_Nonlocal(self, node: ast.Nonlocal | ast.Global) -> ast.AST:
         return ast.copy_location(ast.Pass(), node)
 
-    def visit_Global(self, node: ast.Global) -> ast.AST:
-        return ast.copy_location(ast.Pass(), node)
+    visit_Global = visit_Nonlocal
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -74,8 +74,6 @@ class _Reader(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load) and name is not None:
             self._read(name)
             self.found.writes.add(name)
-        elif isinstance(node.value, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-            self.visit(node.value)
         else:
             self.visit(node.value)
 
@@ -107,14 +105,12 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
         self.visit(node.target)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: ast.AnnAssign | ast.NamedExpr) -> None:
         if node.value is not None:
             self.visit(node.value)
             self.visit(node.target)
 
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self.visit(node.value)
-        self.visit(node.target)
+    visit_NamedExpr = visit_AnnAssign
 
     def _branches(self, *blocks: list[ast.stmt]) -> None:
         before, ends = self._written, []

@@ -7,26 +7,26 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.callers import PROGRAM
+from torchvet.probes.base.kit import Place, frames, names, outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.replay import stage
-from torchvet.probes.replay.operands import described, outline, rows_of, survives
+from torchvet.probes.replay.operands import Namer, described, outline, rows_of, survives
 from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
-from torchvet.probes.replay.sources import Source, Taint, Taints, unique
-from torchvet.recording.records.base import Place
+from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
 from torchvet.recording.records.nonfinite import Operand
 
-_WRITTEN = {
-    "fill", "full", "full_like", "new_full", "scalar_tensor", "masked_fill", "where", "constant_pad_nd", "lift_fresh",
-    "index_fill", "tril", "triu", "masked_scatter", "zeros", "zeros_like", "scatter", "index_put", "clone_scalar",
-}  # fmt: skip
+_WRITTEN = names(
+    "fill full full_like new_full scalar_tensor masked_fill where constant_pad_nd lift_fresh index_fill tril triu "
+    "masked_scatter zeros zeros_like scatter index_put clone_scalar"
+)
 """Operators that write what they were given: an infinity among it is a mask's."""
-_UNINITIALISED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "resize",
-                  "set"}  # fmt: skip
+_UNINITIALISED = names("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize set")
 _CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum", "NanToNum", "Clamp")
 """Nodes whose backward passes a gradient of zero to what was not chosen."""
 _MOST_DESCRIBED = 60
@@ -36,10 +36,13 @@ WasBad = dict[int, tuple[bool, "Taint | None"]]
 """Of an operand that is written, by identity: whether it was bad before, and what is known of that."""
 
 
-class Before(NamedTuple):
-    """What is known of an operator before it runs: its node and where that was made, and of the operands that it
-    writes whether they were bad, and copies."""
+class Call(NamedTuple):
+    """An operator that runs, its node and where that was made; and of the operands that it writes whether they were bad
+    before, and copies."""
 
+    func: Any
+    args: Any
+    kwargs: Any
     node: Any
     placed: Placed | None
     was_bad: WasBad
@@ -49,7 +52,7 @@ class Before(NamedTuple):
 class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     """One for a replay. `named` gives a tensor's name where it has one, `module` the module that runs."""
 
-    def __init__(self, named: Callable[[torch.Tensor], str | None], module: Callable[[], str | None]) -> None:
+    def __init__(self, named: Namer, module: Callable[[], str | None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.taints = Taints()
         self.sources: list[Source] = []
@@ -78,38 +81,39 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        before = self._before(func, args, kwargs)
+        call = self._before(func, args, kwargs)
         result = func(*args, **kwargs)
-        self._after(result, func, args, kwargs, before)
+        self._after(result, call)
         return result
 
-    def _before(self, func: Any, args: Any, kwargs: Any) -> Before:
+    def _before(self, func: Any, args: Any, kwargs: Any) -> Call:
         self._index += 1
         if func is torch.ops.aten._local_scalar_dense.default:
             self.taken(args[0])
         node = private.current_node()
         placed = self._place(node)
         written = _written_operands(func, args, kwargs)
+        # What is written in place is gone afterwards.
         was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
         copies = {id(t): t.detach().clone() for t in written if numeric(t) and t.nbytes <= self.largest}
         if self.alone:
             stage.unshare(written)
-        return Before(node, placed, was_bad, copies)
+        return Call(func, args, kwargs, node, placed, was_bad, copies)
 
-    def _after(self, result: Any, func: Any, args: Any, kwargs: Any, before: Before) -> None:
+    def _after(self, result: Any, call: Call) -> None:
         for out in _tensors(result):
-            if numeric(out) and not is_finite(out):
-                self._bad(out, func, args, kwargs, *before)
+            if numeric(out) and not is_finite(out) and base_name(str(call.func)) not in _UNINITIALISED:
+                self._bad(out, call)
 
     def _place(self, node: Any) -> Placed | None:
         """Notes where a node of the graph is made; of a node that runs, where it was made."""
         if node is None:
             here = (*frames.outside_torch(3, handlers=False), self._module())
+            # Autograd makes an operator's node before the operator runs: its number is the last one given out.
             self._places.setdefault(private.sequence_nr() - 1, here)
             return here
         name = node.name()
-        if name.startswith(_CHOOSING):
-            self._chosen = True
+        self._chosen = self._chosen or name.startswith(_CHOOSING)
         inner = _within_backward(self.backward_code)
         if inner is not None:
             # A custom function's backward, a hook, or a forward pass done again by checkpointing.
@@ -118,29 +122,19 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             return here
         return self._places.get(node._sequence_nr())
 
-    def _bad(
-        self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
-        was_bad: WasBad, copies: dict[int, torch.Tensor],
-    ) -> None:  # fmt: skip
-        name = base_name(str(func))
-        if name in _UNINITIALISED:
-            return
-        originals = [t for t in _tensors([args, kwargs]) if _counts(t)]
-        inputs = [copies.get(id(t), t) for t in originals]
-        taints = self._taints_of(originals, inputs, was_bad)
+    def _bad(self, out: torch.Tensor, call: Call) -> None:
+        originals = [t for t in _tensors([call.args, call.kwargs]) if _counts(t)]
+        inputs = [call.copies.get(id(t), t) for t in originals]
+        taints = self._taints_of(originals, inputs, call.was_bad)
         has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
         nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
-        made: Source | None = None
-        if (has_nan and not nan) or (has_inf and not has_nan and not inf and not nan):
-            made = self._source(out, func, args, kwargs, node, placed, inputs, inf if has_nan else [], copies)
-        elif has_inf and not inf and not nan:
-            made = self._source(out, func, args, kwargs, node, placed, inputs, [], copies)
-        mine = [made] if made is not None else []
+        mine: list[Source] = []
+        # NaN of finite operands or of infinities, or infinities of finite operands: this operator made them.
+        if not nan and (has_nan or not inf):
+            mine = [self._source(out, call, inputs, inf if has_nan else [])]
         self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
 
-    def _taints_of(
-        self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: WasBad
-    ) -> list[Taint]:  # fmt: skip
+    def _taints_of(self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: WasBad) -> list[Taint]:
         """Of the operands that were not finite before the operator ran: what is known, else that they came so."""
         found = []
         for original, value in zip(originals, inputs, strict=True):
@@ -154,10 +148,9 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
         place, inner = frames.outside_torch(5, handlers=False)
         nan = bool(torch.isnan(value).any())
-        source = Source(
-            index=self._index, kind="nan" if nan else "inf", external=tensor, place=place, inner=inner,
-            module=self._module(), result=self._described_as(value, self._named(tensor)), rows=rows_of(value),
-        )  # fmt: skip
+        source = Source(self._index, "nan" if nan else "inf", external=tensor, module=self._module())
+        source.place, source.inner = place, inner
+        source.result, source.rows = self._described_as(value, self._named(tensor)), rows_of(value)
         if not nan and value.untyped_storage().nbytes() <= 16:
             source.benign = True  # `torch.tensor(-inf)`, made before the step
         self.sources.append(source)
@@ -166,39 +159,35 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         assert known is not None
         return known
 
-    def _source(
-        self, out: torch.Tensor, func: Any, args: Any, kwargs: Any, node: Any, placed: Placed | None,
-        inputs: list[torch.Tensor], parents: list[Source], copies: dict[int, torch.Tensor],
-    ) -> Source:  # fmt: skip
-        place, inner, module = placed or (None, None, None)
-        source = Source(
-            index=self._index, kind="nan" if bool(torch.isnan(out).any()) else "inf", operator=_operator(func),
-            phase="forward" if node is None else "backward", node=node.name() if node is not None else "",
-            place=place, inner=inner, module=module, parents=parents, autocast=self.autocast(),
-        )  # fmt: skip
-        source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(args, kwargs)
+    def _source(self, out: torch.Tensor, call: Call, inputs: list[torch.Tensor], parents: list[Source]) -> Source:
+        kind: Kind = "nan" if bool(torch.isnan(out).any()) else "inf"
+        source = Source(self._index, kind, str(call.func).removesuffix(".default"), parents=parents)
+        if call.node is not None:
+            source.phase, source.node = "backward", call.node.name()
+        source.place, source.inner, source.module = call.placed or (None, None, None)
+        source.autocast = self.autocast()
+        source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)
         self.sources.append(source)
         if self._described < _MOST_DESCRIBED:
             self._described += 1
-            self._describe(source, out, func, args, kwargs, copies, inputs)
+            self._describe(source, out, call, inputs)
         return source
 
-    def _describe(
-        self, source: Source, out: torch.Tensor, func: Any, args: Any, kwargs: Any, copies: dict[int, torch.Tensor],
-        inputs: list[torch.Tensor],
-    ) -> None:  # fmt: skip
+    def _describe(self, source: Source, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]) -> None:
         # Whole numbers count as well: a divisor may be a count.
-        originals = [t for t in _tensors([args, kwargs]) if t.dtype is not torch.bool]
-        source.operands = [self._described_as(copies.get(id(t), t), self._named(t)) for t in originals][:6]
-        source.operands += [_scalar(a) for a in args if isinstance(a, (int, float)) and not isinstance(a, bool)][:2]
-        source.result = self._described_as(out)
+        originals = [t for t in _tensors([call.args, call.kwargs]) if t.dtype is not torch.bool]
+        source.operands = [self._described_as(call.copies.get(id(t), t), self._named(t)) for t in originals][:6]
+        source.operands += [_scalar(a) for a in call.args if _is_number(a)][:2]
+        source.result = result = self._described_as(out)
         source.rows = rows_of(out)
-        if self._again(func) and sum(t.nbytes for t in originals) <= self.largest:
-            source.survives = survives(func, args, kwargs)
+        if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
+            source.survives = survives(call.func, call.args, call.kwargs)
         if source.phase == "forward":
-            source.reason = forward_reason(source.operator, source.operands, source.result, _length(inputs, out))
+            # How many elements a reduction took together for each of its results.
+            length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
+            source.reason = forward_reason(source.operator, source.operands, result, length)
         else:
-            source.reason = backward_reason(source.node, source.operator, source.operands, source.result, self._chosen)
+            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen)
 
     def _described_as(self, tensor: torch.Tensor, name: str | None = None) -> Operand:
         return described(tensor, name) if tensor.nbytes <= self.largest else outline(tensor, name)
@@ -214,29 +203,21 @@ def _counts(tensor: torch.Tensor) -> bool:
     return numeric(tensor) or (tensor.numel() == 0 and tensor.is_floating_point())
 
 
-def _operator(func: Any) -> str:
-    return str(func).removesuffix(".default")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _scalar(value: float) -> Operand:
     size = abs(float(value))
-    return Operand(
-        dtype="scalar", shape=(), largest=size if math.isfinite(size) else 0.0, zeros=int(size == 0),
-        smallest=size if math.isfinite(size) else 0.0, negatives=int(value < 0), infinities=int(math.isinf(size)),
-        nans=int(math.isnan(size)),
-    )  # fmt: skip
+    finite = size if math.isfinite(size) else 0.0
+    operand = Operand(dtype="scalar", shape=(), largest=finite, smallest=finite, zeros=int(size == 0))
+    infinities, nans = int(math.isinf(size)), int(math.isnan(size))
+    return msgspec.structs.replace(operand, negatives=int(value < 0), infinities=infinities, nans=nans)
 
 
-def _length(inputs: list[torch.Tensor], out: torch.Tensor) -> int | None:
-    """How many elements a reduction took together for each of its results."""
-    return inputs[0].numel() // out.numel() if inputs and out.numel() else None
-
-
-def _given_infinity(args: Any, kwargs: Any) -> bool:
+def _given_infinity(call: Call) -> bool:
     """Whether what an operator writes was an infinity (or NaN) already: a number among its arguments."""
-    flat = [*args, *kwargs.values()]
-    numbers = [a for a in flat if isinstance(a, (int, float)) and not isinstance(a, bool)]
-    return any(not math.isfinite(n) for n in numbers)
+    return any(_is_number(a) and not math.isfinite(a) for a in (*call.args, *call.kwargs.values()))
 
 
 def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -270,9 +251,9 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def _within_backward(code: Any) -> Place | None:
     """The user's line, if code of the user's runs within the backward pass."""
-    frame = sys._getframe(3)
-    while frame is not None and frame.f_code is not code:
-        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
+    for frame in outward(sys._getframe(3)):
+        if frame.f_code is code:
+            return None
+        if frames.owner(frame.f_code.co_filename) in PROGRAM:
             return frames.place_of(frame)
-        frame = frame.f_back  # type: ignore[assignment]
     return None

@@ -23,7 +23,7 @@ class _PythonState:
     """The state of Python's generator, copied only where it has changed: as a tuple of 625 numbers it takes as long as
     everything else that is kept.
 
-    Whether it has is told by CPython's own structure (`RandomObject` in Modules/_randommodule.c: an int, how many of
+    Whether it has shows in CPython's own structure (`RandomObject` in Modules/_randommodule.c: an int, how many of
     the 624 words behind it have been used), which is believed only where it holds what `getstate()` says.
     """
 

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from torchvet.probes.base.callers import outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite
-from torchvet.probes.replay.finite_mode import Before, FiniteMode, within
+from torchvet.probes.replay.finite_mode import Call, FiniteMode, within
+from torchvet.probes.replay.operands import Namer
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
 from torchvet.recording.records.nonfinite import Reason
 
@@ -34,15 +35,20 @@ class Origin:
     unseen: str | None = None
 
 
-class LiveMode(FiniteMode):
-    """`origin` tells of a tensor that came bad; `guard` surrounds all work of the mode's own; `counts` says whether
-    what runs now is the program's own forward or backward pass."""
+class Asks(NamedTuple):
+    """What the mode asks of whoever switched it on: `origin` of a tensor that came bad, and whether that was within
+    backward; `guard` surrounds all work of the mode's own; `counts` says whether what runs now is the program's own
+    forward or backward pass."""
 
-    def __init__(
-        self, named: Callable[[torch.Tensor], str | None], module: Callable[[], str | None],
-        origin: Callable[[torch.Tensor, bool], Origin], guard: Callable[[], AbstractContextManager[None]],
-        counts: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    origin: Callable[[torch.Tensor, bool], Origin]
+    guard: Callable[[], AbstractContextManager[None]]
+    counts: Callable[[], bool]
+
+
+class LiveMode(FiniteMode):
+    """See `FiniteMode`."""
+
+    def __init__(self, named: Namer, module: Callable[[], str | None], asks: Asks) -> None:
         super().__init__(named, module)
         self.taints = self._passing = PassingTaints()
         self.backward_code = private.run_backward.__code__
@@ -54,23 +60,21 @@ class LiveMode(FiniteMode):
         self.tensor_subclasses = False
         """Whether operators on tensors with a dispatch of their own were passed by."""
         self._since = (0, 0)
-        self._origin = origin
-        self._guard = guard
-        self._wanted = counts
+        self._asks = asks
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        before = None
-        if self._wanted() and self._may_look(func, args, kwargs):
+        call = None
+        if self._asks.counts() and self._may_look(func, args, kwargs):
             with self._looking():
-                before = self._before(func, args, kwargs)
+                call = self._before(func, args, kwargs)
         result = func(*args, **kwargs)
-        if before is not None:
+        if call is not None:
             with self._looking():
                 self.operators += 1
-                self._after(result, func, args, kwargs, before)
+                self._after(result, call)
         return result
 
     def step_begins(self) -> None:
@@ -92,7 +96,7 @@ class LiveMode(FiniteMode):
     def _looking(self) -> Iterator[None]:
         """Neither the program's modes nor other ones of ours see what is computed within."""
         started = time.perf_counter()
-        with self._guard(), private.DisableTorchDispatch(), private.DisableTorchFunction():
+        with self._asks.guard(), private.DisableTorchDispatch(), private.DisableTorchFunction():
             yield
         self.seconds += time.perf_counter() - started
 
@@ -106,11 +110,11 @@ class LiveMode(FiniteMode):
             return False
         return True
 
-    def _after(self, result: Any, func: Any, args: Any, kwargs: Any, before: Before) -> None:
+    def _after(self, result: Any, call: Call) -> None:
         if not all(type(t).__torch_dispatch__ is _PLAIN for t in within(result)):
             return
-        super()._after(result, func, args, kwargs, before)
-        if any(bad for bad, _ in before.was_bad.values()):
+        super()._after(result, call)
+        if any(bad for bad, _ in call.was_bad.values()):
             for out in within(result):
                 if is_finite(out):
                     self._passing.discard(out)
@@ -118,12 +122,12 @@ class LiveMode(FiniteMode):
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
         taint = super()._external(tensor, value)
         source = self.sources[-1]
-        source.external = self._origin(tensor, private.current_node() is not None)
+        source.external = self._asks.origin(tensor, private.current_node() is not None)
         source.reason = source.external.reason
         return taint
 
-    def _source(self, *told: Any, **more: Any) -> Source:
-        source = super()._source(*told, **more)
+    def _source(self, out: torch.Tensor, call: Call, inputs: list[torch.Tensor], parents: list[Source]) -> Source:
+        source = super()._source(out, call, inputs, parents)
         source.compiled = _within_compiled_region()
         return source
 
@@ -154,13 +158,8 @@ class BesideDynamo(LiveMode):  # type: ignore[no-untyped-call]
 
 def _within_compiled_region() -> bool:
     """Whether what runs is the graph that a region was compiled to."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith("<eval_with_key>") or "torchinductor_" in name:
-            return True
-        frame = frame.f_back
-    return False
+    files = (frame.f_code.co_filename for frame in outward(sys._getframe(2)))
+    return any(name.startswith("<eval_with_key>") or "torchinductor_" in name for name in files)
 
 
 _TRACERS = tuple(getattr(private.ModeKey, "__members__", {}).values())

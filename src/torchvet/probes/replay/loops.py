@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from types import FrameType
 
 from torchvet.probes.base import frames
+from torchvet.probes.crash import positions
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.probes.replay.effects import SCOPES
 from torchvet.probes.replay.plans import live
 
 _MOST = 3
-_LONGEST = 1 << 20
-"""Characters of a file that is looked at."""
 
 
 def counters(frame: FrameType | None) -> dict[str, int]:
@@ -31,15 +29,8 @@ def counters(frame: FrameType | None) -> dict[str, int]:
 
 def _names(frame: FrameType) -> list[str]:
     """The counters of the loops around the line that a frame is at, outermost first."""
-    text = "".join(linecache.getlines(frame.f_code.co_filename))
-    if not text or len(text) > _LONGEST:
-        return []
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return []
     found: list[str] = []
-    node: ast.AST | None = tree
+    node: ast.AST | None = positions.tree(frame.f_code.co_filename)
     while node is not None:
         node = next((c for c in ast.iter_child_nodes(node) if _around(c, frame.f_lineno)), None)
         if isinstance(node, SCOPES):
@@ -50,9 +41,7 @@ def _names(frame: FrameType) -> list[str]:
 
 
 def _around(node: ast.AST, line: int) -> bool:
-    return isinstance(node, ast.AST) and getattr(node, "lineno", 1 << 30) <= line <= (
-        getattr(node, "end_lineno", 0) or 0
-    )
+    return getattr(node, "lineno", 1 << 30) <= line <= (getattr(node, "end_lineno", 0) or 0)
 
 
 def _counter(loop: ast.For | ast.AsyncFor) -> str | None:

@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import frames, of_program
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.nonfinite import Reason
-
-_DEPTH = 40
 
 
 class Names:
@@ -60,24 +58,17 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _in_frames(tensor: torch.Tensor) -> str | None:
     """By the nearest frame of the program's that has a variable for it."""
-    frame = sys._getframe(2)
-    for _ in range(_DEPTH):
-        if frame is None:
-            return None
-        mine = frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED)
-        if mine and frame.f_code.co_name not in frames.HANDLERS:
-            return _variable(tensor, frame_locals(frame) or {})
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    own = (one for one in of_program(sys._getframe(2)) if one.f_code.co_name not in frames.HANDLERS)
+    frame = next(own, None)
+    return _variable(tensor, frame_locals(frame) or {}) if frame is not None else None
 
 
 def _item(value: Any, tensor: torch.Tensor) -> Any:
     """The key or index of a tensor in a small dict, list or tuple."""
-    if isinstance(value, dict) and len(value) < 64:
-        return next((k for k, v in value.items() if v is tensor and isinstance(k, (str, int))), None)
-    if isinstance(value, (list, tuple)) and len(value) < 64:
-        return next((i for i, v in enumerate(value) if v is tensor), None)
-    return None
+    if not isinstance(value, (dict, list, tuple)) or len(value) >= 64:
+        return None
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return next((key for key, held in pairs if held is tensor and isinstance(key, (str, int))), None)
 
 
 def _variable(tensor: torch.Tensor, names: dict[str, Any]) -> str | None:
@@ -89,10 +80,15 @@ def _variable(tensor: torch.Tensor, names: dict[str, Any]) -> str | None:
         inside = _item(value, tensor)
         if inside is not None:
             return f"{name}[{inside!r}]"
-        space = getattr(value, "__dict__", None) if name == "self" else None
-        if isinstance(space, dict):
-            for table in (space, space.get("_parameters") or {}, space.get("_buffers") or {}):
-                for attribute, held in table.items():
-                    if held is tensor:
-                        return f"self.{attribute}"
+        attribute = _attribute(value, tensor) if name == "self" else None
+        if attribute is not None:
+            return f"self.{attribute}"
     return None
+
+
+def _attribute(owner: Any, tensor: torch.Tensor) -> str | None:
+    space = getattr(owner, "__dict__", None)
+    if not isinstance(space, dict):
+        return None
+    tables = (space, space.get("_parameters") or {}, space.get("_buffers") or {})
+    return next((name for table in tables for name, held in table.items() if held is tensor), None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.recording.records.nonfinite import Operand
 
 _MOST_ROWS = 16
-_TRIED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -37,13 +37,12 @@ def described(tensor: torch.Tensor, name: str | None = None) -> Operand:
     finite = torch.isfinite(wide)
     sizes = wide[finite].abs()
     positive = sizes[sizes > 0]
-    return Operand(
-        dtype=dtype, shape=shape, name=name,
-        largest=float(sizes.max()) if sizes.numel() else 0.0,
-        smallest=float(positive.min()) if positive.numel() else 0.0,
-        zeros=int((wide == 0).sum()), negatives=int((wide < 0).sum()),
-        nans=int(torch.isnan(wide).sum()), infinities=int(torch.isinf(wide).sum()),
-    )  # fmt: skip
+    largest = float(sizes.max()) if sizes.numel() else 0.0
+    smallest = float(positive.min()) if positive.numel() else 0.0
+    found = Operand(dtype=dtype, shape=shape, name=name, largest=largest, smallest=smallest)
+    zeros, negatives = int((wide == 0).sum()), int((wide < 0).sum())
+    nans, infinities = int(torch.isnan(wide).sum()), int(torch.isinf(wide).sum())
+    return msgspec.structs.replace(found, zeros=zeros, negatives=negatives, nans=nans, infinities=infinities)
 
 
 def rows_of(tensor: torch.Tensor) -> list[int]:
@@ -60,7 +59,7 @@ def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> di
     if torch.Tag.nondeterministic_seeded in function.tags:
         return {}
     found: dict[str, bool] = {}
-    for dtype in _TRIED:
+    for dtype in _PLAIN:
         try:
             result = function(*_cast(args, dtype), **_cast(kwargs, dtype))
         except Exception:  # no kernel for it, or it refuses mixed operands

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base import frames
+from torchvet.probes.base.kit import frames, of_program
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.building import Refused, build
@@ -51,12 +51,7 @@ class Plan:
 
 def live(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames of the program, innermost first."""
-    for _ in range(200):
-        if frame is None:
-            return
-        if frames.owner(frame.f_code.co_filename) in (frames.USER, frames.INSTALLED):
-            yield frame
-        frame = frame.f_back
+    return of_program(frame)
 
 
 Whereabouts = list[tuple[int, CodeType, int]]
@@ -119,9 +114,7 @@ def plans(
     return found[:_MOST_PLANS], why
 
 
-def _candidates(
-    frame: FrameType, remembered: tuple[Spot, ...] | None
-) -> Iterator[tuple[FrameType, int, bool]]:  # fmt: skip
+def _candidates(frame: FrameType, remembered: tuple[Spot, ...] | None) -> Iterator[tuple[FrameType, int, bool]]:
     """Frames with the instruction to look from, and whether they are at it now."""
     stack = list(live(frame))
     if remembered is not None:
@@ -139,7 +132,7 @@ def _candidates(
 
 def _of_frame(
     one: FrameType, way: Way, running: bool, has_batch: bool, backward: bool, wanted: list[tuple[Any, str]]
-) -> Iterator[Plan]:  # fmt: skip
+) -> Iterator[Plan]:
     own = dict(one.f_locals)
     names = {**one.f_globals, **own}
     after = set() if running else _written_after(way, one.f_lineno)
@@ -182,11 +175,9 @@ def _written_after(way: Way, line: int) -> set[str]:
     """Names bound in the function between the target and the line that it is at now."""
     scope = way.steps[0].node
     end = way.target.end_lineno or way.target.lineno
-    simple = [
-        s for s in ast.walk(scope)
-        if isinstance(s, ast.stmt) and not hasattr(s, "body") and end < s.lineno <= line
-    ]  # fmt: skip
-    return effects_of(way.target).writes | effects_of(*simple).writes if simple else effects_of(way.target).writes
+    simple = (s for s in ast.walk(scope) if isinstance(s, ast.stmt) and not hasattr(s, "body"))
+    after = [s for s in simple if end < s.lineno <= line]
+    return effects_of(way.target).writes | effects_of(*after).writes
 
 
 def _class_of(own: dict[str, Any]) -> str | None:
@@ -202,6 +193,7 @@ def _way(code: CodeType, instruction: int) -> Way | None:
         raise Refused(f"{os.path.basename(code.co_filename)} has no source text")
     try:
         tree = ast.parse(text)
+        # The file may have been edited since it was imported: its bytecode is compared, which has no line numbers.
         if not _is_of(compile(text, code.co_filename, "exec", dont_inherit=True), code):
             raise Refused(f"{os.path.basename(code.co_filename)} has changed since it was read")
     except (SyntaxError, ValueError) as error:

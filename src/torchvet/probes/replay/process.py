@@ -20,15 +20,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torchvet.probes.base.operators import names
 from torchvet.probes.following import own_fork
 
 _LARGEST = 1 << 20
-_FORBIDDEN = (
-    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "os.chmod", "os.chown",
-    "os.kill", "os.killpg", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty",
-    "os.utime", "shutil.", "subprocess.", "socket.connect", "socket.bind", "socket.sendto", "tempfile.",
-    "signal.pthread_kill", "urllib.Request", "mmap.__new__",
-)  # fmt: skip
+_FORBIDDEN = tuple(
+    names(
+        "os.remove os.rename os.rmdir os.mkdir os.truncate os.link os.symlink os.chmod os.chown os.kill os.killpg "
+        "os.system os.exec os.posix_spawn os.spawn os.fork os.forkpty os.utime shutil. subprocess. socket.connect "
+        "socket.bind socket.sendto tempfile. signal.pthread_kill urllib.Request mmap.__new__"
+    )
+)
 """Audit events that a replay has no business with."""
 _ENDING = {s for n in ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM") if (s := getattr(signal, n, None))}
 
@@ -97,10 +99,9 @@ def _answer(reader: int, deadline: float) -> bytes:
         if not part:
             break
         parts.append(part)
-    answer = b"".join(parts)
-    if not answer:
+    if not parts:
         raise Failed("the process that did the step again died")
-    return answer
+    return b"".join(parts)
 
 
 @contextlib.contextmanager
@@ -138,6 +139,7 @@ def _child(work: Callable[[], bytes], writer: int, seconds: float) -> None:
 def _isolate(writer: int, seconds: float) -> None:
     import torch
 
+    # A collection would write to every object's header, and copy on write would then copy all of the parent's memory.
     gc.disable()
     gc.freeze()
     signal.set_wakeup_fd(-1)
@@ -148,6 +150,7 @@ def _isolate(writer: int, seconds: float) -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    # The parent kills a child that takes too long. It may be killed itself.
     signal.alarm(int(seconds) + 5)
     _cut_files(writer)
     warnings.simplefilter("ignore")

@@ -22,9 +22,8 @@ from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.naming import Names
 from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
-from torchvet.probes.replay.sources import Source, root_of
+from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
-from torchvet.probes.replay.telling import Symptom, record_of
 from torchvet.recording.records.nonfinite import NonFinite
 
 
@@ -131,9 +130,8 @@ class _Rehearsal:
         if reached is None:
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
             return Answer(reason=reason + eagerly)
-        exact = not plan.missing and all(
-            _equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals
-        )  # fmt: skip
+        same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
+        exact = not plan.missing and all(same)
         answer = self._tell(reached, exact, plan)
         if lost and answer.record is not None:
             note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
@@ -183,17 +181,15 @@ class _Rehearsal:
             name = self._names.of(root.external) or "a tensor"
             return Answer(reason=f"{name} was not finite already, and what made it was not done again")
         if root is None:
-            bad = reached.bad[0]
-            return Answer(reason=f"no operator of what was done again made {_what(bad)}")
+            what = "NaN" if bool(torch.isnan(reached.bad[0].detach()).any()) else "an infinity"
+            return Answer(reason=f"no operator of what was done again made {what}")
         return Answer(record=self._record(root, exact))
 
     def _record(self, root: Source, exact: bool) -> NonFinite:
-        failure = self._failure
         reason = root.reason if root.external is None else self._names.origin(root.external)
-        return record_of(
-            root, reason, self._mode.sources, symptom=failure.symptom, tick=failure.tick, scale=failure.scale,
-            exact=exact,
-        )  # fmt: skip
+        record = NonFinite(tick=self._failure.tick, symptom=self._failure.symptom, found="operator", exact=exact)
+        record.scale = self._failure.scale
+        return record_of(root, reason, self._mode.sources, record)
 
 
 def _put_in_place_of_lost(plan: Plan) -> list[str]:
@@ -205,10 +201,6 @@ def _put_in_place_of_lost(plan: Plan) -> list[str]:
             plan.names[name] = torch.nan_to_num(value.detach(), 0.0, 0.0, 0.0).requires_grad_(value.requires_grad)
             lost.append(name)
     return lost
-
-
-def _what(tensor: torch.Tensor) -> str:
-    return "NaN" if bool(torch.isnan(tensor.detach()).any()) else "an infinity"
 
 
 def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

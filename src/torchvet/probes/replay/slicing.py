@@ -66,11 +66,6 @@ class Slice:
     chosen: set[int]
     missing: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def inputs_only(self) -> bool:
-        """Whether all that is missing is where values came from that were not finite already."""
-        return all(why == "bad" for why in self.missing.values())
-
 
 def way_to(tree: ast.Module, first: int, last: int, column: int | None) -> Way | None:
     """The innermost statement that holds a position (lines from 1; a column narrows a line with several)."""
@@ -117,9 +112,14 @@ def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
 
 
 def slice_of(
-    way: Way, state: Callable[[str], State], *, running: bool, overwritten: set[str], batch: bool,
+    way: Way,
+    state: Callable[[str], State],
+    *,
+    running: bool,
+    overwritten: set[str],
+    batch: bool,
     more: Collection[str] = (),
-) -> Slice:  # fmt: skip
+) -> Slice:
     """The least slice that brings the target's inputs back, from the innermost loop's body outwards.
 
     `running`: the target is being executed, so that what it binds is not bound yet. `overwritten` names were bound
@@ -183,7 +183,8 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
     while work:
         index = work.pop()
         for name in sorted(items[index].effects.reads):
-            stale = name in overwritten or _rebound(items, index, name, last if running else last + 1)
+            later = range(index, last if running else last + 1)
+            stale = name in overwritten or any(name in items[j].effects.writes for j in later)
             why = "overwritten" if stale else state(name)
             if why == "fine":
                 continue
@@ -193,11 +194,6 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
             work += definitions - found.chosen
             found.chosen |= definitions
     return found
-
-
-def _rebound(items: list[Item], index: int, name: str, end: int) -> bool:
-    """Whether a name was bound again at the statement that read it, or after."""
-    return any(name in items[j].effects.writes for j in range(index, end))
 
 
 def _definitions(items: list[Item], index: int, name: str) -> set[int]:

@@ -10,10 +10,14 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.recording.records.base import Place
-from torchvet.recording.records.nonfinite import Operand, Reason
+from torchvet.probes.base.kit import Place, names
+from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 
 Kind = Literal["nan", "inf"]
+Symptom = Literal["loss", "gradient", "output"]
+"""What gave a failure away."""
+_SHARED = names("phase operator node place inner module operands result rows survives autocast")
+"""What a source and its record have both."""
 
 
 @dataclass
@@ -126,3 +130,19 @@ def _ancestors(source: Source, seen: set[int]) -> list[Source]:
 def unique(sources: Iterable[Source]) -> list[Source]:
     """Without repetitions, in order."""
     return list({id(s): s for s in sources}.values())
+
+
+def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
+    """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
+    notes = []
+    heirs = [s for s in later if root in s.parents]
+    if heirs:
+        line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""
+        notes.append(f"{heirs[0].operator} made NaN of its infinities{line}")
+    if root.compiled:
+        notes.append("it ran in a torch.compile region: the line is where that begins")
+    record.note = "; ".join(notes) or None
+    record.found, record.reason = "input" if root.external is not None else "operator", reason
+    for name in _SHARED:
+        setattr(record, name, getattr(root, name))
+    return record

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
 
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.objects.containers import tensors_in
 
@@ -68,12 +68,11 @@ class Modules:
         self._thread = threading.get_ident()
 
     def follow(self, undo: ExitStack | None = None) -> None:
-        """Start; `undo` is told how to stop."""
-        before = nn_module.register_module_forward_pre_hook(self._before)
-        after = nn_module.register_module_forward_hook(self._after, always_call=True)
+        """Start, until `undo` is closed if one is given."""
+        hooks = ModuleHooks(before=self._before, after=self._after)
+        hooks.put()
         if undo is not None:
-            undo.callback(before.remove)
-            undo.callback(after.remove)
+            undo.callback(hooks.take)
 
     def path(self) -> str | None:
         """The innermost one's name."""

@@ -98,6 +98,20 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
+def before_hard_exit(act: Callable[[int], None]) -> None:
+    """Have `act` told of the status before `os._exit`, which runs no exit handler. Forked children pass straight on."""
+    leave, pid = os._exit, os.getpid()
+
+    def _exit(status: int) -> None:
+        """Exit to the system with specified status, without normal exit processing."""
+        if os.getpid() == pid and isinstance(status, int):
+            act(status)
+        leave(status)
+
+    _exit.__module__, _exit.__qualname__ = leave.__module__, leave.__qualname__
+    os._exit = _exit  # type: ignore[assignment]
+
+
 def exit_status(code: object) -> int:
     """The status that the system gets to see for a `SystemExit` code: none is 0, a message is 1."""
     if code is None:

@@ -9,6 +9,7 @@ it has joined the threads.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -18,7 +19,14 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from torchvet.probes import following
-from torchvet.probes.session.exception_hook import OneShotHook, chain, clean, exit_status, is_out_of_memory
+from torchvet.probes.session.exception_hook import (
+    OneShotHook,
+    before_hard_exit,
+    chain,
+    clean,
+    exit_status,
+    is_out_of_memory,
+)
 from torchvet.probes.session.overlay import install as install_overlay
 from torchvet.probes.session.program import Target
 from torchvet.recording.records.training import Outcome, Unwatched
@@ -45,7 +53,6 @@ class Launch:
         self.session = session
         self.writer = writer
         self.steps_reached = steps_reached
-        self.pid = os.getpid()
         self.ended: tuple[str, int, BaseException | None] | None = None
 
     def finished(self) -> None:
@@ -77,12 +84,8 @@ class Launch:
 
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
         """The last look, in the observed process only. A Ctrl-C during it ends it."""
-        if os.getpid() != self.pid:
-            return
-        try:
+        with contextlib.suppress(BaseException):  # the program has ended, its exit must go on
             self.session.finish(how, status, error)
-        except BaseException:  # also KeyboardInterrupt: the program has ended, its exit must go on
-            pass
 
     def _judge(self, error: BaseException) -> tuple[str, int]:
         if any(isinstance(e, self.steps_reached) for e in chain(error)):
@@ -140,7 +143,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
         **config.get("probes", {}),
     )
     launch = Launch(target, Session(options, writer), writer, StepsReached)
-    _watch_hard_exits(launch)
+    before_hard_exit(launch.before_exit)
     launch.session.start()
     _follow(config, options, writer)
     target.forget_shadowed(known)
@@ -190,20 +193,6 @@ def _text(word: str) -> str:
 def not_started(writer: RecordingWriter, message: str) -> None:
     """Write down that nothing ran, for the supervisor to say why."""
     writer.write(Outcome(how="not-started", status=2, ticks=0, seconds=0.0, error=message))
-
-
-def _watch_hard_exits(launch: Launch) -> None:
-    """Give the last look a chance before `os._exit`, which runs no exit handler. Forked children pass straight on."""
-    leave = os._exit
-
-    def _exit(status: int) -> None:
-        """Exit to the system with specified status, without normal exit processing."""
-        if os.getpid() == launch.pid and isinstance(status, int):
-            launch.before_exit(status)
-        leave(status)
-
-    _exit.__module__, _exit.__qualname__ = leave.__module__, leave.__qualname__
-    os._exit = _exit  # type: ignore[assignment]
 
 
 def _others_running() -> bool:

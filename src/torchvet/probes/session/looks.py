@@ -19,7 +19,7 @@ from torchvet.probes.session.self_checks import Proofs
 from torchvet.probes.session.session import Session, StepLog, StepsReached
 from torchvet.probes.session.stepping import Boundary, Stepping
 from torchvet.recording.records.base import StepKind
-from torchvet.recording.records.training import Overhead, Probe
+from torchvet.recording.records.training import Overhead
 
 _EVALUATION_LOOKS = 3
 
@@ -39,7 +39,7 @@ class Looks(Host):
         self._log = StepLog(session.writer, session.started)
         self.flush_steps = self._log.flush
         self._stepping = Stepping(self.clock, self._log)
-        self._proofs = Proofs(self.write, self.ledger, self._bus)
+        self._proofs = Proofs(self, self._bus)
         self._pace = Pace()
         self._evaluation_looks = 0
 
@@ -57,10 +57,6 @@ class Looks(Host):
     def sampled_steps(self) -> int:
         """See `Host`."""
         return self._sampling.steps
-
-    def works(self, probe: Probe) -> bool:
-        """See `Host`."""
-        return self._proofs.hold_for(probe)
 
     # Boundaries ---------------------------------------------------------------------------------------------------
 

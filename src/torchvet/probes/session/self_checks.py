@@ -18,6 +18,7 @@ import torch
 from torchvet.gc_pause import collector_off
 from torchvet.probes.base import graphs
 from torchvet.probes.base.ledger import Birth, Ledger
+from torchvet.probes.base.watcher import Host
 from torchvet.probes.internals import finite, private
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
 from torchvet.probes.memory.retained_sizes import HoldingTree
@@ -57,16 +58,15 @@ class _Keeping(torch.autograd.Function):
 class Proofs:
     """Which probes work here. One that fails its check is switched off alone, and the report says so."""
 
-    def __init__(self, write: Callable[[Unchecked], None], ledger: Ledger, bus: Bus) -> None:
-        self._write, self._ledger, self._bus = write, ledger, bus
+    def __init__(self, host: Host, bus: Bus) -> None:
+        self._host, self._bus = host, bus
         self._waiting = False
-        self._failed: set[Probe] = set()
 
     def begin(self) -> None:
         """Say what is missing and run the checks, or have them wait until nobody of the program's would hear them."""
         graphs.switch(on=True)
         for name, lost in private.missing.items():
-            self._write(Unchecked(check=lost, reason=f"torch {torch.__version__} has no {name}"))
+            self._host.write(Unchecked(check=lost, reason=f"torch {torch.__version__} has no {name}"))
         self._waiting = True
         self.check()
 
@@ -75,23 +75,21 @@ class Proofs:
         if self._waiting and possible():
             self._waiting = False
             for probe, failure in failures():
-                self._write(failure)
-                self._failed.add(probe)
+                self._host.write(failure)
+                self._host.broken.add(probe)
                 self._switch_off(probe)
-
-    def hold_for(self, probe: Probe) -> bool:
-        """Whether a probe works, as far as is known."""
-        return probe not in self._failed
 
     def end(self) -> None:
         """Say so where there was no place for the checks."""
         if self._waiting:
             reason = "modes or saved-tensor hooks of the program's were on at every step boundary"
-            self._write(Unchecked(check="whether the probes work on this torch", reason=reason, failed="everything"))
+            self._host.write(
+                Unchecked(check="whether the probes work on this torch", reason=reason, failed="everything")
+            )
 
     def _switch_off(self, probe: Probe) -> None:
         if probe in ("storages", "survival"):
-            self._ledger.refused = True
+            self._host.ledger.refused = True
         elif probe == "graphs":
             graphs.switch(on=False)
         elif probe == "numbers":
@@ -122,10 +120,7 @@ def _without_hooks() -> bool:
 
 def failures() -> Iterator[tuple[Probe, Unchecked]]:
     """Runs all checks: what is lost, for each that fails."""
-    checks: dict[Probe, Callable[[], None]] = {
-        "storages": _storages, "survival": _survival, "graphs": _graphs, "names": _names, "numbers": _numbers,
-    }  # fmt: skip
-    for probe, check in checks.items():
+    for probe, check in CHECKS.items():
         try:
             with _alone():
                 check()
@@ -232,3 +227,12 @@ def _numbers() -> None:
     _need(finite.is_finite(good) and not finite.suspicious([good]), "finite numbers count as not finite")
     _need(not finite.is_finite(bad), "a number that is not finite counts as finite")
     _need(finite.suspicious([good, bad]), "gradients that are not finite were not seen")
+
+
+CHECKS: dict[Probe, Callable[[], None]] = {
+    "storages": _storages,
+    "survival": _survival,
+    "graphs": _graphs,
+    "names": _names,
+    "numbers": _numbers,
+}

@@ -108,15 +108,11 @@ class StepLog:
     def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
-        allocated, reserved = self._memory or (None, None)
         counts, self._counts = self._counts, {}  # other threads go on counting
         for one, count in counts.items():
-            self._writer.write(
-                Step(
-                    n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases,
-                    allocated=allocated, reserved=reserved,
-                )
-            )  # fmt: skip
+            step = Step(n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases)
+            step.allocated, step.reserved = self._memory or (None, None)
+            self._writer.write(step)
             phases = {}
         self.phases = {}
         self._last = now
@@ -289,12 +285,9 @@ class Session:
             text = f"{type(error).__name__}: {error}"[:2000]
             places = _places(error)
         ticks = observer.clock.n if observer is not None else 0
-        self.writer.write(
-            Outcome(
-                how=how, status=status, ticks=ticks, seconds=elapsed, error=text,
-                place=places[-1] if places else None, stack=places[-12:],
-            )
-        )  # fmt: skip
+        outcome = Outcome(how=how, status=status, ticks=ticks, seconds=elapsed, error=text, stack=places[-12:])
+        outcome.place = places[-1] if places else None
+        self.writer.write(outcome)
 
     def program(self, torch: str = "", device: str = "none") -> Program:
         """What runs here, and the memory limit in force."""
@@ -314,15 +307,9 @@ class Session:
 
 
 def _places(error: BaseException) -> list[Any]:
-    from torchvet.probes.base import frames
-    from torchvet.recording.records.base import Place
+    from traceback import walk_tb
 
-    found = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if frames.owner(code.co_filename) in (frames.USER, frames.INSTALLED):
-            name = getattr(code, "co_qualname", code.co_name)
-            found.append(Place(code.co_filename, traceback.tb_lineno, name))
-        traceback = traceback.tb_next
-    return found
+    from torchvet.probes.base import callers
+
+    links = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    return [callers.place_in(code, line) for code, line in links if callers.is_program(code)]

@@ -19,8 +19,12 @@ from torchvet.probes.session.import_hook import when_imported
 from torchvet.undo.audit_hook import Hearing
 from torchvet.undo.journal import Notes
 
-_TORCH = (("_C.PyTorchFileWriter", "__init__"), ("_C.ScriptModule", "save"), ("_C.ScriptFunction", "save"),
-          ("_C._autograd._ProfilerResult", "save"))  # fmt: skip
+_TORCH = (
+    ("_C.PyTorchFileWriter", "__init__"),
+    ("_C.ScriptModule", "save"),
+    ("_C.ScriptFunction", "save"),
+    ("_C._autograd._ProfilerResult", "save"),
+)
 """Where torch opens files in C++: classes and methods whose first argument after `self` is a path or an open file."""
 
 

@@ -24,7 +24,7 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
         """State dicts that are alive, by identity: where they were taken, the versions of the weights, the step."""
 
     def install(self) -> None:
-        """Be told of what modules give and load."""
+        """Hear what modules give and load."""
         self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._note))
         self.replace(torch.nn.Module, "state_dict", lambda original: around(original, self._asked))
 
@@ -45,7 +45,7 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
     def _note(self, module: torch.nn.Module, state_dict: Any, *_: Any, **__: Any) -> None:
         own = dict(module.named_parameters()) if isinstance(state_dict, Mapping) else {}
         pairs = [(p, state_dict.get(name)) for name, p in own.items()]
-        place = frames.user_place() if pairs and all(_same(p, given) for p, given in pairs) else None
+        place = frames.user_place() if pairs and all(_key(p) == _key(given) for p, given in pairs) else None
         if place is None:
             return
         new = OwnWeights(place=place, parameters=len(pairs), model=type(module).__name__)
@@ -64,5 +64,6 @@ def _versions(module: torch.nn.Module) -> list[int]:
     return [p._version for p in module.parameters() if not p.is_inference()]
 
 
-def _same(mine: torch.Tensor, given: Any) -> bool:
-    return isinstance(given, torch.Tensor) and given.untyped_storage()._cdata == mine.untyped_storage()._cdata
+def _key(value: Any) -> int:
+    """The identity of a tensor's storage; 0 for anything else."""
+    return int(value.untyped_storage()._cdata) if isinstance(value, torch.Tensor) else 0

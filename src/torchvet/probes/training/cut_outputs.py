@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, StepKind
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, SiteWatcher, StepKind, graphs
+from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import CutOutput
 
@@ -38,7 +38,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         self._allowance = half.Allowance(0.05, 0.002)
 
     def install(self) -> None:
-        """Be told in sampled steps of what leaves."""
+        """In sampled steps, hear what leaves the graph."""
         self.host.hear([_aten.detach.default, _aten._local_scalar_dense.default], self._leaves)
 
     def _leaves(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
@@ -67,8 +67,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         """What does the loss depend on?"""
         if not self._cuts or is_grad or self._reached is None:
             return
-        roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
-        found = self._above([t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None])
+        found = self._above(graphs.roots_of(tensors))
         self._reached = self._reached | found if found is not None else None
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -96,18 +95,10 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
     def _above(self, nodes: list[Any]) -> set[int] | None:
         """The optimizers' parameters that a graph leads to; None for a graph that is too large."""
         began, owned = time.thread_time(), self.host.known.owned()
-        found: set[int] = set()
-        seen = set(nodes)
-        while nodes and len(seen) <= _MOST_NODES:
-            node = nodes.pop()
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and id(leaf) in owned:
-                found.add(id(leaf))
-            fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
-            seen.update(fresh)
-            nodes += fresh
+        below = list(all_below(nodes, _MOST_NODES))
+        found = {id(getattr(node, "variable", None)) for node in below} & owned
         self._allowance.spend(began)
-        return found if len(seen) <= _MOST_NODES else None
+        return found if len(below) < _MOST_NODES else None
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was lost, by line."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, SiteWatcher, frames, graphs
+from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.recording.records.numeric import ConstantTerm, LostLoss
 
@@ -147,16 +147,11 @@ def _lost(roots: list[torch.Tensor], owned: set[int]) -> Root | None:
 
 def _only_numbers(roots: list[torch.Tensor], owned: set[int]) -> bool:
     """Whether all leaves below are tensors of one element that no optimizer has."""
-    waiting = [r.grad_fn for r in roots if r.grad_fn is not None]
-    seen: set[Any] = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if len(seen) > _MOST_NODES or isinstance(node, torch.autograd.function.BackwardCFunction):
+    for count, node in enumerate(all_below(graphs.roots_of(roots), _MOST_NODES + 1)):
+        # Where the backward of a custom Function leads is the program's own affair.
+        if count == _MOST_NODES or isinstance(node, torch.autograd.function.BackwardCFunction):
             return False
         leaf = getattr(node, "variable", None)
         if leaf is not None and (isinstance(leaf, torch.nn.Parameter) or id(leaf) in owned or leaf.numel() != 1):
             return False
-        fresh = [n for n, _ in node.next_functions if n is not None and n not in seen]
-        seen.update(fresh)
-        waiting += fresh
     return True

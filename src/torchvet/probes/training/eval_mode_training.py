@@ -54,7 +54,7 @@ class StuckModes(Watcher):
         self._heard = 0
 
     def install(self) -> None:
-        """Be told of `eval()`."""
+        """Hear `eval()`."""
         self.replace(torch.nn.Module, "eval", lambda o: around(o, self._switching))
 
     def remove(self) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import frames, graphs
-from torchvet.probes.base.watcher import Host, Pass, Watcher
+from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, frames, graphs
+from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.recording.records.base import Place, StepKind
-from torchvet.recording.records.training import EvaluationForward, Unchecked
+from torchvet.recording.records.training import EvaluationForward
 
 _MOST_PENDING = 64
 _FIRST_LOOK, _SECOND_LOOK = 3, 5

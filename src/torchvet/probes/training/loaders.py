@@ -8,12 +8,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base import graphs
-from torchvet.probes.base.callers import user_lines
-from torchvet.probes.base.watcher import Host, Watcher
+from torchvet.probes.base.kit import Host, Place, Watcher, graphs, user_lines
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import LoaderMemory, LoopBound
 
 _MOST_BATCHES = 512

@@ -24,7 +24,7 @@ class NormalisedLosses(SiteWatcher[Place, NormalisedTwice]):
         """What was normalised in this step, how and where."""
 
     def install(self) -> None:
-        """Be told of what normalises, and of the losses that do."""
+        """Hear what normalises, and the losses that do."""
         self.host.hear(_FIRST, self._normalised)
         self.host.hear(tuple(_AGAIN), self._lost)
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base import frames
 from torchvet.probes.base.gradients import gradient_of, is_readable
-from torchvet.probes.base.watcher import Host, Watcher
-from torchvet.recording.records.base import Place, Record, StepKind
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
 
 _ALWAYS_CHECKED = 8
@@ -24,16 +21,9 @@ _SMALL = 1 << 16
 
 @dataclass
 class _State:
-    number: int
     ref: weakref.ref[Optimizer]
-    made_at: Place | None
-    stepped_at: Place | None = None
-    steps: int = 0
-    checked: int = 0
-    uncleared: int = 0
-    starved: int = 0
+    use: OptimizerUse
     backwards: int = 0
-    trainable: int = 0
     fresh_start: bool = False
     watched: bool = False
     had_gradient: bool = False
@@ -44,9 +34,6 @@ class _State:
     """How often a few gradients had been written to by then, by parameter."""
     names: dict[int, str] = field(default_factory=dict)
     """Of the parameters in `never`, as long as somebody knew them."""
-    kind: str = "optimizer"
-    parameters: int = 0
-    rebuilt: int = 0
 
 
 class OptimizerProbe(Watcher):
@@ -73,18 +60,18 @@ class OptimizerProbe(Watcher):
         first = next((p for g in optimizer.param_groups for p in g["params"]), None)
         if place is not None and first is not None:
             last, times = self._built.get(place, (None, 0))
-            state.rebuilt = times + 1 if last is not None and last() is first else 0
-            self._built[place] = weakref.ref(first), state.rebuilt
+            state.use.rebuilt = times + 1 if last is not None and last() is first else 0
+            self._built[place] = weakref.ref(first), state.use.rebuilt
 
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             # Its address may have been another's, which then has no state any more: their number is no count.
-            state = _State(self._numbered, weakref.ref(optimizer), place)
+            kind, parameters = type(optimizer).__name__, [p for g in optimizer.param_groups for p in g["params"]]
+            use = OptimizerUse(id=self._numbered, name=kind, place=place, step_place=None, steps=0)
+            use.parameters = len(parameters)
+            state = _State(weakref.ref(optimizer), use)
             self._numbered += 1
-            state.kind = type(optimizer).__name__
-            parameters = [p for g in optimizer.param_groups for p in g["params"]]
-            state.parameters = len(parameters)
             state.never = {id(p) for p in parameters if p.requires_grad}
             self._states[id(optimizer)] = state
             self._known.add_optimizer(optimizer)
@@ -97,7 +84,7 @@ class OptimizerProbe(Watcher):
         watching = self.host.sampling
         for state in self._states.values():
             state.backwards += 1
-            if state.fresh_start or not (watching or state.steps < _ALWAYS_CHECKED):
+            if state.fresh_start or not (watching or state.use.steps < _ALWAYS_CHECKED):
                 continue
             optimizer = state.ref()
             if optimizer is not None and _is_readable(optimizer):
@@ -110,26 +97,26 @@ class OptimizerProbe(Watcher):
         if state.gradients and any(ref() is None for ref in state.gradients):
             # The gradient of last time is gone: whoever assigned another did not add to it.
             state.fresh_start = True
-        if state.stepped_at is None:
-            state.stepped_at = frames.user_place(3)
-        if state.steps < _ALWAYS_CHECKED or state.watched:
+        if state.use.step_place is None:
+            state.use.step_place = frames.user_place(3)
+        if state.use.steps < _ALWAYS_CHECKED or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """After a step: closures (LBFGS) run their backward inside it, so judge here."""
         state = self._state(optimizer)
         self._known.stepped(optimizer)
-        state.steps += 1
-        if not state.had_gradient and state.backwards and state.steps <= _ALWAYS_CHECKED:
+        state.use.steps += 1
+        if not state.had_gradient and state.backwards and state.use.steps <= _ALWAYS_CHECKED:
             state.had_gradient = _note_gradients(optimizer, state)
-        if state.steps > 1 and state.watched and state.backwards:
-            state.checked += 1
-            state.uncleared += not state.fresh_start
-        elif state.steps <= _ALWAYS_CHECKED and not state.had_gradient:
-            state.starved += 1
-        looking = state.steps < _ALWAYS_CHECKED or state.watched
+        if state.use.steps > 1 and state.watched and state.backwards:
+            state.use.checked += 1
+            state.use.uncleared += not state.fresh_start
+        elif state.use.steps <= _ALWAYS_CHECKED and not state.had_gradient:
+            state.use.starved += 1
+        looking = state.use.steps < _ALWAYS_CHECKED or state.watched
         if looking:
-            state.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
+            state.use.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
         if looking or state.gradients or state.versions:
             state.gradients = _witnesses(optimizer) if looking else []
             state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
@@ -168,7 +155,7 @@ class OptimizerProbe(Watcher):
     def totals(self, tick: int) -> list[Record]:
         """See `Watcher`."""
         names = self._known.parameter_names()
-        uses = [self._use(state, names) for state in self._states.values() if state.steps]
+        uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
         return [*uses, *self._unowned_records(), *self._sparse_gradients(tick)]
 
     def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
@@ -178,38 +165,29 @@ class OptimizerProbe(Watcher):
             state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
         state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in state.never}
         missing = list(state.names.values())
-        return OptimizerUse(
-            id=state.number, name=state.kind,
-            place=state.made_at, step_place=state.stepped_at, steps=state.steps, checked=state.checked,
-            uncleared=state.uncleared, starved=state.starved, parameters=state.parameters,
-            without_gradient=sorted(missing)[:8], without_gradient_count=len(missing),
-            rebuilt=state.rebuilt, trainable=state.trainable,
-        )  # fmt: skip
+        state.use.without_gradient, state.use.without_gradient_count = sorted(missing)[:8], len(missing)
+        return state.use
 
     def _unowned_records(self) -> list[UnownedParameters]:
         owned = self._known.owned()
         found = []
         latest: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
-        place = next((s.made_at for s in self._states.values() if s.made_at), None)
+        place = next((s.use.place for s in self._states.values() if s.use.place), None)
         present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
         # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
         never = {key for state in self._states.values() for key in state.never}
         orphans = len((owned - present) & never)
         for root in self._known.live_roots():
-            lost = [
-                (name, p) for name, p in root.named_parameters()
-                if self._unowned.get(id(p), (0, 0))[1] >= 2 and id(p) not in owned and root.training
-            ]  # fmt: skip
+            unowned = [(n, p) for n, p in root.named_parameters() if id(p) not in owned and root.training]
+            lost = [(n, p) for n, p in unowned if self._unowned.get(id(p), (0, 0))[1] >= 2]
             if lost:
-                found.append(
-                    UnownedParameters(
-                        module=type(root).__name__, names=[n for n, _ in lost][:8], count=len(lost),
-                        bytes=sum(p.numel() * p.element_size() for _, p in lost),
-                        owned=sum(id(p) in owned for p in root.parameters()), steps=self._unowned_steps, place=place,
-                        orphans=orphans,
-                    )
-                )  # fmt: skip
-                latest[type(root).__name__] = [(weakref.ref(p), p._version) for _, p in lost]
+                module, size = type(root).__name__, sum(p.numel() * p.element_size() for _, p in lost)
+                names, steps = [n for n, _ in lost][:8], self._unowned_steps
+                kept, count = sum(id(p) in owned for p in root.parameters()), len(lost)
+                record = UnownedParameters(module=module, names=names, count=count, bytes=size, owned=kept, steps=steps)
+                record.place, record.orphans = place, orphans
+                found.append(record)
+                latest[module] = [(weakref.ref(p), p._version) for _, p in lost]
         self._told |= latest
         found.extend(self._retracted(owned, latest))
         return found

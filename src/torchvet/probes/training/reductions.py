@@ -1,4 +1,4 @@
-"""Counts how often gradients are averaged over all ranks: by it a mend that holds them back is proven."""
+"""Counts how often gradients are averaged over all ranks: this proves a fix that holds them back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.kit import EVERY_STEP, Host, Place, SiteWatcher, frames, tap
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, SiteWatcher, frames, tap
 from torchvet.recording.records.verify import Reduced
 
 _WHAT = "how often gradients are averaged over all ranks"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torch.optim import lr_scheduler
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, SiteWatcher, around, frames
 from torchvet.recording.records.training import EarlySchedule
 
 
@@ -24,7 +23,7 @@ class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
         self.ignored = frozenset({"optimizer_starts"})
 
     def install(self) -> None:
-        """Be told of the steps of torch's schedulers."""
+        """Hear the steps of torch's schedulers."""
         for kind in {k for k in vars(lr_scheduler).values() if isinstance(k, type)}:
             if issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
                 self.replace(kind, "step", lambda original: around(original, self._look))

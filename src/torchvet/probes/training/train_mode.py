@@ -32,7 +32,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
         self._hook = ModuleHooks(before=self._called)
 
     def install(self) -> None:
-        """Be told where gradients are switched off."""
+        """Hear where gradients are switched off."""
         for region in (torch.no_grad, torch.inference_mode):
             self.replace(region, "__enter__", lambda o: around(o, self._opening))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import torch
-from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.crash import attributes
 from torchvet.recording.records.device import HiddenModules, ReplacedParameters
 
@@ -105,7 +104,7 @@ class Ownership(Watcher):
         for path, module in root.named_modules():
             for attribute, value in attributes.plain_attributes(module):
                 found = [m for _, m in attributes.modules_within(value) if id(m) not in registered and m.training]
-                lost = self._stays(_parameters(found), owned)
+                lost = self._stays({id(p): p for m in found for p in m.parameters()}.values(), owned)
                 if lost:
                     name = ".".join(filter(None, [type(root).__name__, path, attribute]))
                     self._note_hidden(name, found, lost, attributes.assigned(type(module), attribute))
@@ -118,10 +117,6 @@ class Ownership(Watcher):
         record = self._hidden.setdefault(name, new)
         record.modules, record.parameters, record.bytes = len(found), len(lost), _bytes(lost)
         record.steps += 1
-
-
-def _parameters(modules: list[torch.nn.Module]) -> Iterator[torch.Tensor]:
-    yield from {id(p): p for m in modules for p in m.parameters()}.values()
 
 
 def _kind(parameter: torch.Tensor) -> tuple[torch.Size, torch.dtype]:

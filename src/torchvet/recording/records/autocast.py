@@ -96,9 +96,9 @@ class RoundedProbabilities(Record):
     region: Place
     dtype: str
     calls: int
-    elements: int
-    saturated: int
-    rounded: bool
+    elements: int = 0
+    saturated: int = 0
+    rounded: bool = True
 
 
 class FunctionPrecision(Record):

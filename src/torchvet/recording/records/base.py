@@ -125,8 +125,7 @@ class Window(Record):
 class Survivors(Record):
     """How much of a window's storages (known categories left out) was alive at a later boundary; `steps` is the divisor
     of a rate per step, 0 for a window that ended within one. `final` says that it was counted after the program's end,
-    when the variables of its functions were gone.
-    """
+    when the variables of its functions were gone."""
 
     window: int
     tick: int
@@ -143,14 +142,13 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `name` is what a person would write (`trainer.stats.losses`), `path` leads there hop by hop, `scope` is the module
     or function that the root lives in. `direct` bytes belong to tensors reached by reference, `graph` bytes to what
     their autograd graphs saved, over `nodes` graph nodes. `visible` sums the bytes that the tensors show (elements
-    times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that
-    the container can have, where it has such a limit. `carried` says that the graph of this name's value at the
-    previous census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is the
-    line that changes it in place, if one does. `via` lists the
-    special hops (`hook`, `cache`, `exception`, `ctx`,
-    `iterator`, `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of
-    many holds. `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are
-    the types of the last items of that item and so on, while they are lists, deques or dicts.
+    times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that the
+    container can have, where it has such a limit. `carried` says that the graph of this name's value at the previous
+    census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is the line that
+    changes it in place, if one does. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`, `iterator`,
+    `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of many holds.
+    `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are the types of
+    the last items of that item and so on, while they are lists, deques or dicts.
     """
 
     name: str

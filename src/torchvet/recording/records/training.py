@@ -118,9 +118,8 @@ class OwnWeights(Record):
 
 
 class EarlySchedule(Record):
-    """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before
-    it, without an argument, where no gradients were there yet, and the same line took the next after the
-    optimizer's."""
+    """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before it,
+    without an argument, where no gradients were there yet, and the same line took the next after the optimizer's."""
 
     place: Place
     name: str
@@ -368,8 +367,7 @@ class Unchecked(Record):
     """What a probe could not look at, and why. `voids` says that a leak could hide there, so that a run in which none
     was found says nothing; `graphs`, that autograd graphs were not followed to their end. `failed` names the probe
     where it does not work at all in this process, or where its own error ended it: what it would have found is not
-    known.
-    """
+    known."""
 
     check: str
     reason: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
 from torchvet.rules.memory._lasting import outermost_loop
-from torchvet.source.model import Event, targets_of, terminal, walk
+from torchvet.source.model import Event, is_call, is_name, targets_of, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.memory import CarriedGraph, CarriedName
@@ -133,7 +133,7 @@ def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[tuple[a
         if attribute:
             hit = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
         else:
-            hit = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            hit = is_name(node, name) and isinstance(node.ctx, ast.Load)
         augmented = isinstance(node, ast.AugAssign) and terminal(_root(node.target)) == name
         if hit or augmented:
             yield node, parents
@@ -150,4 +150,4 @@ def _is_use(node: ast.AST, parents: list[ast.AST]) -> bool:
         return False
     if isinstance(around, ast.comprehension):
         return not any(isinstance(n, ast.Attribute) and n.attr in _CUTTING for n in walk(parents[-2]))
-    return not (isinstance(around, ast.Call) and terminal(around) in _NUMBERS)
+    return not (is_call(around, *_NUMBERS))

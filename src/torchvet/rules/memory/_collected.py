@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Growth, Iterator, Recording
-from torchvet.source.model import terminal, walk
+from torchvet.source.model import is_call, is_name, under_methods, walk
 
 _SHOWN = 0.9
 """Share of the bytes held that the items show. Views that pin larger storages, and graphs, are no result."""
@@ -48,7 +48,7 @@ def _is_endless(loop: ast.stmt) -> bool:
     """Whether a loop ends for no reason that its head shows."""
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return True
-    return any(isinstance(n, ast.Call) and terminal(n) in _ENDLESS for n in walk(loop.iter))
+    return any(is_call(n, *_ENDLESS) for n in walk(loop.iter))
 
 
 def _returns_joined(function: _Function, name: str, last: int) -> bool:
@@ -71,21 +71,10 @@ def _items(value: ast.expr) -> Iterator[ast.expr]:
         for item in value.values:
             yield from _items(item)
     else:
-        yield _bare(value)
-
-
-def _bare(value: ast.expr) -> ast.expr:
-    """A value without methods at its end that keep its size, as `.numpy()`."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and terminal(value) in _KEEPING:
-        value = value.func.value
-    return value
+        yield under_methods(value, _KEEPING) or value
 
 
 def _joins(value: ast.expr, name: str) -> bool:
     """Whether a value is the join of a list by that name."""
-    value = _bare(value)
-    return (
-        isinstance(value, ast.Call)
-        and terminal(value) in _JOINS
-        and any(isinstance(a, ast.Name) and a.id == name for a in value.args)
-    )
+    call = under_methods(value, _KEEPING)
+    return is_call(call, *_JOINS) and any(is_name(a, name) for a in call.args)

@@ -134,9 +134,12 @@ def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, ca
 def _unnamed(rule: Rule, rank: RankRecording, record: CarriedGraph) -> Finding:
     passes = record.passes + 1
     return rule.observed(
-        rank, severity="error", place=record.place, measured=Measured(steps=passes),
+        rank,
+        severity="error",
+        place=record.place,
+        measured=Measured(steps=passes),
         message=f"the backward went into the autograd graph of the pass before, and raised in pass {passes}",
         cause="something that the pass before has computed is used in this one with its graph; no name leads to it",
         advice=f"detach what is kept from one pass to the next, where it is kept. {_NO_ANSWER}",
         related=[rule.beside("raised", record.message.partition(" (or ")[0], record.place)],
-    )  # fmt: skip
+    )

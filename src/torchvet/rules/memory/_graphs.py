@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, name_set, receiver, terminal, value_bound
+from torchvet.source.model import Event, is_call, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
 
@@ -140,4 +140,4 @@ def _is_scalar(file: SourceFile, node: ast.expr, event: Event) -> bool:
     """A loss, a mean: what an operation saves of it is a few bytes."""
     if file.roles.is_a("loss", node, event.unit):
         return True
-    return isinstance(node, ast.Call) and terminal(node) in ("mean", "sum") and not node.args
+    return is_call(node, "mean", "sum") and not node.args

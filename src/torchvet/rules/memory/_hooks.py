@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Loop, Unit, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, is_call, receiver, terminal
 
-ON_MODULES = ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-              "register_backward_hook", "register_full_backward_pre_hook")  # fmt: skip
+ON_MODULES = tuple(
+    f"register_{when}_hook" for when in ("forward", "forward_pre", "full_backward", "backward", "full_backward_pre")
+)
 ON_TENSORS = ("register_hook", "register_post_accumulate_grad_hook")
 _MEMBERS = {"modules", "named_modules", "children", "named_children", "parameters", "named_parameters"}
 
@@ -16,7 +17,7 @@ _MEMBERS = {"modules", "named_modules", "children", "named_children", "parameter
 def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     """The functions of this file that a registration may install: by name, a method, what a factory returns."""
     given = event.call.args[0] if event.call.args else None
-    while isinstance(given, ast.Call) and terminal(given) == "partial" and given.args:
+    while is_call(given, "partial") and given.args:
         given = given.args[0]
     if isinstance(given, ast.Call):
         made = next((e for e in event.unit.calls.get(terminal(given), ()) if e.node is given), None)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import Event, Loop, name_set, walk
+from torchvet.source.model import Event, Loop, is_call, is_name, name_set, walk
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import limit
@@ -37,7 +37,7 @@ def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored |
     unit, found = store.event.unit, None
     if isinstance(root, ast.Name):
         found = _on_name(file, store, root.id, repeated)
-    elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name) and root.value.id == unit.self_name():
+    elif isinstance(root, ast.Attribute) and is_name(root.value, unit.self_name()):
         found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
         found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
@@ -114,10 +114,13 @@ def _is_field(owner: ClassModel, name: str) -> bool:
 
 def _attribute_cut(name: str, text: str) -> bool:
     """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
-    return bool(re.search(
-        rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
-        rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:", text,
-    ))  # fmt: skip
+    return bool(
+        re.search(
+            rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
+            rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:",
+            text,
+        )
+    )
 
 
 def _widest(event: Event, fresh: list[Event]) -> Loop | None:
@@ -183,7 +186,7 @@ def _makes_limited(factory: ast.expr) -> bool:
     """Whether what makes a `defaultdict`'s values makes such: `lambda: deque(maxlen=8)`, `partial(deque, maxlen=8)`."""
     if isinstance(factory, ast.Lambda):
         return limit(factory.body)
-    if not (isinstance(factory, ast.Call) and terminal(factory) == "partial" and factory.args):
+    if not (is_call(factory, "partial") and factory.args):
         return False
     return limit(ast.Call(factory.args[0], factory.args[1:], factory.keywords))
 

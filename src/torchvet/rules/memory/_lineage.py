@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Loop, Unit, name_set, receiver, targets_of, terminal, value_bound, value_for
+from torchvet.source.model import Event, Loop, is_call, is_name, name_set, value_bound
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.units import Unit, receiver, targets_of, terminal, value_for
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
 _PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))
@@ -110,7 +111,7 @@ class _Tracer:
     def _is_value(self, on: ast.expr, name: str, event: Event) -> bool:
         """Whether a method is called on a value of the pass, not on a module or other object that outlives it."""
         if not isinstance(on, (ast.Name, ast.Attribute)):
-            return not (isinstance(on, ast.Call) and terminal(on) == "super")
+            return not (is_call(on, "super"))
         roles = self._file.roles.of(on, event.unit)
         if roles & {"module", "criterion", "optimizer", "loader", "scaler"}:
             return False
@@ -177,7 +178,7 @@ class _Tracer:
                 return True
             given = isinstance(node, ast.Call) and (node.args or node.keywords) and isinstance(other.parent, ast.Expr)
             on = receiver(node) if isinstance(node, ast.Call) and given else None
-            if isinstance(on, ast.Name) and on.id == name:
+            if is_name(on, name):
                 return True
         return False
 
@@ -251,8 +252,11 @@ class _Tracer:
             return False
         value = value_bound(node, name)
         if value is None:
-            value = node.iter if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) else getattr(
-                node, "value", None)  # fmt: skip
+            value = (
+                node.iter
+                if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
+                else getattr(node, "value", None)
+            )
         if self._is_loader(value, binding):
             return False
         holds = self.visit(value, binding, depth + 1)

@@ -11,7 +11,7 @@ import ast
 from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
-from torchvet.source.model import edits, terminal
+from torchvet.source.model import edits, is_name, terminal
 
 _Function = ast.FunctionDef | ast.Lambda
 _CAUSE = (
@@ -34,10 +34,8 @@ def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
     packs = _packs(who, recording)
     at = _line_of(packs[0], recording) if len(packs) == 1 else None
     name = _given(packs[0][1]) if len(packs) == 1 else "tensor"
-    yield from stranger_findings(
-        rule, recording, "native", owner=SAVED_HOOKS, location=at, cause=_CAUSE.format(nodes=nodes),
-        advice=_ADVICE.format(name=name),
-    )  # fmt: skip
+    cause, advice = _CAUSE.format(nodes=nodes), _ADVICE.format(name=name)
+    yield from stranger_findings(rule, recording, "native", cause, advice, location=at, owner=SAVED_HOOKS)
 
 
 def is_packed(finding: Finding) -> bool:
@@ -109,7 +107,7 @@ def _handed_back(function: _Function) -> ast.Name | None:
         values: list[ast.expr | None] = [function.body]
     else:
         values = [n.value for n in ast.walk(function) if isinstance(n, ast.Return)]
-    own = [v for v in values if isinstance(v, ast.Name) and v.id == _given(function)]
+    own = [v for v in values if is_name(v, _given(function))]
     return own[0] if own else None
 
 

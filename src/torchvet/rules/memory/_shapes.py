@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, name_set, receiver, terminal, value_bound
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, value_bound
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
@@ -130,12 +130,12 @@ class Shapes:
     def _parts_of(self, loader: ast.expr, unit: Unit, depth: int) -> list[Shape | None] | None:
         """What a loader's batches consist of, where it goes over a `TensorDataset`."""
         for made, where in made_by(loader, unit):
-            if not isinstance(made, ast.Call) or terminal(made) != "DataLoader" or not made.args:
+            if not is_call(made, "DataLoader") or not made.args:
                 continue
             if any(k.arg in ("collate_fn", "batch_sampler") for k in made.keywords):
                 return None
             for dataset, inside in made_by(made.args[0], where):
-                if isinstance(dataset, ast.Call) and terminal(dataset) == "TensorDataset":
+                if is_call(dataset, "TensorDataset"):
                     whole = [self._seen_from(one, inside, dataset, depth) for one in dataset.args]
                     return [("batch", *s[1:]) if s and s[0] is not ... else ("batch", ...) for s in whole]
         return None
@@ -181,8 +181,10 @@ class Shapes:
     def _through_forward(self, forward: Unit, node: ast.Call, event: Event, depth: int) -> Shape | None:
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
-        given = {name: self.of(value, event, depth + 1)
-                 for name, value in zip(forward.parameters[1:], node.args, strict=False)}  # fmt: skip
+        given = {
+            name: self.of(value, event, depth + 1)
+            for name, value in zip(forward.parameters[1:], node.args, strict=False)
+        }
         self._given.append((forward, given))
         returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
         found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
@@ -192,8 +194,11 @@ class Shapes:
     def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
         name = terminal(made)
         if name in ("Linear", "LazyLinear"):
-            width = made.args[-1 if name == "LazyLinear" else 1] if len(made.args) > (name == "Linear") else next(
-                (k.value for k in made.keywords if k.arg == "out_features"), None)  # fmt: skip
+            width = (
+                made.args[-1 if name == "LazyLinear" else 1]
+                if len(made.args) > (name == "Linear")
+                else next((k.value for k in made.keywords if k.arg == "out_features"), None)
+            )
             return (*(shape[:-1] if shape and shape[-1] is not ... else shape or (...,)), size_of(width))
         if name in _KEEPING_LAYERS:
             return shape
@@ -213,7 +218,7 @@ class Shapes:
     def _of_attribute(self, node: ast.Attribute, event: Event, depth: int) -> Shape | None:
         if node.attr in ("data", "values"):
             return self.of(node.value, event, depth + 1)
-        own = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+        own = is_name(node.value, event.unit.self_name())
         owner = event.unit.method_class() if own else None
         bound = owner.attributes.get(node.attr, []) if owner is not None else []
         if len(bound) == 1 and bound[0][1] is not None:

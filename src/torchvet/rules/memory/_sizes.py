@@ -152,8 +152,11 @@ def written(node: ast.Call, name: str) -> Shape | None:
         sizes = list(sizes[0].elts)
     elif name in ("randint", "full", "normal"):
         return None
-    return None if any(isinstance(s, ast.Starred) or terminal(s) in ("shape", "size") for s in sizes) else tuple(
-        size_of(s) for s in sizes)  # fmt: skip
+    return (
+        None
+        if any(isinstance(s, ast.Starred) or terminal(s) in ("shape", "size") for s in sizes)
+        else tuple(size_of(s) for s in sizes)
+    )
 
 
 def size_of(node: ast.expr | None) -> Dim:

@@ -6,7 +6,8 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, name_set, receiver, targets_of, terminal, value_bound, value_for
+from torchvet.source.model import Event, is_call, is_name, name_set, under_methods, value_bound
+from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 _SAME_SIZE = name_set(
     "detach cpu clone contiguous to float half double view reshape squeeze flatten permute transpose cuda "
@@ -19,8 +20,7 @@ _DEEPEST = 5
 def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[ast.expr, Event]]:
     """The names and calls that an expression's tensors come from, sizes kept: methods that keep the number of elements
     are seen through, local names followed to what binds them. What reduces or indexes is left out."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and terminal(node) in _SAME_SIZE:
-        node = receiver(node)
+    node = under_methods(node, _SAME_SIZE)
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return origins(node.value, event, depth)
     if isinstance(node, (ast.Tuple, ast.List)):
@@ -87,7 +87,7 @@ def _is_activation(file: SourceFile, node: ast.expr | None, event: Event, depth:
 
 def _iterated(node: ast.expr) -> ast.expr:
     """`loader` of `enumerate(tqdm(loader))`."""
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "track") and node.args:
+    while is_call(node, "enumerate", "tqdm", "track") and node.args:
         node = node.args[0]
     return node
 
@@ -96,8 +96,8 @@ def _counts(binding: Event, name: str) -> bool:
     """Whether a name is the number that `enumerate` gives."""
     node = binding.node
     first = targets_of(node)[0]
-    counted = isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and terminal(node.iter) == "enumerate"
-    return counted and isinstance(first, ast.Name) and first.id == name
+    counted = isinstance(node, ast.For) and is_call(node.iter, "enumerate")
+    return counted and is_name(first, name)
 
 
 def _is_large(file: SourceFile, value: ast.expr, at: Event, depth: int) -> bool:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import Event, Loop, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, is_call, receiver, targets_of, terminal, walk
 
 _ADDABLE = re.compile(r"\s*[^\s\d\"'\[{]")
 _BINDS = re.compile(r"([A-Za-z_][\w.]*)[ \t]*(?::[^=]+)?=(?!=)(.*)")
@@ -108,9 +108,7 @@ def in_dict(store: Stored) -> bool:
 
 def is_dict(node: ast.expr) -> bool:
     """Whether an expression makes a dict."""
-    return isinstance(node, ast.Dict) or (
-        isinstance(node, ast.Call) and terminal(node) in ("dict", "defaultdict", "OrderedDict")
-    )
+    return isinstance(node, ast.Dict) or (is_call(node, "dict", "defaultdict", "OrderedDict"))
 
 
 def key_changes(key: ast.expr, event: Event) -> bool:
@@ -124,9 +122,8 @@ def counts_up(key: ast.expr, event: Event) -> bool:
     """Whether a part of a key is a number that a loop around, or a method of the class, adds to."""
     for one in walk(key):
         if isinstance(one, ast.Name):
-            bound = event.unit.bindings.get(one.id, ())
-            if any(isinstance(b.node, ast.AugAssign) and b.loop is not None and event.loop is not None
-                   and event.loop.within(b.loop) for b in bound):  # fmt: skip
+            added = (b for b in event.unit.bindings.get(one.id, ()) if isinstance(b.node, ast.AugAssign))
+            if any(b.loop is not None and event.inside(b.loop) for b in added):
                 return True
         elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
             owner = event.unit.method_class()

@@ -120,10 +120,13 @@ def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
 def _encodings(recording: Recording, sites: list[SiteBytes]) -> Iterator[Pattern]:
     """One-hot encodings over many classes, by the name in their line."""
     found = [
-        s for s in sites
-        if len(s.site.shape) >= 2 and s.site.shape[-1] >= _WIDE and _operator(s) in _FILLED
+        s
+        for s in sites
+        if len(s.site.shape) >= 2
+        and s.site.shape[-1] >= _WIDE
+        and _operator(s) in _FILLED
         and "one_hot" in (recording.source_line(s.site.place) or "")
-    ]  # fmt: skip
+    ]
     if found:
         yield Pattern(
             "one-hot encodings", "keep the indices: `cross_entropy`, `gather` or an embedding take them", found

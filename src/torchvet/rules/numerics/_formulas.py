@@ -105,6 +105,7 @@ def _logarithms(file: SourceFile) -> Iterator[Formula]:
         inner = _terms.operand_of(file, event.node, "log", "log1p")
         if inner is not None:
             written, at = _terms.meaning(inner, event)
+            # A name in between, and what picks elements, are looked through: the formula is the same.
             log = _Log(event, written, *_picked_of(written, at))
             found = _of_log1p(log) if terminal(event.node) == "log1p" else _of_log(log)
             if found is not None:
@@ -224,6 +225,7 @@ def _quotients(file: SourceFile) -> Iterator[Formula]:
         if not (isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.Div) and quotient.right is event.node):
             continue
         below, above = _summed_exponent(event.call, event), _exponent(quotient.left, event)
+        # Only the same argument above and below makes it a softmax; another quotient of exponentials may be meant.
         if below is not None and above is not None and _terms.same(below, above):
             yield Formula(event, quotient, _SOFTMAX, above, stable_forms.softmax(quotient, event.call, event))
 

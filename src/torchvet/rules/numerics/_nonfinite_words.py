@@ -172,7 +172,7 @@ _ADVICE = {
     "log-of-zero": "use the stable form (log_softmax, logsigmoid, cross_entropy), or `{name}.clamp(min=1e-6)`",
     "log-of-negative": "make {name} positive before the logarithm: clamp it, or predict its logarithm",
     "root-of-negative": "make {name} non-negative before the root, e.g. `{name}.clamp(min=0)` plus an epsilon",
-    "root-gradient-at-zero": "add an epsilon under the root: `torch.sqrt(x + 1e-8)`",
+    "root-gradient-at-zero": "use `torch.linalg.vector_norm`, or add an epsilon under the root: `torch.sqrt(x + 1e-8)`",
     "norm-gradient-at-zero": "add an epsilon under the root: `(x.square().sum(-1) + 1e-8).sqrt()`",
     "power-gradient-at-zero": "add an epsilon to the base, or clamp it, before the power",
     "domain": "clamp {name} to the inside of the domain, e.g. `.clamp(-1 + 1e-6, 1 - 1e-6)`",

@@ -69,9 +69,10 @@ class NumberRule(Rule):
             about=about,
         )
 
-    def in_step(self, failure: Failure, message: str, cause: str, advice: str) -> Finding:
-        """A finding at the line of a failed operator."""
+    def in_step(self, failure: Failure, message: str, cause: str = "", advice: str = "") -> Finding:
+        """A finding at the line of a failed operator, with the cause and the advice for its reason unless given."""
         rank, record, severity = failure
+        cause, advice = cause or say.cause(record), advice or say.advice(record)
         message = f"in step {record.tick} {message}"
         return self.at(rank, record.place, message, cause, advice, severity, record.tick, say.about(record))
 
@@ -87,6 +88,7 @@ def failures(rank: RankRecording, *reasons: str) -> Iterator[Failure]:
     totals = rank.last(NonFiniteTotals) or NonFiniteTotals(tick=rank.ticks)
     seen = set()
     for record in rank.all(NonFinite):
+        # A run fails at the same operator in every later step: the first of these says all.
         key = (record.place, record.reason, record.operator)
         if record.found == "operator" and record.reason in reasons and key not in seen:
             seen.add(key)

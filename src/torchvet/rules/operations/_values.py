@@ -33,6 +33,7 @@ def followed(
         yield node, event
         if isinstance(node, ast.Name):
             bound = binding_of(node, event)
+            # What another turn of the loop bound may be another tensor, on another device or of another shape.
             if bound is None or bound[1].loop is not event.loop:
                 return
             node, event = bound

@@ -6,62 +6,64 @@ import ast
 import io
 import re
 import tokenize
+from dataclasses import dataclass
 
-from torchvet.rules.kit import Edit, Iterator, SourceFile
-from torchvet.source.model import Event, Unit, edits
-from torchvet.source.model.events import Context
+from torchvet.rules.kit import Edit, SourceFile
+from torchvet.source.model import Event, Unit, edits, terminal
+from torchvet.source.walking import Context
 
 NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
 DEVICES = {"torch.cuda.amp": "cuda", "torch.cpu.amp": "cpu"}
 _POSITIONAL = ("enabled", "dtype", "cache_enabled")
 _ANNOTATES = re.compile(r"(\w\s*:|->|Optional\[|\||isinstance\([^()]*,)\s*(\w+\.)?$")
+_VERSION = re.compile(r"version|hasattr|is_torch|_torch_|greater", re.IGNORECASE)
 
 
-def deprecated(dotted: str) -> tuple[str, str] | None:
+@dataclass(frozen=True)
+class Use:
+    """A call of a deprecated name, or a decorator that is none; `edits` give it its device, None where it is not plain
+    enough."""
+
+    function: ast.expr
+    event: Event
+    name: str
+    device: str
+    edits: list[Edit] | None
+
+    @property
+    def root(self) -> str:
+        """The variable that the function's name begins with."""
+        node = self.function
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return node.id if isinstance(node, ast.Name) else terminal(node)
+
+
+def uses(file: SourceFile) -> list[Use]:
+    """What uses a deprecated name: calls, and decorators, which are no events of a unit."""
+    aliases = {local for local, dotted in file.imports.names.items() if _deprecated(dotted)}
+    nodes: dict[int, tuple[ast.expr, Event]] = {id(e.node): (e.call, e) for e in file.calls(*aliases.union(NAMES))}
+    functions = ((unit, unit.node) for unit in file.units[1:] if not isinstance(unit.node, ast.Module))
+    for unit, node in functions:
+        for one in node.decorator_list:
+            nodes.setdefault(id(one), (one, at(node, unit.parent or unit)))
+    return [use for node, event in nodes.values() if (use := _use(file, node, event)) is not None]
+
+
+def _use(file: SourceFile, node: ast.expr, event: Event) -> Use | None:
+    function = node.func if isinstance(node, ast.Call) else node
+    known = _deprecated(file.dotted(function))
+    if known is None:
+        return None
+    device, name = known
+    bare = [edits.insert(file, edits.end_of(file, node), f'(device_type="{device}")')]
+    return Use(function, event, name, device, _converted(file, node, *known) if isinstance(node, ast.Call) else bare)
+
+
+def _deprecated(dotted: str) -> tuple[str, str] | None:
     """The device and the last name of a deprecated dotted name."""
     module, _, name = dotted.rpartition(".")
     return (DEVICES[module], name) if module in DEVICES and name in NAMES else None
-
-
-def converted(file: SourceFile, call: ast.Call, name: str, device: str) -> list[Edit] | None:
-    """Edits that give a call its device as an argument; None where the call is not plain enough."""
-    if any(isinstance(a, ast.Starred) for a in call.args):
-        return None
-    given: list[ast.expr | ast.keyword] = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
-    first = f'"{device}"' if name in ("autocast", "GradScaler") else f'device_type="{device}"'
-    if name.startswith("custom_") and call.args:
-        return None
-    if not given:
-        return _into_empty(file, call, first)
-    if not _right_after_bracket(file, call, given[0]):
-        return None
-    made = [_insert(file, edits.start_of(file, given[0]), f"{first}, ")]
-    if name == "autocast" and call.args:
-        made = [_insert(file, edits.start_of(file, argument), f"{keyword}=")
-                for argument, keyword in zip(call.args, _POSITIONAL, strict=False)]  # fmt: skip
-        made[0] = _insert(file, made[0].start, f"{first}, {made[0].text}")
-    return made
-
-
-def _right_after_bracket(file: SourceFile, call: ast.Call, argument: ast.expr | ast.keyword) -> bool:
-    """Whether nothing but the call's own bracket stands before its first argument: it may have brackets of its own."""
-    (line, column), (end, last) = edits.end_of(file, call.func), edits.start_of(file, argument)
-    rows = file.lines[line - 1 : end]
-    rows[-1] = rows[-1][: last - 1]
-    rows[0] = rows[0][column - 1 :]
-    return "".join(row.partition("#")[0] for row in rows).split() == ["("]
-
-
-def _insert(file: SourceFile, at: tuple[int, int], text: str) -> Edit:
-    return Edit(path=file.path, start=at, end=at, text=text)
-
-
-def _into_empty(file: SourceFile, call: ast.Call, text: str) -> list[Edit] | None:
-    line, column = edits.end_of(file, call)
-    start = edits.end_of(file, call.func)
-    if start[0] != line or file.lines[line - 1][start[1] - 1 : column - 1].replace(" ", "") != "()":
-        return None
-    return [_insert(file, (line, column - 1), text)]
 
 
 def at(statement: ast.stmt, unit: Unit) -> Event:
@@ -69,32 +71,38 @@ def at(statement: ast.stmt, unit: Unit) -> Event:
     return Event(statement, statement, statement, Context(), unit, 0)
 
 
-def decorators(file: SourceFile) -> Iterator[tuple[ast.expr, Event]]:
-    """Decorators of one of the names, calls or not, each with its function as an event."""
-    for unit in file.units[1:]:
-        if not isinstance(unit.node, ast.Module):
-            for one in unit.node.decorator_list:
-                if names_deprecated(file, one):
-                    yield one, at(unit.node, unit.parent or unit)
+def _converted(file: SourceFile, call: ast.Call, device: str, name: str) -> list[Edit] | None:
+    """Edits that give a call its device as an argument; None where the call is not plain enough."""
+    custom = name.startswith("custom_")
+    if any(isinstance(a, ast.Starred) for a in call.args) or (custom and call.args):
+        return None
+    first = f'device_type="{device}"' if custom else f'"{device}"'
+    given: list[ast.expr | ast.keyword] = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
+    opened, (line, column) = edits.end_of(file, call.func), edits.end_of(file, call)
+    # Only the call's own bracket may stand before its first argument: that may have brackets of its own.
+    before = _between(file, opened, edits.start_of(file, given[0]) if given else (line, column - 1))
+    if before != "(" or (not given and opened[0] != line):
+        return None
+    if not given:
+        return [edits.insert(file, (line, column - 1), first)]
+    starts = [edits.start_of(file, one) for one in given]
+    if name != "autocast" or not call.args:
+        return [edits.insert(file, starts[0], f"{first}, ")]
+    keywords = zip(starts, (f"{keyword}=" for keyword in _POSITIONAL[: len(call.args)]), strict=False)
+    return [
+        edits.insert(file, start, text if start is not starts[0] else f"{first}, {text}") for start, text in keywords
+    ]
 
 
-def calls(file: SourceFile) -> list[tuple[ast.Call, Event]]:
-    """Calls of the names, decorators that are calls included; methods' are no events of a unit."""
-    aliases = {local for local, dotted in file.imports.names.items() if deprecated(dotted)}
-    events = file.calls(*aliases.union(NAMES))
-    found = {id(e.node): (e.call, e) for e in events if deprecated(file.dotted(e.call.func))}
-    for one, event in decorators(file):
-        if isinstance(one, ast.Call):
-            found.setdefault(id(one), (one, event))
-    return list(found.values())
+def _between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:
+    """What stands between two places, without blanks and comments."""
+    rows = file.lines[start[0] - 1 : stop[0]]
+    rows[-1] = rows[-1][: stop[1] - 1]
+    rows[0] = rows[0][start[1] - 1 :]
+    return "".join("".join(row.partition("#")[0].split()) for row in rows)
 
 
-def names_deprecated(file: SourceFile, node: ast.expr) -> bool:
-    """Whether a name, or the function of a call, is a deprecated one."""
-    return deprecated(file.dotted(node.func if isinstance(node, ast.Call) else node)) is not None
-
-
-def uses(file: SourceFile, name: str) -> list[tuple[tuple[int, int], str]] | None:
+def places(file: SourceFile, name: str) -> list[tuple[tuple[int, int], str]] | None:
     """Where an imported name stands as code, with the text of its line before it; None where that cannot be told."""
     found = []
     try:
@@ -116,13 +124,6 @@ def only_names_a_type(before: str) -> bool:
 
 def guarded(event: Event) -> bool:
     """Whether a call stands in a branch that asks for torch's version."""
-    for branch, _ in event.context.arms:
-        test = getattr(branch, "test", None)
-        if isinstance(branch, ast.Try) or (test is not None and _asks_version(ast.unparse(test))):
-            return True
-    return False
-
-
-def _asks_version(text: str) -> bool:
-    lowered = text.lower()
-    return any(word in lowered for word in ("version", "hasattr", "is_torch", "_torch_", "greater"))
+    branches = [branch for branch, _ in event.context.arms]
+    tests = [test for branch in branches if (test := getattr(branch, "test", None)) is not None]
+    return any(isinstance(b, ast.Try) for b in branches) or any(_VERSION.search(ast.unparse(t)) for t in tests)

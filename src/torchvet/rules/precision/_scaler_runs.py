@@ -1,13 +1,111 @@
-"""What the rules about loss scaling share when they judge a run: the scalers, what went wrong, and how it is said."""
+"""What the rules about loss scaling share when they judge a run: scalers, faults, and how these are reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
 
 from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
 from torchvet.recording.records.training import Outcome
-from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Rule, Severity
+from torchvet.rules.core.at_work import AtWork
+from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, RankRecording, Recording, Related, Severity
 from torchvet.rules.shared.growth_rule import location_of
+from torchvet.rules.shared.order_rule import EventRule
+
+__all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
+
+
+class Report(NamedTuple):
+    """How a rule reports a record of a run."""
+
+    message: str
+    cause: str
+    advice: str
+    severity: Severity | None = None
+    """None: a fault's is an error unless it was applied and changed nothing; a refusal's goes by what came after it."""
+    role: str = "stepped"
+    """What a fault's other line is to it; empty: that line is not part of the finding."""
+    place: Place | Location | None = None
+    """None: where the fault is, or where the scaler is made."""
+
+
+class ScalerRule(EventRule):
+    """A fault of loss scaling as runs show it. Subclasses name the records that speak of it and report each."""
+
+    needs_at_work: ClassVar[AtWork | None] = "a scaler"
+    kinds: ClassVar[tuple[FaultKind, ...]] = ()
+    """The faults that the rule reports."""
+    refusals: ClassVar[tuple[str, ...]] = ()
+    """Parts of the messages by which torch refused what the rule reports."""
+
+    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
+        """The report of a fault of the rule's kinds."""
+        return None
+
+    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report | None:
+        """The report of a call that torch refused."""
+        return None
+
+    def of_use(self, use: ScalingUse) -> Report | None:
+        """The report of what the scalers made at one place did."""
+        return None
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """The faults, refusals and uses of scalers that the rule reports."""
+        for fault in faults(rank, *self.kinds):
+            harmless = fault.applied and not fault.changed
+            yield from self._reported(rank, fault, self.of_fault(fault, recording), "info" if harmless else "error")
+        for fault, severity in _refused(rank, *self.refusals):
+            yield from self._reported(rank, fault, self.of_refusal(fault, recording), severity)
+        for use in uses(rank):
+            report = self.of_use(use)
+            if report is not None:
+                yield self._observed(rank, report, use.place, use.steps)
+
+    def _reported(
+        self, rank: RankRecording, fault: ScalingFault, report: Report | None, severity: Severity
+    ) -> Iterator[Finding]:
+        if report is None:
+            return
+        message, related = report.message, list[Related]()
+        if fault.waiting and not fault.after:
+            message = f"{message.rstrip('.')}; no optimizer has stepped since"
+        other = fault.other if report.role and fault.other != fault.place else None
+        if other is not None:
+            related.append(Related(role=report.role, message=other.function, path=other.path, line=other.line))
+        report = report._replace(message=message, severity=report.severity or severity)
+        yield self._observed(rank, report, fault.place, fault.steps or fault.count, related)
+
+    def _observed(
+        self, rank: RankRecording, report: Report, place: Place | None, steps: int, related: list[Related] | None = None
+    ) -> Finding:
+        return self.observed(
+            rank,
+            severity=report.severity or self.severity,
+            message=report.message,
+            place=report.place or place,
+            cause=report.cause,
+            advice=report.advice,
+            measured=Measured(steps=steps),
+            related=related or (),
+        )
+
+    def suspected(self, recording: Recording, place: Place | None) -> Location | None:
+        """The line that source suspects of the rule's fault and that a run's line may belong to: the same one, else one
+        of its function, else the file's only one."""
+        from torchvet.source.model import SourceFile
+
+        text = recording.sources.get(place.path) if place is not None else None
+        if place is None or text is None:
+            return None
+        try:
+            found = [f.location for f in self.in_source(SourceFile(place.path, text)) if f.location is not None]
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+        here = location_of(place)
+        assert here is not None
+        same = [at for at in found if at.line <= here.line <= (at.end_line or at.line)]
+        near = [at for at in found if (at.function or "<module>") == here.function]
+        return next(iter(same or near or (found if len(found) == 1 else [])), None)
 
 
 def uses(rank: RankRecording) -> list[ScalingUse]:
@@ -16,67 +114,21 @@ def uses(rank: RankRecording) -> list[ScalingUse]:
 
 
 def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
-    """The last record of each mishap of some kinds."""
-    last = rank.latest(ScalingFault, "kind", "place")
-    return (fault for fault in last if fault.kind in kinds)
+    """The last record of each fault of some kinds."""
+    return (fault for fault in rank.latest(ScalingFault, "kind", "place") if fault.kind in kinds)
 
 
-def refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
-    """What torch refused with one of these messages: an error where the program ended by it, a warning where it caught
-    it, let gradients that waited go and never trained again, and by the way where it did."""
+def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
+    """What torch refused with one of these messages: an error if the program ended by it; a warning if the program
+    caught it, dropped the gradients that waited and never trained again; else for information."""
     outcome = rank.last(Outcome)
-    for fault in faults(rank, "refused"):
+    for fault in faults(rank, "refused") if parts else ():
         part = next((p for p in parts if p in (fault.error or "")), None)
         if part is not None:
             died = outcome is not None and part in (outcome.error or "")
             failed = outcome is not None and outcome.status != 0
             ended = fault.waiting and not fault.after
             yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
-
-
-def grade(fault: ScalingFault) -> Severity:
-    """An error, unless it was applied and has changed nothing."""
-    return "error" if fault.changed or not fault.applied else "info"
-
-
-def seen(
-    rule: Rule, rank: RankRecording, fault: ScalingFault, message: str, *, cause: str, advice: str, severity: Severity,
-    role: str = "stepped", place: Place | Location | None = None,
-) -> Finding:  # fmt: skip
-    """A finding at a mishap's line, its other line related."""
-    related = []
-    if fault.other is not None and fault.other != fault.place:
-        related.append(also(role, fault.other))
-    if fault.waiting and not fault.after:
-        message = f"{message.rstrip('.')}; no optimizer has stepped since"
-    return rule.observed(
-        rank, severity=severity, message=message, place=place or fault.place, cause=cause, advice=advice,
-        measured=Measured(steps=fault.steps or fault.count), related=related,
-    )  # fmt: skip
-
-
-def also(role: str, place: Place) -> Related:
-    """Another line of a run."""
-    return Related(role=role, message=place.function, path=place.path, line=place.line)
-
-
-def suspected(rule: Rule, recording: Recording, place: Place | None) -> Location | None:
-    """The line that source suspects of the rule's fault and that a run's line may belong to: the same one, else one of
-    its function, else the file's only one."""
-    from torchvet.source.model import SourceFile
-
-    text = recording.sources.get(place.path) if place is not None else None
-    if place is None or text is None:
-        return None
-    try:
-        found = [f.location for f in rule.in_source(SourceFile(place.path, text)) if f.location is not None]
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    here = location_of(place)
-    assert here is not None
-    same = [at for at in found if at.line <= here.line <= (at.end_line or at.line)]
-    near = [at for at in found if (at.function or "<module>") == here.function]
-    return next(iter(same or near or (found if len(found) == 1 else [])), None)
 
 
 def times(factor: float | None) -> str:

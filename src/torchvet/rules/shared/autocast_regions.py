@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, receiver, terminal
+from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
 
@@ -19,8 +19,9 @@ _ARGUMENTS = {
     "torch.cpu.amp.autocast": ("enabled", "dtype", "cache_enabled"),
 }
 _OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu"}
+# What autocast computes in where no dtype is given.
 _DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
-_DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
+DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _NOTHING = ("nullcontext", "suppress")
 
 
@@ -40,6 +41,11 @@ class Region:
     cached: bool = True
     framework: bool = False
 
+    @property
+    def may_be_on(self) -> bool:
+        """Whether it casts operators in some run, by what this file says."""
+        return self.enabled != "no" and not self.framework
+
 
 def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
     """What an autocast call is given, by parameter; empty for another call."""
@@ -51,20 +57,22 @@ def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
     return given
 
 
+def argument(file: SourceFile, at: Region, name: str) -> ast.expr | None:
+    """What the call that opens a region is given for a parameter."""
+    return arguments(file, at.call).get(name) if at.call is not None else None
+
+
 def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[object]:
     """The values that an expression can have, where all are literals; empty where that is not known."""
     if isinstance(node, ast.Constant):
         return [node.value]
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return []
-    home = unit.home(node.id) if isinstance(node, ast.Name) else None
-    if home is not None and isinstance(node, ast.Name):
+    values, bound = file.roles.values(node, unit), 1
+    if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
         if node.id in home.parameters:
             return []
         bound = len(home.bindings.get(node.id, ()))
-    else:
-        bound = 1
-    values = file.roles.values(node, unit)
     found: list[object] = [v.value for v, _ in values if isinstance(v, ast.Constant)]
     return found if len(found) == len(values) >= bound else []
 
@@ -78,12 +86,8 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
     known = constants(file, node, unit)
     if known:
         return {str(v).partition(":")[0] for v in known} if all(isinstance(v, str) for v in known) else set()
-    if not isinstance(node, (ast.Name, ast.Attribute)):
+    if not isinstance(node, (ast.Name, ast.Attribute)) or _is_given(node, unit):
         return set()
-    if isinstance(node, ast.Name):
-        home = unit.home(node.id)
-        if home is None or node.id in home.parameters:
-            return set()
     values = file.roles.values(node, unit)
     if not all(isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device" for v, _ in values):
         return set()
@@ -91,18 +95,26 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
     return set().union(*found) if all(found) else set()
 
 
-def _dtype(file: SourceFile, node: ast.expr | None, unit: Unit, device: str) -> str:
+def _is_given(node: ast.expr, unit: Unit) -> bool:
+    """Whether a name is a parameter, or bound nowhere in the file."""
+    if not isinstance(node, ast.Name):
+        return False
+    home = unit.home(node.id)
+    return home is None or node.id in home.parameters
+
+
+def named(file: SourceFile, node: ast.expr | None, unit: Unit) -> str:
+    """The half dtype that an expression names: "fp16", "bf16", empty for another or an unknown one."""
     if node is None:
-        return _DEFAULT.get(device, "")
-    name = file.dotted(node)
-    if name in _DTYPES:
-        return _DTYPES[name]
-    if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
-        values = file.roles.values(node, unit)
-        kinds = {_DTYPES.get(file.dotted(v), "") for v, _ in values}
-        if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) and node.id not in home.parameters:
-            return kinds.pop()
-    return ""
+        return ""
+    dotted = file.dotted(node)
+    if dotted in DTYPES:
+        return DTYPES[dotted]
+    if not isinstance(node, ast.Name) or (home := unit.home(node.id)) is None or node.id in home.parameters:
+        return ""
+    values = file.roles.values(node, unit)
+    kinds = {DTYPES.get(file.dotted(v), "") for v, _ in values}
+    return kinds.pop() if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) else ""
 
 
 def _enabled(file: SourceFile, node: ast.expr | None, unit: Unit) -> Enabled:
@@ -121,7 +133,9 @@ def _of_call(file: SourceFile, node: ast.expr, call: ast.Call, unit: Unit) -> Re
     device = _OWN_DEVICE.get(name) or (kinds.pop() if len(kinds) == 1 else "")
     cached = constants(file, given.get("cache_enabled"), unit) != [False]
     enabled = _enabled(file, given.get("enabled"), unit)
-    return Region(node, call, enabled, device, _dtype(file, given.get("dtype"), unit, device), cached)
+    asked = given.get("dtype")
+    dtype = named(file, asked, unit) if asked is not None else _DEFAULT.get(device, "")
+    return Region(node, call, enabled, device, dtype, cached)
 
 
 def region(file: SourceFile, node: ast.expr, unit: Unit, depth: int = 0) -> Region | None:
@@ -153,6 +167,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
         if made is not None:
             found.append(made)
         elif terminal(value) not in _NOTHING:
+            # One of the values is something unknown: then nothing is known of the region.
             return None
     if not found:
         return None
@@ -166,7 +181,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
 def _of_value(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> Region | None:
     if file.dotted(value) in _ARGUMENTS:
         return Region(value, None, "yes", _OWN_DEVICE.get(file.dotted(value), ""))
-    if isinstance(value, ast.Call) and terminal(value) == "partial" and value.args:
+    if is_call(value, "partial") and value.args:
         inner = value.args[0]
         if file.dotted(inner) not in _ARGUMENTS:
             return None
@@ -208,30 +223,21 @@ def active(event: Event) -> Region | None:
     return found if found is not None and found.enabled != "no" else None
 
 
-def statement_of(unit: Unit, at: Region) -> tuple[Event, ast.With | ast.AsyncWith] | None:
+def statement_of(unit: Unit, at: Region) -> ast.With | ast.AsyncWith | None:
     """The `with` statement that opens a region."""
-    for event in unit.events:
-        node = event.node
-        if isinstance(node, (ast.With, ast.AsyncWith)) and any(i.context_expr is at.node for i in node.items):
-            return event, node
-    return None
+    nodes = (e.node for e in unit.events if isinstance(e.node, (ast.With, ast.AsyncWith)))
+    return next((node for node in nodes if any(i.context_expr is at.node for i in node.items)), None)
 
 
 @lru_cache(maxsize=1)
 def opened(file: SourceFile) -> list[tuple[Region, Event, ast.With | ast.AsyncWith]]:
     """Every `with` of a file that opens a region; kept for the file that was asked about last."""
     every: list[tuple[Region, Event, ast.With | ast.AsyncWith]] = []
-    if not file.mentions("autocast"):
-        return every
-    for unit in file.units:
-        if not _may_open(file, unit):
-            continue
-        for event in unit.events:
+    for unit in file.units if file.mentions("autocast") else ():
+        for event in unit.events if _may_open(file, unit) else ():
             if isinstance(event.node, (ast.With, ast.AsyncWith)):
-                for item in event.node.items:
-                    found = region(file, item.context_expr, unit)
-                    if found is not None:
-                        every.append((found, event, event.node))
+                found = [region(file, item.context_expr, unit) for item in event.node.items]
+                every += [(one, event, event.node) for one in found if one is not None]
     return every
 
 
@@ -243,6 +249,16 @@ def _may_open(file: SourceFile, unit: Unit) -> bool:
 def inside(unit: Unit, at: Region) -> list[Event]:
     """Events of a unit that lie within a region, those of regions nested in it included."""
     return [e for e in unit.events if any(w is at.node for w in e.context.withs)]
+
+
+def calls_inside(unit: Unit, at: Region) -> list[Event]:
+    """Calls of a unit that lie within a region."""
+    return [e for e in inside(unit, at) if e.node.__class__ is ast.Call]
+
+
+def module_calls(unit: Unit, at: Region) -> list[Event]:
+    """Calls of modules within a region."""
+    return [e for e in inside(unit, at) if is_module_call(e)]
 
 
 def is_module_call(event: Event) -> bool:

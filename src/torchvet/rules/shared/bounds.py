@@ -126,8 +126,11 @@ def _called_in_loop(growth: Growth, recording: Recording) -> bool:
 def _removal(growth: Growth, recording: Recording) -> Bound | None:
     """Code that takes something out again or makes it anew, where the text says how often, and the run does not show
     that it comes to nothing: what grew on all the same, at every step, is not bounded by it."""
-    found = [b for limit in recording.index.limits(*growth.holding.where, steps=_steps(recording))
-             if (b := _limited(growth, limit, recording)) is not None]  # fmt: skip
+    found = [
+        b
+        for limit in recording.index.limits(*growth.holding.where, steps=_steps(recording))
+        if (b := _limited(growth, limit, recording)) is not None
+    ]
     known = [b for b in found if b.bytes is not None]
     return min(known, key=lambda b: b.bytes or 0) if known else next(iter(found), None)
 

@@ -114,9 +114,12 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
     outcome = rank.last(Outcome)
     ran_out = outcome is not None and (outcome.how == "out-of-memory" or _HOST in (outcome.error or ""))
     return Exhaustion(
-        rate=named + _without_a_name(rank), kind=summary.kind,
-        now=_turns(rank, summary.kind) if ran_out else now, left=left, ran_out=ran_out,
-    )  # fmt: skip
+        rate=named + _without_a_name(rank),
+        kind=summary.kind,
+        now=_turns(rank, summary.kind) if ran_out else now,
+        left=left,
+        ran_out=ran_out,
+    )
 
 
 def _without_a_name(rank: RankRecording) -> float:

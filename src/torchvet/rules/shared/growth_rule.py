@@ -255,9 +255,12 @@ def growths_of(finding: Finding, recording: Recording) -> list[Growth]:
 def measured_of(growth: Growth, recording: Recording) -> Measured:
     """The growth's figures; the end of memory is that of the run's one forecast."""
     return Measured(
-        bytes_per_step=growth.bytes_per_step, tensors_per_step=growth.tensors_per_step, bytes=growth.bytes,
-        steps=growth.steps, exhausted_at_step=_end(growth, bound_of(growth, recording), recording),
-    )  # fmt: skip
+        bytes_per_step=growth.bytes_per_step,
+        tensors_per_step=growth.tensors_per_step,
+        bytes=growth.bytes,
+        steps=growth.steps,
+        exhausted_at_step=_end(growth, bound_of(growth, recording), recording),
+    )
 
 
 def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | None:

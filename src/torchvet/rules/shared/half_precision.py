@@ -11,11 +11,12 @@ from functools import lru_cache
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared import autocast_regions
+from torchvet.rules.shared.autocast_regions import DTYPES as DTYPES
+from torchvet.rules.shared.autocast_regions import named as named
 from torchvet.source.model import Event, name_set, value_bound
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal
 
 _HALF = re.compile(r"\.half\b")
-DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 WORDS = (".half", "float16")
 """A file with neither has nothing in half precision that the text shows; `bfloat16` holds the second."""
@@ -42,20 +43,6 @@ def names_fp16(file: SourceFile) -> bool:
     """Whether a file mentions what one that makes a float16 tensor by itself mentions."""
     text = file.text
     return text.count("float16") > text.count("bfloat16") or bool(file.mentions(".half") and _HALF.search(text))
-
-
-def named(file: SourceFile, node: ast.expr | None, unit: Unit) -> str:
-    """The half dtype that an expression names: "fp16", "bf16", empty for another or an unknown one."""
-    if node is None:
-        return ""
-    dotted = file.dotted(node)
-    if dotted in DTYPES:
-        return DTYPES[dotted]
-    if not isinstance(node, ast.Name) or (home := unit.home(node.id)) is None or node.id in home.parameters:
-        return ""
-    values = file.roles.values(node, unit)
-    kinds = {DTYPES.get(file.dotted(v), "") for v, _ in values}
-    return kinds.pop() if len(kinds) == 1 and len(values) == len(home.bindings.get(node.id, ())) else ""
 
 
 def converts(file: SourceFile, call: ast.Call, unit: Unit) -> str | None:

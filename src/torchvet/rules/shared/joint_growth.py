@@ -152,8 +152,7 @@ def _sum(parts: list[Growth]) -> Growth:
     )  # fmt: skip
 
 
-_RATES = ("bytes_per_step", "direct_per_step", "graph_per_step", "ctx_per_step", "visible_per_step",
-          "tensors_per_step", "nodes_per_step")  # fmt: skip
+_RATES = tuple(f"{what}_per_step" for what in ("bytes", "direct", "graph", "ctx", "visible", "tensors", "nodes"))
 _SIZES = ("tensors", "direct", "visible", "graph", "ctx", "nodes")
 
 
@@ -162,9 +161,11 @@ def _sites(parts: list[Growth]) -> list[SiteBytes]:
     rows: dict[Hashable, SiteBytes] = {}
     for row in (site for part in parts for site in part.holding.sites):
         known = rows.get(row.site)
-        rows[row.site] = row if known is None else SiteBytes(
-            site=row.site, bytes=known.bytes + row.bytes, storages=known.storages + row.storages
-        )  # fmt: skip
+        rows[row.site] = (
+            row
+            if known is None
+            else SiteBytes(site=row.site, bytes=known.bytes + row.bytes, storages=known.storages + row.storages)
+        )
     return sorted(rows.values(), key=lambda row: -row.bytes)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Rule
-from torchvet.source.model import SourceFile
 
 
 def confirmed(
@@ -28,10 +27,10 @@ def confirmed(
 
 def suspected_in(rule: Rule, recording: Recording, path: str) -> list[Finding]:
     """The rule's suspicions about a file as it was when the program ran."""
-    text = recording.sources.get(path)
+    file = recording.model(path)
     try:
-        return list(rule.in_source(SourceFile(path, text))) if text is not None else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return list(rule.in_source(file)) if file is not None else []
+    except (RecursionError, MemoryError):  # expressions that are nested too deeply to be followed
         return []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, name_set, receiver, terminal, value_bound
+from torchvet.source.model import Event, is_call, is_name, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 
 _TENSOR_ONLY = name_set(
@@ -75,7 +75,7 @@ def _used_as_tensor(name: str, event: Event) -> bool:
     for method in _TENSOR_ONLY - _ALSO_OF_OTHERS:
         for call in unit.calls.get(method, ()):
             on = receiver(call.call)
-            if isinstance(on, ast.Name) and on.id == name:
+            if is_name(on, name):
                 return True
     return _given_to_a_loss(name, event)
 
@@ -83,15 +83,15 @@ def _used_as_tensor(name: str, event: Event) -> bool:
 def _moves_itself(node: ast.AST, name: str) -> bool:
     """`x = x.to(device)`, alone or among others: it is what it was."""
     value = value_bound(node, name)
-    on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in ("to", "cuda", "cpu") else None
-    return isinstance(on, ast.Name) and on.id == name
+    on = receiver(value) if is_call(value, "to", "cuda", "cpu") else None
+    return is_name(on, name)
 
 
 def _given_to_a_loss(name: str, event: Event) -> bool:
     """Whether a loss of torch, which takes nothing but tensors, is given the name."""
     unit, roles = event.unit, event.unit.file.roles
     for call in (e.call for e in unit.events if e.node.__class__ is ast.Call):
-        if any(isinstance(a, ast.Name) and a.id == name for a in call.args[:2]):
+        if any(is_name(a, name) for a in call.args[:2]):
             dotted = unit.file.dotted(call.func)
             if dotted.startswith("torch.nn.functional.") and terminal(call) in names.LOSS_FUNCTIONS:
                 return True

@@ -110,6 +110,7 @@ def _worst(trace: Trace, seconds: Callable[[RankTrace], float]) -> Worst | None:
     counting = [(lost, rank) for lost, rank in costs if lost > 0 and _share(rank, lost) >= LEAST_SHARE]
     if not counting:
         return None
+    # The rank that loses most: where ranks wait for each other, the others are no faster than it.
     most, rank = max(counting, key=lambda cost: cost[0])
     return Worst(trace, rank, most, len(counting))
 

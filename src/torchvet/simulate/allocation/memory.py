@@ -63,6 +63,7 @@ class DeviceMemory:
         try:
             address = self.allocator.malloc(size, stream)
         except OutOfMemory as error:
+            # Observers may take a snapshot: the message has the figures from before.
             message = self.out_of_memory(error)
             for observer in tuple(observers):
                 observer(self.index, error.wanted, self.allocator.allowed or self.total, error.driver_free)
@@ -134,6 +135,7 @@ class _Block:
 
     def resize(self, size: int) -> None:
         """The storage has grown or shrunk in place: a new block, then the old one is given back."""
+        # In CUDA's order: for a moment both blocks are held, which may be too much.
         address = self.memory.take(size) if size else None
         self.release()
         self.address, self.size = address, size
@@ -160,7 +162,7 @@ def of(device: Any) -> DeviceMemory:
 def account(host: torch.Tensor, index: int) -> None:
     """See that a tensor's storage has its block. Raises CUDA's error where the device is full."""
     storage = _storage(host)
-    if storage is None:
+    if storage is None:  # sparse: its indices and values have storages
         for part in _parts(host):
             account(part, index)
         return
@@ -175,6 +177,7 @@ def account(host: torch.Tensor, index: int) -> None:
 
 def _keep(block: _Block, storage: torch.UntypedStorage) -> None:
     """Until the storage dies."""
+    # torch keeps the Python object of a storage as long as the storage itself, so a weak reference tells its end.
     key = storage._cdata
     _blocks[key] = block
     block.ref = weakref.ref(storage, lambda _: _blocks.pop(key).release())

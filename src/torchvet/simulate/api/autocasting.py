@@ -23,6 +23,7 @@ _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
 
 def _eligible(value: Any) -> bool:
+    # float64 stays: the program asked for that precision, and autocast never lowers it.
     return isinstance(value, SimulatedTensor) and value.is_floating_point() and value.dtype is not torch.float64
 
 
@@ -59,6 +60,7 @@ def _widest(args: Any, kwargs: Any) -> torch.dtype:
 def _casting(func: Any, dtype_of: Callable[[Any, Any], torch.dtype], keys: Any) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = dtype_of(args, kwargs)
+        # Below autocast's key, as in torch's kernels: what the operator calls is not cast again.
         with torch._C._ExcludeDispatchKeyGuard(keys):
             return func(*(_cast(a, dtype) for a in args), **{n: _cast(a, dtype) for n, a in kwargs.items()})
 

@@ -56,7 +56,7 @@ def _restore(storage: Any, location: str) -> Any:
 def install() -> None:
     """Take part in saving and loading, before torch's own way with CUDA's storages."""
     SimulatedTensor.__reduce_ex__ = _reduce  # type: ignore[assignment]
-    # Below torch's own priority for CUDA, 20, so that these functions are asked first.
+    # Packages are asked by rising priority: torch's own have 10 (CPU) and 20 (CUDA).
     torch.serialization.register_package(5, _tag, _restore)
     rebuild = torch._utils._rebuild_tensor
     load = torch.load

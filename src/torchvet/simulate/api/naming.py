@@ -104,6 +104,7 @@ class Naming(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = _HANDLERS.get(func)
+        # Most calls name no device and no generator: they go on without a copy of their arguments.
         if handler is None and not kwargs:
             try:
                 return func(*args)
@@ -116,6 +117,7 @@ class Naming(TorchFunctionMode):
             kwargs["device"] = devices.inward(device)
         if kwargs.get("generator") is not None:
             generators.check(kwargs["generator"], device, args)
+        # torch would look for a real GPU to pin memory with.
         pin = handler is None and kwargs.pop("pin_memory", False)
         try:
             out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)

@@ -82,6 +82,7 @@ def _share(tensor: SimulatedTensor) -> Any:
             "serializing (e.g., putting it on the queue)."
         )
     host = tensor.host
+    # As the host's: memory of a real device is shared by handles of CUDA, which do not exist here.
     with storages.as_host():
         storage = reduce_storage(host.untyped_storage())  # type: ignore[no-untyped-call]
     layout = (host.storage_offset(), tuple(host.size()), host.stride())

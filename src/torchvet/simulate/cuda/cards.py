@@ -23,16 +23,14 @@ def is_available() -> bool:
     return True
 
 
+is_initialized = _is_compiled = is_available
+
+
 def init() -> None:
     """Nothing to do."""
 
 
 _lazy_init = init
-
-
-def is_initialized() -> bool:
-    """Yes."""
-    return True
 
 
 def device_count() -> int:
@@ -177,10 +175,6 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 def get_sync_debug_mode() -> int:
     """0 default, 1 warn, 2 error."""
     return _sync_debug[0]
-
-
-def _is_compiled() -> bool:
-    return True
 
 
 def current_blas_handle() -> int:

@@ -74,29 +74,9 @@ def _stats(device: int) -> dict[str, Any]:
     }
 
 
-def _reset_peak(device: int) -> None:
-    memory.of(device).allocator.reset_peak()
-
-
-def _reset_accumulated(device: int) -> None:
-    memory.of(device).allocator.reset_accumulated()
-
-
 def _empty_cache() -> None:
     for held in memory.everyone():
         held.allocator.empty_cache()
-
-
-def _set_fraction(fraction: float, device: int) -> None:
-    memory.of(device).limit(fraction)
-
-
-def _get_fraction(device: int) -> float:
-    return memory.of(device).fraction
-
-
-def _raw_alloc(size: int, stream: int) -> int:
-    return memory.of(None).take(size, stream) if size else 0
 
 
 def _raw_delete(address: int) -> None:
@@ -113,22 +93,18 @@ def _configure(text: str) -> None:
         held.configure(text)
 
 
-def _snapshot(pool: Any = None) -> dict[str, Any]:
-    return snapshots.snapshot(traces=not (isinstance(pool, tuple) and len(pool) > 2 and not pool[2]))
-
-
 def _caching(value: bool = True) -> None:
     """Without caching nothing else is simulated: the switch stays on."""
 
 
 COMPILED: dict[str, Any] = {
     "_cuda_memoryStats": _stats,
-    "_cuda_resetPeakMemoryStats": _reset_peak,
-    "_cuda_resetAccumulatedMemoryStats": _reset_accumulated,
+    "_cuda_resetPeakMemoryStats": lambda device: memory.of(device).allocator.reset_peak(),
+    "_cuda_resetAccumulatedMemoryStats": lambda device: memory.of(device).allocator.reset_accumulated(),
     "_cuda_emptyCache": _empty_cache,
-    "_cuda_setMemoryFraction": _set_fraction,
-    "_cuda_getMemoryFraction": _get_fraction,
-    "_cuda_cudaCachingAllocator_raw_alloc": _raw_alloc,
+    "_cuda_setMemoryFraction": lambda fraction, device: memory.of(device).limit(fraction),
+    "_cuda_getMemoryFraction": lambda device: memory.of(device).fraction,
+    "_cuda_cudaCachingAllocator_raw_alloc": lambda size, stream: memory.of(None).take(size, stream) if size else 0,
     "_cuda_cudaCachingAllocator_raw_delete": _raw_delete,
     "_cuda_cudaCachingAllocator_enable": _caching,
     "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
@@ -136,7 +112,10 @@ COMPILED: dict[str, Any] = {
     "_cuda_hostMemoryStats": pinned.statistics,
     "_cuda_resetPeakHostMemoryStats": pinned.reset_peak,
     "_cuda_resetAccumulatedHostMemoryStats": pinned.reset_accumulated,
-    "_cuda_memorySnapshot": _snapshot,
+    # Newer torch passes a pool, and as its third entry whether to include traces.
+    "_cuda_memorySnapshot": lambda pool=None: snapshots.snapshot(
+        traces=not (isinstance(pool, tuple) and len(pool) > 2 and not pool[2])
+    ),
     "_accelerator_setAllocatorSettings": _configure,
     "_cuda_attach_out_of_memory_observer": memory.observers.append,
     "_cuda_clearCublasWorkspaces": workspaces.clear,

@@ -147,6 +147,7 @@ def current_stream(device: Any = None) -> Stream:
 
 def _enter(stream: Stream) -> None:
     """What is allocated on its device from now on is the stream's."""
+    # Twice: the object for the program, the number for the allocator, which asks at every allocation.
     _current.streams[stream.device_index] = stream
     devices.current.streams[stream.device_index] = stream.stream_id
 

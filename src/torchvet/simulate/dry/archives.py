@@ -64,7 +64,8 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
                 _note(obj.host, numbers)
                 return None
             if isinstance(obj, torch.storage.TypedStorage):
-                untyped, dtype, kind = obj._untyped_storage, obj.dtype, getattr(torch, _kind(obj))
+                name = obj._pickle_storage_type()  # type: ignore[no-untyped-call]
+                untyped, dtype, kind = obj._untyped_storage, obj.dtype, getattr(torch, name)
             elif isinstance(obj, torch.UntypedStorage):
                 untyped, dtype, kind = obj, torch.uint8, torch.UntypedStorage
             else:
@@ -81,21 +82,14 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
     return TOKEN + str(len(_kept) - 1).zfill(_DIGITS).encode() + b"\n"
 
 
-def _kind(storage: torch.storage.TypedStorage) -> str:
-    return storage._pickle_storage_type()  # type: ignore[no-any-return, no-untyped-call]
-
-
 def _note(meta: torch.Tensor, numbers: dict[int, torch.Tensor]) -> None:
     """The numbers of a storage, where all of it is known."""
     known = values.known(meta)
-    if known is not None and not meta.storage_offset() and meta.numel() * meta.itemsize == _bytes(meta):
+    whole = not meta.storage_offset() and meta.numel() * meta.itemsize == meta.untyped_storage().nbytes()
+    if known is not None and whole:
         with torch._C._DisableTorchDispatch():
             same = torch.empty_strided(meta.size(), meta.stride(), dtype=meta.dtype).copy_(known)
         numbers[meta.untyped_storage()._cdata] = same
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
 
 
 def _copy(storage: torch.UntypedStorage, dtype: torch.dtype, numbers: torch.Tensor | None) -> torch.Tensor:

@@ -29,7 +29,7 @@ class Batches:
         """Rows of tensors of devices that were given to modules from outside, since `begin`, and whether a graph was
         built."""
         self.called: Callable[[], None] = lambda: None
-        """Told of calls of modules from outside."""
+        """Called when a module is called from outside of all modules."""
 
     def begin(self, rows: int | None) -> None:
         """From now on this batch size."""

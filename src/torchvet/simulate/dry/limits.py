@@ -50,6 +50,7 @@ def install() -> None:
         try:
             address: int = take(self, size, stream)
         except torch.OutOfMemoryError:
+            # Noted and allowed: the rest of the step is to be measured too.
             high.ran_out = True
             self.allocator.capacity, self.allocator.allowed = _BOUNDLESS, None
             address = take(self, size, stream)

@@ -125,6 +125,7 @@ class _Open:
 
     def __call__(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         key = _key(file)
+        # What the program wrote before is read from memory, and a file that it moved from where it lies.
         if key is not None and key in held and mode[0] == "r":
             data = held[key]
             if data is None:
@@ -228,6 +229,7 @@ def _of_disk(function: Callable[..., None]) -> Callable[..., None]:
 
 def install() -> None:
     """Take the place of what opens, moves, removes and describes files."""
+    # By name and not by audit hook: a hook can refuse a call, and not answer it.
     builtins.open = io.open = _Open()
     answers: dict[str, Callable[..., Any]] = {"stat": _stat}
     answers |= {name: _moving(f"os.{name}", getattr(os, name)) for name in ("rename", "replace")}

@@ -52,6 +52,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs["device"] = _META
     plan = plan_of(func)
     tensors = list(tensors_in((*args, *kwargs.values())))
+    # Numbers are worked out only if all that they depend on is known and small; shapes always.
     all_known = all("torchvet_known" in t.__dict__ and values.known(t) is not None for t in tensors)
     out = _shaped(func, plan, bounds.bounded(plan.name, args), kwargs, tensors)
     if _changed(func):
@@ -66,6 +67,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
     """The results' shapes: asked for once for arguments of the same shapes, since a model repeats its layers, unless
     numbers decide too."""
+    # Views must share memory with their argument, so their results cannot be made again from a remembered layout.
     if plan.views or plan.reshapes or func in _by_numbers or plan.name in bounds.LARGEST:
         return _asked(func, plan.name, args, kwargs)
     try:

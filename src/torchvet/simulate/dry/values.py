@@ -57,6 +57,7 @@ def take_over(meta: torch.Tensor, source: torch.Tensor) -> bool:
     if numbers is None or meta.numel() * meta.itemsize > MOST:
         return False
     with torch._C._DisableTorchDispatch():
+        # In place, so that views of the same storage see the new numbers.
         if held is not None and held.valid[0]:
             held.numbers.copy_(numbers)
             return True

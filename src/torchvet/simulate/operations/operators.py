@@ -87,6 +87,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     strangers: list[torch.Tensor] = []
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()} if kwargs else kwargs
+    # Tensors nearly always lie on one device, which these two lists show without a second walk.
     if strangers or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
@@ -95,7 +96,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     if plan.product:
         workspaces.needed(seen[0])
     try:
-        if plan.draws:
+        if plan.draws:  # the host's generator stands in for the device's while the kernel draws
             with generators.drawing(seen[0]):
                 out = on_host(func, host_args, host_kwargs)
         else:
@@ -153,6 +154,7 @@ def landed(value: Any) -> Any:
 _transforming = torch._C._functorch.peek_interpreter_stack
 
 
+# Most arguments are numbers: telling them by their class spares a call each.
 _PLAIN = frozenset([int, float, bool, type(None), torch.dtype])
 """Classes of arguments that are what they are."""
 

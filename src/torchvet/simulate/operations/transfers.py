@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 
 
 brought: list[Callable[[torch.Tensor, torch.Tensor], object]] = []
-"""Told of each copy into a tensor of a device: its source and its target."""
+"""Called for each copy into a tensor of a device, with its source and its target."""
 
 
 def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:

@@ -47,8 +47,7 @@ _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is
 
 
 def reaching(name: str, event: Event) -> list[Event]:
-    """The bindings of a name in the event's unit whose value may be read at the event; empty for what a parameter or an
-    outer unit gives it."""
+    """The bindings of a name whose value an event may read; none for what a parameter or an outer unit gives."""
     bindings = event.unit.bindings.get(name, [])
     found = last_bindings(bindings, event)
     # The last one is sure to have run in every pass: what a loop around both binds later does not come back to here.
@@ -172,7 +171,7 @@ class Destinations:
             for unit in list(self._units.values()):
                 for event in unit.events:
                     self._follow_event(event)
-                if self.backward or self.escaped:
+                if self.backward or self.escaped:  # nothing that follows makes them harmless again
                     return self
             if self._state() == before:
                 return self

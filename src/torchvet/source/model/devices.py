@@ -256,19 +256,18 @@ class Devices:
         """The `DataLoader(…)` calls that what is iterated over may come from: names, parameters, enumerate, tqdm."""
         if depth > 4:
             return
+        followed: list[tuple[ast.expr, Unit]] = []
         if isinstance(node, ast.Call):
             if "loader" in names.role_of_call(self._file.dotted(node.func)):
                 yield node, unit
-            elif terminal(node) in ("enumerate", "tqdm", "trange", "track", "iter") and node.args:
-                yield from self.loader_calls(node.args[0], unit, depth + 1)
-            return
-        if self._bound_otherwise(node, unit):
-            return
-        for value, where in self._file.roles.values(node, unit):
+            elif terminal(node) in ("enumerate", "tqdm", "trange", "track", "iter"):
+                followed = [(one, unit) for one in node.args[:1]]
+        elif not self._bound_otherwise(node, unit):
+            is_parameter = isinstance(node, ast.Name) and node.id in unit.parameters
+            passed_in = self._file.arguments(unit, terminal(node)) if is_parameter else ()
+            followed = [*self._file.roles.values(node, unit), *passed_in]
+        for value, where in followed:
             yield from self.loader_calls(value, where, depth + 1)
-        if isinstance(node, ast.Name) and node.id in unit.parameters:
-            for value, where in self._file.arguments(unit, node.id):
-                yield from self.loader_calls(value, where, depth + 1)
 
     def yields_host(self, node: ast.AST, unit: Unit) -> bool:
         """Whether what is iterated over surely yields tensors on the host."""

@@ -85,6 +85,7 @@ def _inserted(file: SourceFile, statement: ast.stmt, place: tuple[int, int], tex
 def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
     """One more argument at the end of a call; nothing where its last one stands in brackets of its own."""
     line, column = end_of(file, call)
+    # `**options` may stand before other arguments: the last one is told by its place.
     given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     if not given:
         return [insert(file, (line, column - 1), text)] if on_one_line(call) else []
@@ -93,6 +94,7 @@ def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
     rows = file.lines[start[0] - 1 : line]
     rows[-1] = rows[-1][: column - 2]
     rows[0] = rows[0][start[1] - 1 :]
+    # `f((x))`: after the last argument stands a bracket of its own, behind which nothing may be put.
     between = "".join(row.partition("#")[0].strip() for row in rows)
     if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
         return []

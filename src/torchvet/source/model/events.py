@@ -1,5 +1,4 @@
-"""What a unit of code does, in the order of evaluation: calls, bindings, returns, each with the loops, branches and
-`with` blocks around it."""
+"""What a unit of code does, in the order of evaluation: each event with the loops, branches and `with`s around it."""
 
 from __future__ import annotations
 

@@ -52,6 +52,7 @@ def holds(outer: ast.AST, node: ast.AST) -> bool:
 
 def parents_in(node: ast.AST) -> dict[int, ast.AST]:
     """What is right around each node below a node, by the node's `id`."""
+    # By `id`: nodes that `ast.parse` shares (contexts, operators) are skipped by `walk`, all others are unique.
     return {id(child): one for one in walk(node) for child in ast.iter_child_nodes(one)}
 
 

@@ -1,5 +1,4 @@
-"""What an expression is: an optimizer, a scaler, a module, a loader, a loss: by what made it, else by its annotation,
-by what callers pass, and last by its name."""
+"""What an expression is (an optimizer, a loss...): by what made it, its annotation, what callers pass, its name."""
 
 from __future__ import annotations
 
@@ -211,6 +210,7 @@ class RoleFinder:
         if home is None:
             return names.role_of_call(self._file.dotted(ast.Name(id=name)), calling=False)
         found = [self._of_binding(event, name, home, depth) for event in home.bindings.get(name, ())]
+        # A parameter that is bound anew is both: what callers give, and what the function makes of it.
         if name in home.parameters:
             found.append(self._of_parameter(home, name, depth))
         return NOTHING.union(*found)

@@ -84,8 +84,7 @@ class Step:
 
     @lazy
     def opaque(self) -> list[Event]:
-        """Calls that may do more than is seen here: methods from elsewhere, functions from elsewhere that are given the
-        optimizer, the scaler or the loss."""
+        """Calls of other code that may act: methods of `self`, functions given the optimizer, scaler or loss."""
         loop = self.loop
         inside = (e for e in self.unit.events if e.inside(loop))
         return [e for e in inside if e.node.__class__ is ast.Call and _is_opaque(e)]
@@ -173,7 +172,10 @@ class StepFinder:
         if key in self._sequences:
             return self._sequences[key]
         self._sequences[key] = []  # recursion ends here
+        # Only what the file's own functions do is followed: a name from elsewhere says nothing of what it runs.
         found: list[Effect] = []
+        acting = self._acting_names
+        instances = "__call__" in acting
         for event in unit.events:
             kind = event.node.__class__
             if kind is not ast.Call and kind is not ast.Assign:
@@ -182,7 +184,7 @@ class StepFinder:
             if own is not None:
                 found.append(own)
             # A call may run what acts: by its name, or an instance that can be called by any.
-            elif kind is ast.Call and depth < _DEEPEST and self._acting_names & {terminal(event.node), "__call__"}:
+            elif kind is ast.Call and depth < _DEEPEST and (instances or terminal(event.node) in acting):
                 found.extend(self._called(event, depth, len(found)))
         self._sequences[key] = found
         return found

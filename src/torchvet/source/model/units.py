@@ -170,6 +170,10 @@ class Unit:
 
     def self_name(self) -> str:
         """What the method around calls its object; empty outside methods."""
+        return self._self_name
+
+    @lazy
+    def _self_name(self) -> str:
         method = self._method
         return method.parameters[0] if method is not None and method.parameters and method.is_bound else ""
 
@@ -238,6 +242,8 @@ class ClassModel:
 
 def value_for(node: ast.AST, target: ast.expr) -> ast.expr | None:
     """The expression that a binding gives a target; None where that is only a part of an expression."""
+    if isinstance(node, ast.Assign) and node.targets[0] is target:
+        return node.value  # most bindings are such
     if isinstance(node, (ast.With, ast.AsyncWith)):
         return next((item.context_expr for item in node.items if item.optional_vars is target), None)
     return next((value for one, value, own in bindings(node) if one is target and own), None)

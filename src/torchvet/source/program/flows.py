@@ -11,7 +11,7 @@ from torchvet.source import syntax
 from torchvet.source.program import scopes
 from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base, FunctionNode
-from torchvet.source.walking import Loop
+from torchvet.source.walking import Context
 
 FlowKind = Literal["assign", "method", "argument", "default", "iterate"]
 
@@ -39,27 +39,27 @@ def _methods(value: ast.expr) -> Iterator[tuple[Base, Base | None]]:
         yield base, inner
 
 
-def of(node: ast.AST, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+def of(node: ast.AST, scope: Scope, context: Context) -> Iterator[Flow]:
     """The flows of one node itself."""
     if isinstance(node, ast.Call):
-        yield from _of_call(node, scope, loop)
+        yield from _of_call(node, scope, context)
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        yield from _of_loop(node.target, node.iter, scope, loop)
+        yield from _of_loop(node.target, node.iter, scope, context)
     for target, value, exact in syntax.bindings(node):
         if exact and isinstance(target, (ast.Name, ast.Attribute)):
             for base, inner in _methods(value):
-                yield Flow(value, scope, loop, "assign", base, target)
+                yield Flow(value, scope, context, "assign", base, target)
                 if inner is not None:
-                    yield Flow(value, scope, loop, "method", inner, target, method=syntax.ident(base))
+                    yield Flow(value, scope, context, "method", inner, target, method=syntax.ident(base))
 
 
-def _of_call(call: ast.Call, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+def _of_call(call: ast.Call, scope: Scope, context: Context) -> Iterator[Flow]:
     """Arguments, those handed on by `partial(f, x)` and `Thread(target=f, args=(x,))` among them."""
     for callee, position, keyword, value in _arguments(call):
         for base, inner in _methods(value):
-            yield Flow(call, scope, loop, "argument", base, callee=callee, position=position, keyword=keyword)
+            yield Flow(call, scope, context, "argument", base, callee=callee, position=position, keyword=keyword)
             if inner is not None:
-                yield Flow(call, scope, loop, "method", inner, method=syntax.ident(base))
+                yield Flow(call, scope, context, "method", inner, method=syntax.ident(base))
 
 
 def _arguments(call: ast.Call) -> Iterator[tuple[ast.expr, int | None, str | None, ast.expr]]:
@@ -83,10 +83,10 @@ def of_function(node: FunctionNode, outer: Scope) -> Iterator[Flow]:
     for name, value in scopes.defaults(node):
         for base, _ in syntax.bases(value):
             target = ast.copy_location(ast.Name(id=name, ctx=ast.Store()), value)
-            yield Flow(node, outer, None, "default", base, target)
+            yield Flow(node, outer, Context(), "default", base, target)
 
 
-def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop | None) -> Iterator[Flow]:
+def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, context: Context) -> Iterator[Flow]:
     """`for values in records.values()`: the targets are elements."""
     source = iterated
     while isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.args:
@@ -95,4 +95,4 @@ def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, loop: Loop | No
     if base is not None:
         for name in ast.walk(target):
             if isinstance(name, (ast.Name, ast.Attribute)):
-                yield Flow(iterated, scope, loop, "iterate", base, name)
+                yield Flow(iterated, scope, context, "iterate", base, name)

@@ -31,7 +31,6 @@ class LoopVariable(Placed):
     """A name or attribute that every turn of a loop binds to the next element of `node`."""
 
     node: ast.expr
-    loop: Loop
     target: ast.Name | ast.Attribute
 
 
@@ -77,6 +76,7 @@ class Module:
     def function_at(self, line: int) -> Scope | None:
         """The innermost `def` around a line, decorators included."""
         found = None
+        # Scopes are in the order of the text, so that of two around a line the later one is the inner one.
         for scope in self.scopes:
             if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 inner = found is None or scope.first >= found.first

@@ -11,7 +11,7 @@ from torchvet.source import syntax
 from torchvet.source.program.scopes import Placed, Scope
 from torchvet.source.syntax import Base
 from torchvet.source.text import name_set
-from torchvet.source.walking import Loop
+from torchvet.source.walking import Context
 
 StoreKind = Literal[
     "append", "extend", "insert", "add", "put", "item", "assign", "augmented", "setattr", "update", "setdefault", "call"
@@ -72,11 +72,11 @@ class Mutation(Placed):
 
 
 class MutationReader:
-    """Reads mutations off single nodes, in a scope and a loop."""
+    """Reads mutations off single nodes, in a scope and what is around them."""
 
-    def __init__(self, scope: Scope, loop: Loop | None) -> None:
+    def __init__(self, scope: Scope, context: Context) -> None:
         self.scope = scope
-        self.loop = loop
+        self.context = context
 
     def read(self, node: ast.AST, parent: ast.AST | None) -> Iterator[Mutation]:
         """The mutations of this node itself, not of those below it."""
@@ -95,7 +95,7 @@ class MutationReader:
         self, base: Base | None, keys: tuple[str | None, ...], node: ast.expr | ast.stmt, **what: Any
     ) -> Iterator[Mutation]:
         if base is not None:
-            yield Mutation(node, self.scope, self.loop, base, keys, **what)
+            yield Mutation(node, self.scope, self.context, base, keys, **what)
 
     def _bind(self, base: ast.expr, value: ast.expr, node: ast.expr | ast.stmt, kind: StoreKind) -> Iterator[Mutation]:
         if isinstance(base, ast.Subscript):

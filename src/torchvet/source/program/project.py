@@ -114,12 +114,13 @@ class Project:
         home = flow.scope.owner_class()
         if not name:
             return
-        if name == "__init__" and home is not None:
+        if name == "__init__" and home is not None:  # `super().__init__(losses)`
             yield from self._methods(self.lineage(home.name), {"__init__"}, flow.scope)
         elif self.class_named(name) is not None:
             yield from self._methods({name, *self.lineage(name)}, {"__init__", "__new__"}, None)
         else:
             found = [f for m in self.containing(name, [flow.file.path]) for f in m.functions(name)]
+            # Where no function has the name, it may be that of an instance that is called.
             yield from self._functions(found, flow)
             if not found:
                 yield from self._methods(self.classes_of(name), {"forward", "__call__"}, None)
@@ -146,6 +147,7 @@ class Project:
         if known is None or not isinstance(known.node, ast.ClassDef):
             return
         body = known.node.body
+        # A dataclass has no `__init__` in its text: what it is made of becomes its fields, in their order.
         if any(isinstance(s, ast.FunctionDef) and s.name == "__init__" for s in body):
             return
         fields = [s.target.id for s in body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]

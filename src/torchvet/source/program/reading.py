@@ -35,8 +35,7 @@ def read(path: str, text: str, project: Project) -> Module | None:
 
 
 class _Reader(Walker):
-    """Goes from a file's top into its functions, classes and lambdas. Each is a scope; a loop around one is not a loop
-    around what its body does."""
+    """Goes into functions, classes and lambdas: each is a scope, and a loop around one is none around its body."""
 
     def __init__(self, module: Module) -> None:
         super().__init__()
@@ -51,22 +50,20 @@ class _Reader(Walker):
 
     def emit(self, node: ast.AST, parent: ast.AST) -> None:
         """Note what a node does to names."""
-        scope, loop, module = self._scope, self.context.loop, self._module
+        scope, context, module = self._scope, self.context, self._module
         targets = targets_of(node)
         scope.bound.update(one.id for one in targets if isinstance(one, ast.Name))
-        for mutation in MutationReader(scope, loop).read(node, parent):
+        for mutation in MutationReader(scope, context).read(node, parent):
             module.mutations[syntax.ident(mutation.base)].append(mutation)
-        for flow in flows.of(node, scope, loop):
+        for flow in flows.of(node, scope, context):
             module.add_flow(flow)
         if isinstance(node, ast.Call):
-            name = syntax.ident(node.func)
-            if name:
-                module.calls[name].append(CallSite(node, scope, loop))
+            module.calls[syntax.ident(node.func)].append(CallSite(node, scope, context))
             module.passed.update(filter(None, map(syntax.ident, syntax.given(node))))
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and loop is not None:
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             for one in targets:
                 if isinstance(one, (ast.Name, ast.Attribute)):
-                    module.loop_variables[syntax.ident(one)].append(LoopVariable(node.iter, scope, loop, one))
+                    module.loop_variables[syntax.ident(one)].append(LoopVariable(node.iter, scope, context, one))
         self._classes(node)
 
     def _classes(self, node: ast.AST) -> None:

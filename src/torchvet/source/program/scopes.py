@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.source import syntax
 from torchvet.source.syntax import FunctionNode
-from torchvet.source.walking import Loop
+from torchvet.source.walking import Context, Loop
 
 if TYPE_CHECKING:
     from torchvet.source.program.module import Module
@@ -87,11 +87,16 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Something that the text does in one place: its node, and the scope and the innermost loop around it."""
+    """Something that the text does in one place: its node, its scope, and the loops and branches around it there."""
 
     node: ast.expr | ast.stmt
     scope: Scope
-    loop: Loop | None
+    context: Context
+
+    @property
+    def loop(self) -> Loop | None:
+        """The innermost loop around it, comprehensions included."""
+        return self.context.loop
 
     @property
     def file(self) -> Module:

@@ -114,6 +114,7 @@ class AliasSearch:
         # object that was passed on, rather than have changed it.
         if not (alias.other and mutation.rebinds) and not (alias.back and mutation.store == "augmented"):
             self.uses.append(Use(mutation, fit, alias.depth, alias.again))
+        # Under a key it is a part of the object that the value names, and not the object itself.
         bound = mutation.store in ("assign", "setattr") and not mutation.keys
         if bound and fit > UNLIKELY and isinstance(mutation.value, (ast.Name, ast.Attribute)):
             self._name(mutation.value, mutation.scope, replace(alias, fit=SURE, back=True))
@@ -157,7 +158,7 @@ class AliasSearch:
         elif kind is not None and isinstance(flow.node, ast.Call):
             calls = [(flow, None)]
         for place, value in calls:
-            mutation = Mutation(place.node, place.scope, place.loop, flow.source, store=kind, value=value)
+            mutation = Mutation(place.node, place.scope, place.context, flow.source, store=kind, value=value)
             self.uses.append(Use(mutation, fit, alias.depth, alias.again))
 
     def _from_callers(self, alias: Alias) -> None:

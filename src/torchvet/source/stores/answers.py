@@ -40,8 +40,7 @@ class Removal(msgspec.Struct, frozen=True, order=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A removal that bounds a holder: on what occasion, and the turns of the loop that stores, where they are stated
-    and it waits for the end of that loop."""
+    """A removal that bounds a holder, its occasion, and the turns of the loop that stores if it waits for its end."""
 
     removal: Removal
     occasion: Occasion

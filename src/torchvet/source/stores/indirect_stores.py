@@ -46,10 +46,9 @@ def _names_passed(project: Project, site: CallSite, variable: str) -> set[str]:
     """The texts that a variable of a call's function may stand for: a parameter's, or a loop's over texts."""
     function = site.scope.function()
     given = [value for _, value in project.arguments(function, variable)] if function is not None else []
-    loops = [n for n in ast.walk(site.file.tree) if isinstance(n, ast.For)] if site.loop is not None else []
-    for loop in loops:
-        around = loop.lineno < site.line <= (loop.end_lineno or site.line) and syntax.ident(loop.target) == variable
-        given += loop.iter.elts if around and isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+    for one in site.file.loop_variables.get(variable, ()):
+        if site.loop is not None and one.loop is not None and site.loop.within(one.loop):
+            given += syntax.parts(one.node) if isinstance(one.node, (ast.Tuple, ast.List)) else []
     return {v.value for v in given if isinstance(v, ast.Constant) and isinstance(v.value, str)}
 
 

@@ -76,8 +76,7 @@ def _bound_once(name: str, scope: Scope) -> ast.expr | None:
 
 
 def is_keyed_by_index(module: Module, line: int) -> bool:
-    """Whether a statement of a dataset stores under a key that is made of what its method is given: as many items at
-    most as the dataset has."""
+    """Whether a dataset's method stores under a key made of what it is given: at most as many items as it has."""
     function = module.function_at(line)
     owner = function.owner_class() if function is not None else None
     if function is None or function.node is None or owner is None:

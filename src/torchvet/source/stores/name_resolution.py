@@ -65,8 +65,7 @@ def is_module(path: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Asked:
-    """A holder that a question is about: its name, the scope and the file of its root, and the files of the classes
-    along it."""
+    """A holder that is asked about: its name, the scope and file of its root, and the files of the classes along it."""
 
     name: HolderName
     scope: str
@@ -97,6 +96,7 @@ class Asked:
 
 def start(project: Project, asked: Asked, index: int) -> list[Subject]:
     """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
+    # From what is sure to what is loose: closures and defaults go by their function, the rest by the root's file.
     name, part, path = asked.name, asked.name.parts[index], asked.path
     if not part.free:
         return [_member(project, asked, index)]

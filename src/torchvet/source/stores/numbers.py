@@ -76,8 +76,7 @@ def _given(function: Scope, name: str) -> Values:
 
 
 def _of_attribute(node: ast.expr, scope: Scope) -> Values:
-    """What attributes of that name are bound to: the class's own where it is `self`'s, else any, also as an option of
-    the command line."""
+    """What attributes of that name are bound to: the class's own for `self`, else any, or an option's default."""
     if not isinstance(node, ast.Attribute):
         return
     project, home, on = scope.file.project, scope.owner_class(), syntax.ident(node.value)

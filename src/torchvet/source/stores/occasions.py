@@ -47,8 +47,7 @@ class Beat:
 
 
 def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -> Beat:
-    """The loops around some stores. `steps` are lines of the loop whose turns are steps: an optimizer's step, the head
-    of a loop over a loader."""
+    """The loops around some stores. `steps` are lines of the loop whose turns are steps: an optimizer's step, say."""
     of_steps = [way.loops for place in steps for way in ways(project, place) if way.loops]
     counted = {loops[0][0] for loops in of_steps} | set(steps)
     own: dict[LoopAt, None] = {}
@@ -76,6 +75,7 @@ def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
     read = [_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)]
     known = [occasion for occasion in read if occasion is not None]
+    # One condition that cannot be read, and the removal may never happen.
     if way.rare or len(known) < len(read):
         return None
     items = next((o.items for o in known if o.items is not None), None)

@@ -23,6 +23,7 @@ _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call
 def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[str]) -> list[Use]:
     """The stores among the uses of a part of a name, best first; each statement once."""
     weights = _CONTAINER if _is_container(search, part) else _SINGLE
+    # Another class's attribute of the same name counts only where nothing else stores.
     found = [u for u in search.likely if _counts(u)] or [u for u in search.uses if _counts(u)]
     found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
     each_once: dict[tuple[str, int, int], Use] = {}
@@ -40,6 +41,7 @@ def _counts(use: Use) -> bool:
 def _is_container(search: AliasSearch, part: Part) -> bool:
     if part.keys:
         return True
+    # What it is made as says so; without that, a holder that grew is more often a container than a number.
     fresh = [u.mutation.value for u in search.uses if u.mutation.removal == "fresh" and u.mutation.rebinds]
     made = any(isinstance(v, _CONTAINERS) for v in fresh)
     return made or not any(isinstance(v, (ast.Constant, ast.UnaryOp)) for v in fresh)
@@ -102,8 +104,7 @@ def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> b
 
 
 def heat(project: Project, use: Use) -> int:
-    """3 in a loop or in a function that runs again and again, 2 in another that is called, 0 in a constructor: a loop
-    there sets up."""
+    """3 in a loop or a function that repeats, 2 in another that is called, 0 in a constructor: a loop there sets up."""
     scope, function = use.mutation.scope, use.mutation.scope.function()
     if function is not None and (function.name in _SETS_UP or project.constructs(function)):
         return 3 if use.again else 0

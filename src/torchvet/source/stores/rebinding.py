@@ -78,7 +78,7 @@ def _owes(project: Project, scope: Scope, value: ast.AST, name: str) -> bool:
             ident, home = syntax.ident(one), _home(one, where)
             if ident == name:
                 return True
-            if (home, ident) not in known:
+            if (home, ident) not in known:  # names lead in rings: `x = f(y)`, `y = g(x)`
                 known.add((home, ident))
                 if _piles_up(project, one, where):
                     return True

@@ -155,18 +155,15 @@ def _starts_within(mutation: Mutation, loop: Loop) -> bool:
 def _starts(mutation: Mutation) -> bool:
     """`if not hasattr(x, "rows"): x.rows = []`. Whether a fresh value starts a holder rather than empties it: it stands
     under a test of whether there is any yet, or where reading the holder failed."""
-    for guard, scope in mutation.file.guards:
-        if scope is not mutation.scope or isinstance(guard, ast.IfExp):
-            continue
-        if spans(guard.body, mutation.line) and _is_absent(guard.test, mutation, there=False):
+    for branch, arm in mutation.context.arms:
+        if isinstance(branch, ast.If) and _is_absent(branch.test, mutation, there=arm == 1):
             return True
-        if spans(guard.orelse, mutation.line) and _is_absent(guard.test, mutation, there=True):
+        # The arms of a `try` are what stands in `else`, then the handlers.
+        caught = branch.handlers[arm - 1].type if isinstance(branch, ast.Try) and arm else None
+        kinds = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+        if all(syntax.ident(kind) in _MISSING for kind in kinds):
             return True
-    within = mutation.scope.node or mutation.file.tree
-    handlers = (h for n in ast.walk(within) if isinstance(n, ast.Try) for h in n.handlers)
-    around = [h.type for h in handlers if spans(h.body, mutation.line) and h.type is not None]
-    caught = (kind.elts if isinstance(kind, ast.Tuple) else [kind] for kind in around)
-    return any(all(syntax.ident(kind) in _MISSING for kind in kinds) for kinds in caught)
+    return False
 
 
 def _is_absent(test: ast.expr, mutation: Mutation, *, there: bool) -> bool:

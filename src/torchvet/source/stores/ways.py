@@ -89,8 +89,7 @@ def _may_be_called(project: Project, scope: Scope) -> bool:
 
 
 def callers(project: Project, function: Scope) -> list[CallSite]:
-    """The calls that may run a function: of a method those on objects of its class, where the text says whose they
-    are."""
+    """The calls that may run a function: of a method those on objects of its class, where the text says whose."""
     owner = function.method_class()
     if owner is None:
         return list(project.calls(function.name))
@@ -129,11 +128,8 @@ def _outward(scope: Scope, line: int, way: Way) -> None:
             if isinstance(before.body[-1], (ast.Return, ast.Continue)):
                 way.tests.append(Test(before.test, False, scope))
         owner = place.owner
-        if place.field == "handlers":
-            way.rare = True
-        elif isinstance(owner, ast.If):
+        way.rare |= place.field == "handlers"
+        if isinstance(owner, ast.If) or (isinstance(owner, ast.While) and place.field == "body"):
             way.tests.append(Test(owner.test, place.field == "body", scope))
-        elif isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
-            if isinstance(owner, ast.While):
-                way.tests.append(Test(owner.test, True, scope))
+        if isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
             way.loops.append(((scope.file.path, owner.lineno), len(way.tests)))

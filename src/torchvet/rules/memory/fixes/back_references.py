@@ -6,7 +6,7 @@ import ast
 import sys
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
-from torchvet.source.model import ClassModel, Event, edits, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
     "pickle",
@@ -85,7 +85,7 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
 def _keeper(made: Event) -> str:
     """The name whose attribute a new object is put into by the statement that makes it; empty for none."""
     into: ast.AST | None = None
-    if isinstance(made.parent, ast.Call) and terminal(made.parent) in ("append", "add", "insert", "setdefault"):
+    if is_call(made.parent, "append", "add", "insert", "setdefault"):
         into = receiver(made.parent)
     elif isinstance(made.statement, ast.Assign) and made.statement.value is made.node:
         into = made.statement.targets[0]
@@ -106,9 +106,11 @@ def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> li
     line = last.end_lineno or last.lineno
     place = (line, len(file.lines[line - 1]) + 1)
     rows = [
-        "", f"{margin}@property", f"{margin}def {attribute}({own}):",
+        "",
+        f"{margin}@property",
+        f"{margin}def {attribute}({own}):",
         f"{inner}return {own}._{attribute}() if {own}._{attribute} is not None else None",
-    ]  # fmt: skip
+    ]
     return [Edit(path=file.path, start=place, end=place, text="".join(file.newline + row for row in rows))]
 
 
@@ -123,8 +125,8 @@ def imported(file: SourceFile, module: str, before: int) -> list[Edit]:
         return []
     plain = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
     plain = [s for s in plain if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
-    first = [s for s in plain if isinstance(s, ast.Import) and s.names[0].name < module
-             and s.names[0].name.partition(".")[0] in sys.stdlib_module_names]  # fmt: skip
+    modules = [(s.names[0].name, s) for s in plain if isinstance(s, ast.Import)]
+    first = [s for name, s in modules if name < module and name.partition(".")[0] in sys.stdlib_module_names]
     if first:
         return edits.after(file, first[-1], f"import {module}")
     return edits.before(file, plain[0], f"import {module}") if plain else []

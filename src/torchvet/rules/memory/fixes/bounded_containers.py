@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import blocks, edits, parents_in, receiver, terminal, walk
+from torchvet.source.model import Event, blocks, edits, is_call, is_name, parents_in, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.rules.memory._stores import Stored
@@ -32,7 +32,7 @@ def bounded(file: SourceFile, finding: Finding) -> Edits:
     out where nothing reads the list at all."""
     for kept in stored_at(file, finding):
         call = kept.event.node
-        if not isinstance(call, ast.Call) or terminal(call) != "append" or len(call.args) != 1:
+        if not is_call(call, "append") or len(call.args) != 1:
             continue
         on = receiver(call)
         lists = isinstance(on, ast.Subscript)
@@ -79,7 +79,7 @@ def begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None
         given = value.args if isinstance(value, ast.Call) and not value.keywords else []
         return value if called and len(given) == 1 and terminal(given[0]) == "list" else None
     empty = isinstance(value, ast.List) and not value.elts
-    made = isinstance(value, ast.Call) and terminal(value) == "list" and not value.args and not value.keywords
+    made = is_call(value, "list") and not value.args and not value.keywords
     return value if empty or made else None
 
 
@@ -126,7 +126,7 @@ def _of_lists(node: ast.AST, parents: Parents) -> int | None:
 def _of_elements(target: ast.Name, within: ast.AST, parents: Parents) -> int | None:
     reach = 0
     for one in walk(within):
-        if isinstance(one, ast.Name) and one.id == target.id and isinstance(one.ctx, ast.Load):
+        if is_name(one, target.id) and isinstance(one.ctx, ast.Load):
             far = read(one, parents)
             if far is None:
                 return None
@@ -158,3 +158,77 @@ def _may_go(file: SourceFile, kept: Stored) -> bool:
     if any(not isinstance(c, ast.Call) or terminal(c) not in _HARMLESS for c in calls):
         return False
     return len(blocks.block_of(file.tree, statement)) > 1
+
+
+def trimmed(file: SourceFile, finding: Finding) -> Edits:
+    """`del saved[:-n]` after the line that appends, where the list is read by `saved[-n:]` alone."""
+    for kept in stored_at(file, finding):
+        call = kept.event.node
+        if not is_call(call, "append") or len(call.args) != 1:
+            continue
+        on = receiver(call)
+        length = _length(file, on) if isinstance(on, (ast.Name, ast.Attribute)) else None
+        if on is not None and length is not None and _is_fixed(file, length, on, kept.event):
+            return edits.after(file, kept.event.statement, f"del {file.segment(on)}[:-{file.segment(length)}]")
+    return ()
+
+
+def _length(file: SourceFile, holder: ast.expr) -> ast.expr | None:
+    """How many of a list's last elements its slices read; None where they differ, or anything else may need more."""
+    parents = parents_in(file.tree)
+    lengths: list[ast.expr] = []
+    reach = 0
+    for node in walk(file.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or terminal(node) != terminal(holder):
+            continue
+        if node.__class__ is not holder.__class__:
+            return None
+        if isinstance(node.ctx, ast.Store):
+            if begins(file, parents[id(node)], lists=False) is None:
+                return None
+            continue
+        length = _of_slice(node, parents[id(node)])
+        if length is not None:
+            lengths.append(length)
+            continue
+        far = read(node, parents)
+        if far is None:
+            return None
+        reach = max(reach, far)
+    if len({ast.unparse(one) for one in lengths}) != 1:
+        return None
+    first = lengths[0]
+    if isinstance(first, ast.Constant):
+        return first if isinstance(first.value, int) and first.value >= max(reach, 1) else None
+    return first if reach <= 1 else None
+
+
+def _of_slice(node: ast.expr, parent: ast.AST) -> ast.expr | None:
+    """The `n` of `saved[-n:]`."""
+    if not isinstance(parent, ast.Subscript) or parent.value is not node or not isinstance(parent.ctx, ast.Load):
+        return None
+    part = parent.slice
+    if not isinstance(part, ast.Slice) or part.upper is not None or part.step is not None:
+        return None
+    lower = part.lower
+    return lower.operand if isinstance(lower, ast.UnaryOp) and isinstance(lower.op, ast.USub) else None
+
+
+def _is_fixed(file: SourceFile, length: ast.expr, holder: ast.expr, event: Event) -> bool:
+    """Whether a length is the same wherever and whenever it is read: a number, a constant of the module, or an
+    attribute beside the list that only `__init__` binds."""
+    if isinstance(length, ast.Constant):
+        return True
+    bound = [
+        n
+        for n in walk(file.tree)
+        if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store) and terminal(n) == terminal(length)
+    ]
+    if len(bound) != 1:
+        return False
+    unit = file.unit_at(bound[0].lineno)
+    if isinstance(length, ast.Name):
+        return unit.is_module and length.id.isupper()
+    beside = isinstance(length, ast.Attribute) and isinstance(holder, ast.Attribute)
+    same = beside and ast.unparse(length.value) == ast.unparse(holder.value) == event.unit.self_name()  # type: ignore[attr-defined]
+    return same and unit.name == "__init__" and unit.owner is event.unit.method_class()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_call, is_name, receiver, terminal, walk
 
 
 def leaf_let_go(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
@@ -42,7 +42,7 @@ def is_let_go(event: Event) -> bool:
     names = {name for s in after for name in _gone_over(s)}
     for statement in after:
         call = statement.value if isinstance(statement, ast.Expr) else None
-        if isinstance(call, ast.Call) and terminal(call) == "zero_grad" and not call.args and not call.keywords:
+        if is_call(call, "zero_grad") and not call.args and not call.keywords:
             names.discard(terminal(receiver(call)))
     return not names and any(_gone_over(s) for s in after)
 
@@ -76,7 +76,7 @@ def _is_gradient(node: ast.AST) -> bool:
 
 
 def _is_gradient_of(node: ast.AST, name: str) -> bool:
-    return _is_gradient(node) and isinstance(node.value, ast.Name) and node.value.id == name  # type: ignore[attr-defined]
+    return _is_gradient(node) and is_name(node.value, name)  # type: ignore[attr-defined]
 
 
 def _gone_over(statement: ast.stmt) -> list[str]:
@@ -85,7 +85,7 @@ def _gone_over(statement: ast.stmt) -> list[str]:
     heads = [n for n in walk(statement) if isinstance(n, (ast.For, ast.comprehension))]
     owners: dict[str, str] = {}
     for head in heads:
-        on = receiver(head.iter) if isinstance(head.iter, ast.Call) and terminal(head.iter) == "parameters" else None
+        on = receiver(head.iter) if is_call(head.iter, "parameters") else None
         if isinstance(head.target, ast.Name):
             owners[head.target.id] = on.id if isinstance(on, ast.Name) else ""
     read = [n.value for n in walk(statement) if isinstance(n, ast.Attribute) and n.attr == "grad"]
@@ -101,12 +101,10 @@ def _goes_elsewhere(unit: Unit, name: str, later: list[ast.stmt]) -> bool:
             parts = [node.value]
         elif isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set)):
             parts = [*ast.iter_child_nodes(node)]
-        if any(isinstance(p, ast.Name) and p.id == name and isinstance(p.ctx, ast.Load) for p in parts):
+        if any(is_name(p, name) and isinstance(p.ctx, ast.Load) for p in parts):
             return True
-        kept = isinstance(node, ast.Call) and terminal(node) in ("append", "add", "extend", "put", "setattr", "partial")
-        if kept and any(isinstance(p, ast.Name) and p.id == name for p in node.args):  # type: ignore[attr-defined]
+        kept = is_call(node, "append", "add", "extend", "put", "setattr", "partial")
+        if kept and any(is_name(p, name) for p in node.args):  # type: ignore[attr-defined]
             return True
     given = (n for s in later for n in walk(s) if isinstance(n, ast.Call))
-    return any(
-        isinstance(a, ast.Name) and a.id == name for c in given for a in (*c.args, *(k.value for k in c.keywords))
-    )
+    return any(is_name(a, name) for c in given for a in (*c.args, *(k.value for k in c.keywords)))

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.core.fixing import with_method
 from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
-from torchvet.source.model import receiver, terminal, walk
+from torchvet.source.model import is_call, is_name, receiver, walk
 
 _PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
 
@@ -29,11 +29,11 @@ def _kept(handler: ast.ExceptHandler) -> Iterator[ast.Name]:
     for node in (n for s in handler.body for n in walk(s)):
         if isinstance(node, ast.Assign):
             values = [node.value]
-        elif isinstance(node, ast.Call) and terminal(node) in _PUTS and receiver(node) is not None:
+        elif is_call(node, *_PUTS) and receiver(node) is not None:
             values = list(node.args)
         else:
             continue
         for value in values:
             parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
             parts = list(value.values) if isinstance(value, ast.Dict) else parts
-            yield from (p for p in parts if isinstance(p, ast.Name) and p.id == handler.name)
+            yield from (p for p in parts if is_name(p, handler.name or ""))

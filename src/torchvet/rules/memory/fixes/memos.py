@@ -75,8 +75,8 @@ def _is_memo(file: SourceFile, holder: ast.expr) -> bool:
     if not bound or not all(value is not None and _is_empty_dict(value) for value in bound):
         return False
     parents = {child: node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
-    uses = [n for n in walk(file.tree) if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)
-            and n.__class__ is holder.__class__ and terminal(n) == terminal(holder)]  # fmt: skip
+    alike = [n for n in walk(file.tree) if n.__class__ is holder.__class__ and terminal(n) == terminal(holder)]
+    uses = [n for n in alike if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     looked_for = [_looked_for(n, parents) for n in uses]
     return any(looked_for) and all(
         a or _can_do_without(file, n, parents) for n, a in zip(uses, looked_for, strict=True)

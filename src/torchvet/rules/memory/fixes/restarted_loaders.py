@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, events_at
-from torchvet.source.model import blocks, edits, terminal
+from torchvet.source.model import blocks, edits, is_call
 
 _ONCE = ("iter", "map", "zip", "filter", "enumerate", "chain", "islice", "reversed")
 """What these make can be gone through once: to begin it again gives nothing."""
@@ -18,7 +18,7 @@ def begun_again(file: SourceFile, finding: Finding) -> Edits:
         if not isinstance(node, ast.Call) or file.dotted(node.func) != "itertools.cycle" or len(node.args) != 1:
             continue
         again = node.args[0]
-        if isinstance(again, ast.GeneratorExp) or (isinstance(again, ast.Call) and terminal(again) in _ONCE):
+        if isinstance(again, ast.GeneratorExp) or (is_call(again, *_ONCE)):
             return ()
         name = "endless"
         while file.mentions(name):

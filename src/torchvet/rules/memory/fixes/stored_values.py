@@ -7,10 +7,10 @@ import ast
 from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
 from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
-from torchvet.rules.memory.fixes.filled_containers import filled_with
 from torchvet.rules.shared.growth_rule import growths_of, is_tensor_class, item_type
 from torchvet.source import syntax
-from torchvet.source.model import Event, Unit, edits, name_set, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, edits, is_call, is_name, name_set, receiver, terminal, value_bound, walk
+from torchvet.source.model.destinations import reaching
 
 _DEEPEST = 4
 
@@ -37,15 +37,15 @@ def _into(kept: Stored) -> str:
 
 def _defaulted(event: Event) -> Stored | None:
     """`holder.setdefault(key, []).append(value)`."""
-    found = put_by(event) if isinstance(event.node, ast.Call) and terminal(event.node) in ("append", "add") else None
-    called = found is not None and isinstance(found.holder, ast.Call) and terminal(found.holder) == "setdefault"
+    found = put_by(event) if is_call(event.node, "append", "add") else None
+    called = found is not None and is_call(found.holder, "setdefault")
     return found if called else None
 
 
 def _queued(event: Event) -> Stored | None:
     """`queue.put(value)`."""
     node = event.node
-    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) in ("put", "put_nowait") else None
+    on = receiver(node) if is_call(node, "put", "put_nowait") else None
     if not isinstance(node, ast.Call) or not isinstance(on, (ast.Name, ast.Attribute)) or not node.args:
         return None
     return Stored(event, on, node.args[0])
@@ -72,7 +72,7 @@ def _read_in(value: ast.expr) -> Iterator[ast.expr]:
 def stored_with(file: SourceFile, finding: Finding, method: str) -> Edits:
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
-        if not (isinstance(kept.event.node, ast.Call) and terminal(kept.event.node) == "extend"):
+        if not (is_call(kept.event.node, "extend")):
             fills = filled_with(file, kept, method)
             if fills is not None:
                 return fills
@@ -105,7 +105,7 @@ _VIEWS = name_set("view squeeze unsqueeze permute transpose narrow select expand
 
 
 def _may_be_view(node: ast.expr) -> bool:
-    return not (isinstance(node, ast.Call) and terminal(node) in _FRESH)
+    return not (is_call(node, *_FRESH))
 
 
 def _is_part(node: ast.expr | None) -> bool:
@@ -205,7 +205,7 @@ def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
     if node.attr == "values" and isinstance(node.value, ast.Call):
         return _has_graph(file, node.value, event, depth + 1)
     owner = event.unit.method_class()
-    on_self = isinstance(node.value, ast.Name) and node.value.id == event.unit.self_name()
+    on_self = is_name(node.value, event.unit.self_name())
     bound = owner.attributes.get(node.attr, ()) if owner is not None and on_self else ()
     values = [(v, e) for e, v in bound if not (isinstance(v, ast.Constant) and v.value is None)]
     return bool(values) and all(v is not None and _has_graph(file, v, e, depth + 1) for v, e in values)
@@ -255,3 +255,43 @@ def without_decorator(file: SourceFile, decorator: ast.expr) -> list[Edit]:
     if decorator.lineno != decorator.end_lineno or line.strip() != f"@{file.segment(decorator)}":
         return []
     return [Edit(path=file.path, start=(decorator.lineno, 1), end=(decorator.lineno + 1, 1), text="")]
+
+
+_MADE = ("dict", "list", "defaultdict", "OrderedDict", "deque", "Counter")
+
+
+def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
+    """`out["loss"] += loss.detach()` where `history.append(out)` is what a run has named: everything that may have a
+    graph goes in by way of a method. None where what is stored is no container that the same function makes."""
+    value, unit = kept.value, kept.event.unit
+    if not isinstance(value, ast.Name) or unit.home(value.id) is not unit or value.id in unit.parameters:
+        return None
+    made = [_is_container(v) for v in _values(value.id, kept.event)]
+    if not any(made):
+        return None
+    fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
+    carried = [(f, file.gradients.carries(f.value, f.event)) for f in fills]
+    surely = [f for f, answer in carried if answer == "yes"]
+    filled = surely or [f for f, answer in carried if answer != "no"]
+    return all_or_none(with_method(file, f.value, method) for f in filled)
+
+
+def _values(name: str, event: Event) -> Iterator[ast.expr | None]:
+    """What a name may be bound to at an event: a list that was joined to one tensor is none there any more."""
+    for binding in reaching(name, event):
+        if not isinstance(binding.node, ast.AugAssign):
+            yield value_bound(binding.node, name)
+
+
+def _is_container(value: ast.expr | None) -> bool:
+    """Whether an expression is a container written down, or one made empty."""
+    shown = (ast.Dict, ast.List, ast.DictComp, ast.ListComp)
+    return isinstance(value, shown) or (is_call(value, *_MADE))
+
+
+def _fills(unit: Unit, name: str) -> Iterator[Stored]:
+    """What the function stores into a name, or into what the name holds: `out["mae"].append(x)`."""
+    for event in unit.events:
+        one = store(event) or under_a_key(event)
+        if one is not None and one.variable == name:
+            yield one

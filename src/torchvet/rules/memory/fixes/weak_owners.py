@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile
 from torchvet.rules.memory.fixes.back_references import imported
-from torchvet.source.model import ClassModel, Unit, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import ClassModel, Unit, edits, is_call, is_name, receiver, targets_of, walk
 
 _PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
 
@@ -46,7 +46,7 @@ def _gives_itself(node: ast.Assign, own: str, attribute: str) -> bool:
     if len(node.targets) != 1 or not isinstance(target, ast.Attribute) or target.attr != attribute:
         return False
     on_other = isinstance(target.value, ast.Name) and target.value.id != own
-    return on_other and isinstance(value, ast.Name) and value.id == own
+    return on_other and is_name(value, own)
 
 
 def _stored(unit: Unit, own: str, attribute: str) -> Iterator[ast.expr]:
@@ -55,7 +55,7 @@ def _stored(unit: Unit, own: str, attribute: str) -> Iterator[ast.expr]:
         node = event.node
         if isinstance(node, ast.Assign):
             into, values = list(targets_of(node)), [node.value]
-        elif isinstance(node, ast.Call) and terminal(node) in _PUTS:
+        elif is_call(node, *_PUTS):
             on = receiver(node)
             into, values = [on] if on is not None else [], [*node.args, *(k.value for k in node.keywords)]
         else:
@@ -69,7 +69,7 @@ def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
     while isinstance(target, ast.Subscript):
         target = target.value
     on = target.value if isinstance(target, ast.Attribute) and target.attr == attribute else None
-    return isinstance(on, ast.Name) and on.id == own
+    return is_name(on, own)
 
 
 def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
@@ -84,9 +84,9 @@ def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Ite
     for node in walk(value):
         if any(node is other for other in (*called, *closed_over)):
             continue
-        if isinstance(node, ast.Name) and node.id == own and not any(node is other for other in (*inner, *given)):
+        if is_name(node, own) and not any(node is other for other in (*inner, *given)):
             yield edits.replace(file, node, f"weakref.proxy({own})")
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+        elif isinstance(node, ast.Attribute) and is_name(node.value, own):
             method = model.methods.get(node.attr)
             if method is not None and not getattr(method.node, "decorator_list", []):
                 yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
@@ -97,7 +97,7 @@ def _given_weakly(file: SourceFile, function: ast.Lambda, own: str) -> Iterator[
     given = function.args
     if given.vararg or given.kwarg or given.kwonlyargs or own in {a.arg for a in (*given.posonlyargs, *given.args)}:
         return
-    if not any(isinstance(n, ast.Name) and n.id == own for n in walk(function.body)):
+    if not any(is_name(n, own) for n in walk(function.body)):
         return
     line, column = edits.start_of(file, function)
     colon = file.lines[line - 1].find(":", column - 1)

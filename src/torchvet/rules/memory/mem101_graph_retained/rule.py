@@ -26,7 +26,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.rules.shared.snapshot_rule import leaking
 from torchvet.source.model import Event, edits, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
@@ -68,9 +68,11 @@ class GraphRetained(GrowthRule):
         if not nodes_outweigh(growth):
             return super().message(growth, recording)
         nodes, number = growth.nodes_per_step, count(growth.nodes_per_step)
-        longer = f"an autograd graph that gets {number} nodes longer" if growth.carrier_ops else (
-            f"autograd graphs of {number} nodes more"
-        )  # fmt: skip
+        longer = (
+            f"an autograd graph that gets {number} nodes longer"
+            if growth.carrier_ops
+            else (f"autograd graphs of {number} nodes more")
+        )
         return (
             f"{keeping(growth)} {longer} every {per_step(growth.kind)}: about "
             f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
@@ -140,12 +142,15 @@ class GraphRetained(GrowthRule):
             kept = [leak for leak in growth.leaks if keeps_graph(leak, growth.leaks)] if growth else []
             if growth and kept:
                 yield leaking(
-                    self, memory, kept, growth,
+                    self,
+                    memory,
+                    kept,
+                    growth,
                     cause=f"{len(kept)} lines of the forward pass each leave memory behind in every step: together "
                     "they are what an autograd graph saves, and a name keeps the graph",
                     advice="look for what takes in a loss or an output at every step (a list, a sum, an attribute) and "
                     "store `.item()` or `.detach()` of it; `torchvet run` names it",
-                )  # fmt: skip
+                )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""

@@ -9,15 +9,14 @@ from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Snap
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
-from torchvet.rules.memory.fixes.bounded_containers import bounded
-from torchvet.rules.memory.fixes.bounded_lists import trimmed
+from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.shared.number_format import per_step
-from torchvet.rules.shared.snapshot_growth import leaking
+from torchvet.rules.shared.snapshot_rule import leaking
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, Unit, terminal, walk
+from torchvet.source.model import ClassModel, Event, Unit, is_call, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
@@ -95,13 +94,16 @@ class TensorsAccumulate(GrowthRule):
             for leak in growth.leaks[:_MOST] if growth else ():
                 if growth and not keeps_graph(leak, growth.leaks):
                     yield leaking(
-                        self, memory, [leak], growth,
+                        self,
+                        memory,
+                        [leak],
+                        growth,
                         cause=f"{leak.with_blocks:,} of {growth.steps:,} steps each left memory behind that this line "
                         "allocated, and none of it has been freed since",
                         advice="find what keeps it (a list, a dict, an attribute, a cache) and keep a number "
                         "(`.item()`), a running sum or a `collections.deque(maxlen=…)` instead; `torchvet run` names "
                         "it",
-                    )  # fmt: skip
+                    )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
@@ -117,12 +119,15 @@ class TensorsAccumulate(GrowthRule):
     def _suspected(self, file: SourceFile, store: _stores.Stored) -> Finding:
         holder, value = file.segment(store.root), file.segment(store.value)
         return self.suspect(
-            file, store.event, f"{holder} takes in {value} at every training step and nothing takes it out",
+            file,
+            store.event,
+            f"{holder} takes in {value} at every training step and nothing takes it out",
             severity="info" if is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
-            "`collections.deque(maxlen=…)`, or clear it every epoch", about=About(operands=(holder,)),
-        )  # fmt: skip
+            "`collections.deque(maxlen=…)`, or clear it every epoch",
+            about=About(operands=(holder,)),
+        )
 
 
 def _less_of(name: str, container: str) -> str:
@@ -170,7 +175,7 @@ def _seldom(event: Event) -> bool:
 
 
 def _steps(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and terminal(n) == "step" for n in walk(statement))
+    return any(is_call(n, "step") for n in walk(statement))
 
 
 def _holds_seldom(test: ast.expr) -> bool:

@@ -114,14 +114,17 @@ class StateCarried(GrowthRule):
         called = owner.name if plain and owner is not None else file.segment(function)
         cut = f"`{name} = {name}.detach()`, or `tuple(t.detach() for t in {name})` where it is a tuple"
         return self.suspect(
-            file, event, f"{name} goes from one pass of {called} into the next with its autograd graph: {effect}",
+            file,
+            event,
+            f"{name} goes from one pass of {called} into the next with its autograd graph: {effect}",
             severity=severity,
             cause=f"{name} is bound before the loop and then only by {called} itself, with gradients on",
-            advice=f"cut the graph between steps: {cut}" if backward is not None
+            advice=f"cut the graph between steps: {cut}"
+            if backward is not None
             else f"run the loop under `torch.no_grad()`, or cut the graph between steps: {cut}",
             related=[self.also(file, "backward", e, file.segment(e.node)) for e in (backward,) if e is not None],
             about=About(operands=(name,)),
-        )  # fmt: skip
+        )
 
     def in_recording(self, recording: Recording) -> Findings:
         """State that grows to the end, and state that was carried on for long before it was let go of."""

@@ -51,13 +51,15 @@ class EvaluationBuildsGraph(Rule):
         model, unit = file.segment(run.call.func), run.unit
         where_to = f"decorate {unit.name}() with `@torch.no_grad()`" if not unit.is_module else "put the loop under it"
         return self.suspect(
-            file, run,
+            file,
+            run,
             f"{model} evaluates with gradients on: every pass builds an autograd graph that no backward uses",
             cause=f"neither {unit.name or 'the loop'} nor what calls it switches gradients off; `.eval()` switches "
             "layers, not autograd",
-            advice=f"run it under `torch.no_grad()`: {where_to}", safe=sure,
+            advice=f"run it under `torch.no_grad()`: {where_to}",
+            safe=sure,
             edits=_decorated(file, unit) if sure else (),
-        )  # fmt: skip
+        )
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Passes outside training whose graph nobody went back through."""
@@ -116,7 +118,9 @@ class EvaluationBuildsGraph(Rule):
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
         stores = recording.index.stores(*kept.holding.where)
         return self.observed(
-            rank, severity=grading.of_share(share), place=stores[0] if stores else use.place,
+            rank,
+            severity=grading.of_share(share),
+            place=stores[0] if stores else use.place,
             message=f"{name} keeps the autograd graph of every evaluation pass: {size(kept.bytes_per_step)} more each "
             f"pass{until} ({size(kept.bytes)} after {kept.last_step} of them), and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
@@ -124,7 +128,7 @@ class EvaluationBuildsGraph(Rule):
             related=[self.beside("forward", use.module, use.place), *map(allocated, kept.holding.sites[:3])],
             holder=holder_of(kept),
             measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
-        )  # fmt: skip
+        )
 
 
 def _cause(use: EvaluationForward) -> str:

@@ -30,13 +30,7 @@ class ReferenceCycle(Rule):
 
     def in_recording(self, recording: Recording) -> Findings:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""
-        found = list(
-            stranger_findings(
-                self, recording, "cycle", advice=_ADVICE,
-                cause="an object that refers back to itself keeps its tensors until Python's cyclic collector runs, "
-                "and that counts objects, not bytes",
-            )
-        )  # fmt: skip
+        found = list(stranger_findings(self, recording, "cycle", _CAUSE, _ADVICE))
         yield from found
         yield from packed_as_they_are(self, recording)
         for rank in recording.ranks:
@@ -67,6 +61,10 @@ class ReferenceCycle(Rule):
 _WORTH_SAYING = 0.01
 """Share of the peak below which garbage is not worth a line: a caught exception's few bytes, say."""
 
+_CAUSE = (
+    "an object that refers back to itself keeps its tensors until Python's cyclic collector runs, and that counts "
+    "objects, not bytes"
+)
 _ADVICE = (
     "break the cycle: hold the back reference weakly (`weakref.ref`), pass it as an argument instead of storing it, or "
     "set it to None when the step is done"

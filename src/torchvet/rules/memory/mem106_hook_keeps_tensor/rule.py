@@ -97,22 +97,27 @@ class HookKeepsTensor(GrowthRule):
         if store is not None and store.lasting:
             holder, value = file.segment(store.root), file.segment(store.value)
             yield self.suspect(
-                file, store.event,
+                file,
+                store.event,
                 f"the hook {hook} adds {value} to {holder} at every pass, and nothing takes it out",
-                severity="warning", cause=f"{hook} is registered once and runs in each forward or backward pass",
+                severity="warning",
+                cause=f"{hook} is registered once and runs in each forward or backward pass",
                 advice=f"store what is needed of it as a number (`.mean().item()`), replace the last value under a "
                 f"fixed key, clear {holder} every step, or remove the hook's handle after use",
                 related=[self.also(file, "registered", event, file.segment(event.node))],
-            )  # fmt: skip
+            )
 
     def _registered(self, file: SourceFile, event: Event) -> Finding:
         on = file.segment(event.call.func)
         return self.suspect(
-            file, event, f"{on} runs at every step and its handle is never removed: hooks add up", severity="warning",
+            file,
+            event,
+            f"{on} runs at every step and its handle is never removed: hooks add up",
+            severity="warning",
             cause="each registration adds one more hook; all of them run in each pass and keep what their closures "
             "refer to",
             advice="register the hook once, before the loop, or keep its handle and call `handle.remove()` after use",
-        )  # fmt: skip
+        )
 
 
 def _on_many(growth: Growth) -> bool:
@@ -144,8 +149,10 @@ def _runs_again(file: SourceFile) -> bool:
     runs = file.gradients.forwards.runs_module
     return any(
         e.loop is not None and not e.loop.comprehension and isinstance(e.node, ast.Call) and runs(e.node, e.unit)
-        for unit in file.units if unit.is_module or file.callers(unit) for e in unit.events
-    )  # fmt: skip
+        for unit in file.units
+        if unit.is_module or file.callers(unit)
+        for e in unit.events
+    )
 
 
 def _inside(store: Store, hook: HookFunction) -> bool:

@@ -72,14 +72,20 @@ class TensorOnCtx(GrowthRule):
 
     def _suspected(self, file: SourceFile, event: Event, place: str, kind: str) -> Finding:
         output = kind == "output"
-        effect = ("output and graph node keep each other alive, and only the cyclic collector frees them" if output
-                  else "backward does not free it: it lives as long as the node does")  # fmt: skip
+        effect = (
+            "output and graph node keep each other alive, and only the cyclic collector frees them"
+            if output
+            else "backward does not free it: it lives as long as the node does"
+        )
         context = place.partition(".")[0]
         return self.suspect(
-            file, event, f"{place} keeps the Function's {kind}: {effect}", severity="warning" if output else "info",
+            file,
+            event,
+            f"{place} keeps the Function's {kind}: {effect}",
+            severity="warning" if output else "info",
             cause=f"an attribute of `{context}` belongs to the graph's node, not to autograd's saved tensors",
             advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
-        )  # fmt: skip
+        )
 
     def in_recording(self, recording: Recording) -> Findings:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""

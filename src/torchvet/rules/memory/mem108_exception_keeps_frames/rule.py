@@ -12,7 +12,7 @@ from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.source.model import Event, edits, targets_of, terminal, walk
+from torchvet.source.model import Event, edits, is_name, targets_of, terminal, walk
 
 
 class ExceptionKeepsFrames(GrowthRule):
@@ -91,7 +91,7 @@ def _handed_on(put: list[_stores.Stored]) -> Iterator[_stores.Stored]:
             target = next(iter(targets_of(event.node)), None) if isinstance(event.node, ast.Assign) else None
             if not isinstance(target, ast.Attribute) or event.loop is not added.event.loop:
                 continue
-            if isinstance(target.value, ast.Name) and target.value.id == added.value.id:
+            if is_name(target.value, added.value.id):
                 yield _stores.Stored(event, added.holder, event.node.value)  # type: ignore[attr-defined]
 
 
@@ -135,14 +135,16 @@ def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
     return False
 
 
+_NOT_ON_TENSORS = tuple(
+    f"torch.{name}" for name in ("_", "utils", "distributed", "save", "load", "device", "cuda", "backends")
+)
+
+
 def _on_tensors(file: SourceFile, event: Event) -> bool:
     dotted = file.dotted(event.call.func)
     if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
         return True
-    return dotted.startswith(("torch.nn.functional.", "torch.")) and dotted.count(".") < 4 and not dotted.startswith(
-        ("torch._", "torch.utils", "torch.distributed", "torch.save", "torch.load", "torch.device", "torch.cuda",
-         "torch.backends")
-    )  # fmt: skip
+    return dotted.startswith("torch.") and dotted.count(".") < 4 and not dotted.startswith(_NOT_ON_TENSORS)
 
 
 def _below_is_exception(growth: Growth, recording: Recording) -> bool:

@@ -10,7 +10,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, is_set, receiver, terminal
+from torchvet.source.model import Event, edits, is_call, is_set, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
@@ -36,14 +36,16 @@ class GraphKeptNeedlessly(Rule):
         peak = max(peak_of(rank), use.held)
         share = use.held / peak if peak else 0.0
         return self.observed(
-            rank, severity=grading.of_share(share), place=use.place,
+            rank,
+            severity=grading.of_share(share),
+            place=use.place,
             message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, {share:.0%} of the "
             f"peak; none of {use.judged} such graphs was used again",
             cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
             advice="drop `retain_graph=True`; if the error about a second backward comes up, something carries its "
             "graph from step to step: detach that",
             measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
@@ -76,13 +78,16 @@ class GraphKeptNeedlessly(Rule):
     def _suspected(self, file: SourceFile, event: Event, loss: ast.AST, *, sure: bool, safe: bool) -> Finding:
         name = file.segment(loss)
         return self.suspect(
-            file, event, f"retain_graph=True keeps what {name} saved for backward, and no later backward uses it",
+            file,
+            event,
+            f"retain_graph=True keeps what {name} saved for backward, and no later backward uses it",
             severity=None if sure else "info",
             cause=f"nothing after this backward is computed from the graph of {name}",
             advice="drop `retain_graph=True`; if an error then says that the graph was freed, "
             "something is carried over from the step before: detach that",
-            edits=edits.without_argument(file, event.call, "retain_graph") if sure else (), safe=safe,
-        )  # fmt: skip
+            edits=edits.without_argument(file, event.call, "retain_graph") if sure else (),
+            safe=safe,
+        )
 
 
 def root_of(event: Event) -> ast.expr | None:
@@ -90,7 +95,7 @@ def root_of(event: Event) -> ast.expr | None:
     call, on = event.call, receiver(event.call)
     if call.args and (on is None or terminal(call) == "manual_backward" or _is_backward_of_others(event, on)):
         return call.args[0]
-    if isinstance(on, ast.Call) and terminal(on) == "scale" and on.args:
+    if is_call(on, "scale") and on.args:
         return on.args[0]
     return on
 

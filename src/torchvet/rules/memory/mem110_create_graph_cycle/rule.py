@@ -54,9 +54,11 @@ class CreateGraphCycle(GrowthRule):
             return found
         plain = "the parameters' .grad"
         return msgspec.structs.replace(
-            found, message=found.message.replace(name, plain), cause=found.cause.replace(name, plain),
+            found,
+            message=found.message.replace(name, plain),
+            cause=found.cause.replace(name, plain),
             holder=msgspec.structs.replace(found.holder, name=plain),
-        )  # fmt: skip
+        )
 
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The backward call."""
@@ -65,15 +67,11 @@ class CreateGraphCycle(GrowthRule):
     def in_recording(self, recording: Recording) -> Findings:
         """Growing `.grad`s, and graphs that nothing names where somebody called backward so."""
         yield from super().in_recording(recording)
-        if _call(recording) is None:
-            return
         where = _call(recording)
-        for finding in stranger_findings(
-            self, recording, "native", location=where, advice=_ADVICE,
-            cause="`.backward(create_graph=True)` left gradients whose graph leads back to their own leaf: a cycle "
-            "through C++ that no name leads to and that Python's collector cannot see",
-        ):  # fmt: skip
-            leaf = _leaf(recording, where)
+        if where is None:
+            return
+        leaf = _leaf(recording, where)
+        for finding in stranger_findings(self, recording, "native", _CYCLE, _ADVICE, where):
             yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
     def in_file(self, file: SourceFile) -> Findings:
@@ -86,15 +84,15 @@ class CreateGraphCycle(GrowthRule):
     def _judged(self, file: SourceFile, event: Event) -> Finding:
         leaf = _leaf_read(event)
         if leaf:
-            return self._suspected(file, event, "error", f"{leaf}.grad gets a graph that leads back to {leaf}, a ring "
-                                   f"that stays for ever when {leaf} is bound anew",
-                                   leaf_let_go(file, event, leaf))  # fmt: skip
+            ring = f"a ring that stays for ever when {leaf} is bound anew"
+            what = f"{leaf}.grad gets a graph that leads back to {leaf}, {ring}"
+            return self._suspected(file, event, "error", what, leaf_let_go(file, event, leaf))
+        made = copy_let_go(file, event)
         if not _is_cleared(file):
-            return self._suspected(file, event, "error", "the gradients of the parameters get graphs that lead back to "
-                                   "them, and nothing here sets them to None", copy_let_go(file, event))  # fmt: skip
-        return self._suspected(file, event, "info", "the gradients get graphs that lead back to the parameters: only "
-                               "setting every one of them to None lets go of them",
-                               copy_let_go(file, event))  # fmt: skip
+            what = "the gradients of the parameters get graphs that lead back to them"
+            return self._suspected(file, event, "error", f"{what}, and nothing here sets them to None", made)
+        what = "the gradients get graphs that lead back to the parameters: only setting every one of them to None"
+        return self._suspected(file, event, "info", f"{what} lets go of them", made)
 
     def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
         return self.suspect(
@@ -104,6 +102,10 @@ class CreateGraphCycle(GrowthRule):
         )  # fmt: skip
 
 
+_CYCLE = (
+    "`.backward(create_graph=True)` left gradients whose graph leads back to their own leaf: a cycle through C++ that "
+    "no name leads to and that Python's collector cannot see"
+)
 _ADVICE = (
     "use `torch.autograd.grad(loss, parameters, create_graph=True)`, which leaves `.grad` alone; or leave "
     "`create_graph=True` out, where nothing goes backward through these gradients; or set the gradients to None as "
@@ -111,12 +113,10 @@ _ADVICE = (
 )
 
 
-def _leaf(recording: Recording, where: Location | None) -> str | None:
+def _leaf(recording: Recording, where: Location) -> str | None:
     """What a backward that says its `inputs` makes gradients of: the first of them, as it is written there."""
-    file = recording.model(where.path) if where is not None else None
-    if where is None or file is None:
-        return None
-    for node in walk(file.tree):
+    file = recording.model(where.path)
+    for node in walk(file.tree) if file is not None else ():
         if isinstance(node, ast.Call) and node.lineno <= where.line <= (node.end_lineno or node.lineno):
             given = keyword(node, "inputs")
             first = given.elts[0] if isinstance(given, (ast.List, ast.Tuple)) and given.elts else given

@@ -11,7 +11,7 @@ from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
-from torchvet.source.model import Event, Unit, name_set, receiver, terminal
+from torchvet.source.model import Event, Unit, is_name, name_set, receiver, terminal
 
 _WRAPPER = "_lru_cache_wrapper"
 _MORE = 2
@@ -134,11 +134,14 @@ class CacheKeyedByTensor(GrowthRule):
             return
         holder = file.segment(_stores.root_of(target))
         yield self.suspect(
-            file, event, f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
-            severity="warning", cause="tensors hash by identity, so that two batches with equal numbers are two keys",
+            file,
+            event,
+            f"{holder} is keyed by {key.id}, a tensor: no new tensor ever hits, and every one is kept",
+            severity="warning",
+            cause="tensors hash by identity, so that two batches with equal numbers are two keys",
             advice=f"key {holder} by plain values: indices, sizes, `tuple({key.id}.tolist())` where the numbers matter",
             about=About(operands=(holder,)),
-        )  # fmt: skip
+        )
 
 
 def _is_cache(growth: Growth) -> bool:
@@ -194,7 +197,7 @@ def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is what a module or one of torch's functions on tensors is run on."""
     for event in unit.events:
         node = event.node
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name) and node.args[0].id == name:
+        if isinstance(node, ast.Call) and node.args and is_name(node.args[0], name):
             functional = file.dotted(node.func).startswith("torch.nn.functional.")
             if functional or file.gradients.forwards.runs_module(node, unit):
                 return True

@@ -22,7 +22,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import Event, edits, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, is_name, targets_of, terminal, value_for
 
 
 class GraphNodesAccumulate(GrowthRule):
@@ -103,14 +103,17 @@ class GraphNodesAccumulate(GrowthRule):
         value = file.segment(kept.value)
         needed = _is_needed_later(file, kept)
         return self.suspect(
-            file, kept.event, f"{kept.name} keeps the graph nodes of every {value}, in host memory",
+            file,
+            kept.event,
+            f"{kept.name} keeps the graph nodes of every {value}, in host memory",
             node=kept.event.statement,
             cause=f"backward freed what the graph of {value} saved, not its nodes: they stay as long as {value} does, "
             "and the parameters with them",
             advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
-            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")], safe=not needed,
+            edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")],
+            safe=not needed,
             about=About(operands=(kept.name,)),
-        )  # fmt: skip
+        )
 
 
 _SOON = 100_000
@@ -134,7 +137,7 @@ def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bo
         bound = _binding(kept.value.id, kept.event)
         if bound is None or (event.index > kept.event.index and _binding(kept.value.id, event) is not bound):
             continue
-        if isinstance(root, ast.Name) and root.id == kept.value.id and _binding(root.id, event) is bound:
+        if is_name(root, kept.value.id) and _binding(root.id, event) is bound:
             return True
         if _is_a_loss(file, kept, bound) and bound in lineage(file, root, event).graph:
             return True

@@ -14,7 +14,7 @@ from torchvet.rules.memory._stores import UNDER_A_KEY, Stored
 from torchvet.rules.memory.fixes.stored_values import copied, tensors_only
 from torchvet.rules.shared.growth_rule import GrowthRule, closed, no_tensor, nodes_outweigh
 from torchvet.rules.shared.number_format import size as in_bytes
-from torchvet.source.model import Event, edits, receiver, terminal
+from torchvet.source.model import Event, edits, is_call, receiver
 
 
 class ViewPinsStorage(GrowthRule):
@@ -105,7 +105,7 @@ def _view(file: SourceFile, node: ast.AST | None, event: Event, shapes: Shapes) 
                 return None
             tensor = file.roles.of(node.value, event.unit) & {"tensor", "output"}
             return node if tensor or shapes.of(node.value, event) is not None else None
-        if isinstance(node, ast.Call) and terminal(node) in _SAME_STORAGE:
+        if is_call(node, *_SAME_STORAGE):
             node = receiver(node)
         elif isinstance(node, ast.Attribute) and node.attr in _SAME_STORAGE:
             node = node.value

@@ -41,13 +41,16 @@ class WorkersCopyDataset(Rule):
         self, file: SourceFile, event: Event, owner: ClassModel, attribute: str, stored: Event, severity: Severity
     ) -> Finding:
         return self.suspect(
-            file, stored, f"{owner.name}.{attribute} is a list of Python objects: every worker gets a copy of it as it "
-            "reads", severity=severity, node=stored.statement,
+            file,
+            stored,
+            f"{owner.name}.{attribute} is a list of Python objects: every worker gets a copy of it as it reads",
+            severity=severity,
+            node=stored.statement,
             cause="reading an object writes its reference count, and the page that it lies on is copied",
             advice=f"keep {attribute} in an array or tensor (for text: one buffer and offsets), or read the file in "
             "`__getitem__`",
             related=[self.also(file, "workers", event, file.segment(event.node))],
-        )  # fmt: skip
+        )
 
 
 def _by_workers(call: ast.Call) -> Severity | None:
@@ -59,8 +62,11 @@ def _by_workers(call: ast.Call) -> Severity | None:
 
 
 def _dataset_of(file: SourceFile, event: Event) -> ClassModel | None:
-    given = event.call.args[0] if event.call.args else next(
-        (k.value for k in event.call.keywords if k.arg == "dataset"), None)  # fmt: skip
+    given = (
+        event.call.args[0]
+        if event.call.args
+        else next((k.value for k in event.call.keywords if k.arg == "dataset"), None)
+    )
     found = file.roles.class_of(given, event.unit) if given is not None else None
     return found if found is not None and found.method("__getitem__") is not None else None
 

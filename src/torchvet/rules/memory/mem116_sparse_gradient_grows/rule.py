@@ -44,15 +44,18 @@ class SparseGradientGrows(Rule):
         uses = [u for u in rank.all(OptimizerUse) if u.step_place is not None]
         place = uses[-1].step_place if uses else None
         return self.observed(
-            rank, severity=grading.of_growth(last.tick, exhausted), place=_sparse_line(recording) or place,
+            rank,
+            severity=grading.of_growth(last.tick, exhausted),
+            place=_sparse_line(recording) or place,
             message=f"the sparse gradient of {last.name} grows by {size(rate)} a step: {first.entries:,} entries at "
             f"step {first.tick}, {last.entries:,} at step {last.tick}",
             cause="a sparse gradient is added to by appending entries; dense ones are added in place",
             advice="clear the gradients every step (`optimizer.zero_grad()`), or use dense gradients (`sparse=False`)",
             holder=Holder(name=f"{last.name}.grad", kind="attribute", path=[last.name, ".grad"]),
-            measured=Measured(bytes_per_step=rate, bytes=last.bytes, steps=last.tick - first.tick,
-                              exhausted_at_step=exhausted),
-        )  # fmt: skip
+            measured=Measured(
+                bytes_per_step=rate, bytes=last.bytes, steps=last.tick - first.tick, exhausted_at_step=exhausted
+            ),
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """Steps of an optimizer, in a file that makes sparse embeddings, whose gradients nothing clears."""
@@ -67,13 +70,15 @@ class SparseGradientGrows(Rule):
     def _suspected(self, file: SourceFile, table: Event, stepped: Effect) -> Finding:
         optimizer = file.segment(stepped.event.call.func.value)  # type: ignore[attr-defined]
         return self.suspect(
-            file, stepped.event, f"the gradient of {file.segment(table.node)} grows with every backward: "
+            file,
+            stepped.event,
+            f"the gradient of {file.segment(table.node)} grows with every backward: "
             f"nothing clears what {optimizer} steps on",
             cause="a sparse gradient is added to by appending entries; dense ones are added in place",
             advice=f"call `{optimizer}.zero_grad()` in every step",
             edits=edits.after(file, stepped.event.statement, f"{optimizer}.zero_grad()"),
             related=[self.also(file, "made", table, file.segment(table.node))],
-        )  # fmt: skip
+        )
 
 
 def _sparse_line(recording: Recording) -> Location | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
-from torchvet.rules.memory._stores import Stored, store
+from torchvet.rules.memory._stores import Stored, root_of, store
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, SourceFile, name_set
+from torchvet.source.model import Event, SourceFile, is_call, name_set
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
@@ -78,21 +78,26 @@ class FrameworkKeepsOutputs(GrowthRule):
 
     def _kept(self, file: SourceFile, kept: Stored, hook: str, severity: Severity) -> Finding:
         return self.suspect(
-            file, kept.event, f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
-            "and nothing in the class empties it", severity="info" if is_test(file) else severity,
+            file,
+            kept.event,
+            f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
+            "and nothing in the class empties it",
+            severity="info" if is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
             about=About(operands=(kept.name,)),
-        )  # fmt: skip
+        )
 
     def _of_trainer(self, file: SourceFile, event: Event) -> Finding:
         return self.suspect(
-            file, event, "this Trainer gathers the logits of the whole evaluation set for compute_metrics: samples × "
+            file,
+            event,
+            "this Trainer gathers the logits of the whole evaluation set for compute_metrics: samples × "
             "length × vocabulary",
             cause="with compute_metrics each batch's logits are kept, on the device, until the evaluation ends",
             advice="give `preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)`, or what else of the "
             "logits the metrics need",
-        )  # fmt: skip
+        )
 
 
 def _size(file: SourceFile, kept: Stored) -> Severity | None:
@@ -110,7 +115,7 @@ def _size(file: SourceFile, kept: Stored) -> Severity | None:
 def _is_output(file: SourceFile, node: ast.AST | None, event: Event) -> bool:
     """Whether a value is what the module itself, or a module of it, gave for a batch."""
     for _ in range(8):
-        if isinstance(node, ast.Call) and terminal(node) in _AS_LARGE:
+        if is_call(node, *_AS_LARGE):
             on = receiver(node)
             node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
         elif isinstance(node, ast.Call):
@@ -148,19 +153,15 @@ def _is_emptied(owner: ClassModel, attribute: str) -> bool:
     for one in owner.lineage:
         for name, method in one.methods.items():
             for event in method.events:
-                if isinstance(event.node, ast.Call) and terminal(event.node) in _EMPTYING:
+                if is_call(event.node, *_EMPTYING):
                     if attribute in ast.unparse(event.node.func):
                         return True
-                elif name != "__init__" and any(_means(t, attribute) for t in targets_of(event.node)):
+                elif name != "__init__" and any(
+                    getattr(root_of(t), "attr", "") == attribute for t in targets_of(event.node)
+                ):
                     return True
     # A list of another class's making, or one that is handed on, may be emptied there.
     return attribute not in owner.attributes
-
-
-def _means(target: ast.expr, attribute: str) -> bool:
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return isinstance(target, ast.Attribute) and target.attr == attribute
 
 
 def _gathers_logits(file: SourceFile, event: Event) -> bool:

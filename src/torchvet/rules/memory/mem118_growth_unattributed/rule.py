@@ -73,13 +73,15 @@ class GrowthUnattributed(Rule):
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
-            rank, severity=self._grade(rank, rate) if sure else "info", place=None,
+            rank,
+            severity=self._grade(rank, rate) if sure else "info",
+            place=None,
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) more than tensors do",
             cause=f"{likely}. Ruled out: {_ruled_out(rank)}",
             advice="look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a "
             "library's cache): `tracemalloc` names the line of Python objects, memray that of native ones",
             measured=self._measured(rank, rate, end),
-        )  # fmt: skip
+        )
 
     def _grade(self, rank: RankRecording, rate: float) -> Severity:
         return grading.of_growth(rank.ticks, self._end(rank, rate))

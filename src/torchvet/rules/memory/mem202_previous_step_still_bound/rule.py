@@ -23,7 +23,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared.growth_rule import allocated
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory, named
-from torchvet.source.model import Event, Unit, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, edits, is_call, is_name, receiver, targets_of, terminal, walk
 
 
 class PreviousStepStillBound(Rule):
@@ -62,7 +62,9 @@ class PreviousStepStillBound(Rule):
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
         return self.observed(
-            rank, severity=severity, place=self._line(recording, record),
+            rank,
+            severity=severity,
+            place=self._line(recording, record),
             message=f"{names} of the step before is still bound{graph} when the next step peaks: "
             f"{size(record.bytes)}, the peak would be {size(record.saving)} ({share:.0%}) lower without",
             cause=f"{names} keeps its value until it is assigned again, which is after the next "
@@ -72,7 +74,7 @@ class PreviousStepStillBound(Rule):
             related=[allocated(s) for s in record.sites[:3]],
             holder=Holder(name=record.names[0], kind="local", path=record.names[:1]),
             measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
-        )  # fmt: skip
+        )
 
     def _is_kept(self, recording: Recording, record: StaleAtPeak) -> bool:
         """Whether source shows that the value is to outlive its pass: the best weights so far, bound under a condition
@@ -98,13 +100,16 @@ class PreviousStepStillBound(Rule):
             share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0
             if row is not None and share >= _WORTH_A_LINE:
                 yield in_memory(
-                    self, memory, severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
+                    self,
+                    memory,
+                    severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
                     message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
-                    f"the next step peaks ({share:.0%} of the peak)", place=row.place,
+                    f"the next step peaks ({share:.0%} of the peak)",
+                    place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",
                     measured=Measured(bytes=row.bytes, peak_bytes=memory.peak.bytes, share=share),
-                )  # fmt: skip
+                )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A copy of a model's output, bound after the backward of a step and still bound in the forward of the next."""
@@ -115,12 +120,15 @@ class PreviousStepStillBound(Rule):
 
     def _suspected(self, file: SourceFile, step: Step, event: Event, name: str) -> Finding:
         return self.suspect(
-            file, event, f"{name} of one step is still bound while the next one runs forward and backward",
+            file,
+            event,
+            f"{name} of one step is still bound while the next one runs forward and backward",
             severity="info",
             cause=f"{name} keeps its value until it is assigned again, which is after the next forward pass has peaked",
             advice=f"`del {name}` at the end of the step, or put the step into a function",
-            edits=_deleted(file, step, event, name), about=About(operands=(name,)),
-        )  # fmt: skip
+            edits=_deleted(file, step, event, name),
+            about=About(operands=(name,)),
+        )
 
 
 _WORTH_A_LINE = 0.01
@@ -149,7 +157,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
     """Whether a value has the size of a model's output, through functions that keep the size."""
     node: ast.AST | None = getattr(event.node, "value", None)
     large = False
-    while isinstance(node, ast.Call) and terminal(node) in _SAME_SIZE:
+    while is_call(node, *_SAME_SIZE):
         large |= terminal(node) in PreviousStepStillBound.words
         on = receiver(node)
         node = node.args[0] if on is None or file.dotted(on).startswith("torch") else on
@@ -168,7 +176,7 @@ def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
 def _lines(step: Step, name: str) -> list[int]:
     """Lines of the step's loop that read or bind a name."""
     assert step.loop is not None
-    return sorted(n.lineno for n in walk(step.loop.node) if isinstance(n, ast.Name) and n.id == name)
+    return sorted(n.lineno for n in walk(step.loop.node) if is_name(n, name))
 
 
 def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit]:
@@ -189,14 +197,13 @@ def _is_kept_for_later(unit: Unit, name: str) -> bool:
     if not bound or any(b.statement in getattr(b.loop.node, "body", ()) for b in bound if b.loop is not None):
         return False
     last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
-    return any(n.lineno > last for n in walk(unit.node)
-               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))  # fmt: skip
+    return any(n.lineno > last for n in walk(unit.node) if is_name(n, name) and isinstance(n.ctx, ast.Load))
 
 
 def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> bool:
     """Whether each pass of a loop binds a name at the top of its body before it reads it, and nothing outside does."""
-    read = [n for n in walk(unit.node) if isinstance(n, ast.Name) and n.id == name]
-    inside = sorted((n for n in walk(loop) if isinstance(n, ast.Name) and n.id == name), key=lambda n: n.lineno)
+    read = [n for n in walk(unit.node) if is_name(n, name)]
+    inside = sorted((n for n in walk(loop) if is_name(n, name)), key=lambda n: n.lineno)
     bound = [s.lineno for s in loop.body if isinstance(s, ast.Assign) and name in map(terminal, targets_of(s))]
     deleted = any(isinstance(n.ctx, ast.Del) for n in read)
     first = min((n.lineno for n in inside if isinstance(n.ctx, ast.Load)), default=0)

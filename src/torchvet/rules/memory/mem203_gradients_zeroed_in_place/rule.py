@@ -9,7 +9,7 @@ from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, edits, receiver, targets_of, terminal
+from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
 
 
 class GradientsZeroedInPlace(Rule):
@@ -27,13 +27,15 @@ class GradientsZeroedInPlace(Rule):
         share = record.saving / record.peak if record.peak else 0.0
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
         return self.observed(
-            rank, severity=grading.of_share(share), place=record.place,
+            rank,
+            severity=grading.of_share(share),
+            place=record.place,
             message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated through the forward "
             f"pass; dropping them {effect}",
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice="`zero_grad()` (its default, `set_to_none=True`, drops them), before the forward pass",
             measured=Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """`zero_grad(set_to_none=False)`, and a loop over parameters that writes zeros into their gradients."""
@@ -51,24 +53,29 @@ class GradientsZeroedInPlace(Rule):
         on = file.segment(event.call.func.value)  # type: ignore[attr-defined]
         positional = bool(event.call.args)
         return self.suspect(
-            file, event, f"{on}.zero_grad(set_to_none=False) keeps every gradient allocated through the forward pass",
+            file,
+            event,
+            f"{on}.zero_grad(set_to_none=False) keeps every gradient allocated through the forward pass",
             severity="info" if is_test(file) else None,
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice=f"`{on}.zero_grad()`: its default, `set_to_none=True`, drops them",
-            edits=[edits.replace(file, event.call, f"{on}.zero_grad()")] if positional
+            edits=[edits.replace(file, event.call, f"{on}.zero_grad()")]
+            if positional
             else edits.without_argument(file, event.call, "set_to_none"),
-        )  # fmt: skip
+        )
 
     def _by_hand(self, file: SourceFile, event: Event, parameter: ast.expr) -> Finding:
         name = file.segment(parameter)
         alone = isinstance(event.parent, ast.Expr)
         return self.suspect(
-            file, event, f"{file.segment(event.node)} keeps every gradient allocated through the forward pass",
+            file,
+            event,
+            f"{file.segment(event.node)} keeps every gradient allocated through the forward pass",
             severity=None if file.mentions(".backward(") and not _needs_them(file) and not is_test(file) else "info",
             cause="gradients set to zero keep their storages while the forward pass fills memory with activations",
             advice=f"`{name}.grad = None`, or `optimizer.zero_grad()`, which does that",
             edits=[edits.replace(file, event.call, f"{name}.grad = None")] if alone else (),
-        )  # fmt: skip
+        )
 
 
 def _drops_a_step(file: SourceFile, event: Event) -> bool:
@@ -90,12 +97,17 @@ def _is_false(call: ast.Call) -> bool:
     return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
 
 
+_IN_PLACE = name_set(
+    ".grad.add_ .grad.copy_ .grad.data.copy_ .grad.data.add_ _foreach "
+    "CUDAGraph make_graphed_callables cuda.graph( gradient_as_bucket_view"
+)
+
+
 def _needs_them(file: SourceFile) -> bool:
     """Whether the file adds to gradients itself, or records them at fixed addresses: they have to stay in place."""
-    if file.mentions("CUDAGraph", "make_graphed_callables", "cuda.graph(", "gradient_as_bucket_view"):
+    if file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros"):
         return True
-    return file.mentions(".grad +=", ".grad.add_", ".grad /=", ".grad.copy_", "_foreach", ".grad = torch.zeros",
-                         ".grad = th.zeros", ".grad.data.copy_", ".grad.data.add_")  # fmt: skip
+    return file.mentions(*_IN_PLACE)
 
 
 def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:

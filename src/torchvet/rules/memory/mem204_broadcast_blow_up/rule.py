@@ -14,7 +14,7 @@ from torchvet.rules.memory._shapes import Shapes
 from torchvet.rules.memory._sizes import Shape, blows_up
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, receiver, terminal, value_for, walk
+from torchvet.source.model import Event, edits, is_call, receiver, terminal, value_for, walk
 from torchvet.source.model.origins import made_by
 
 _TO_ONE = re.compile(r"Linear\(\s*[^\n]*,\s*1\s*[,)]|out_features\s*=\s*1\b")
@@ -56,7 +56,9 @@ class BroadcastBlowUp(Rule):
         peak = peak_of(rank)
         share = f", {record.bytes / peak:.0%} of the peak" if peak >= record.bytes else ""
         return self.observed(
-            rank, severity=self.severity, place=record.place,
+            rank,
+            severity=self.severity,
+            place=record.place,
             message=f"{record.operator} of {record.shapes} compares each with every other: a table of "
             f"{size(record.bytes)}{share}",
             cause="a column and a row broadcast to a table: the loss averages over all pairs, and is least where every "
@@ -64,7 +66,7 @@ class BroadcastBlowUp(Rule):
             advice="give both the same shape: `squeeze(-1)` on the column, or `unsqueeze(1)` on the row",
             measured=Measured(bytes=record.bytes, peak_bytes=peak or None),
             about=About(record.operator, tuple(_SHAPES.findall(record.shapes))),
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A loss, or the mean of a difference, whose two sides stretch each other."""
@@ -88,12 +90,14 @@ class BroadcastBlowUp(Rule):
         columns = (left, one) if one[-1] == 1 and len(one) > len(other) else (right, other)
         name, rest = file.segment(columns[0]), file.segment(right if columns[0] is left else left)
         yield self.suspect(
-            file, event, f"{file.segment(left)} is {_written(one)} and {file.segment(right)} {_written(other)}: "
+            file,
+            event,
+            f"{file.segment(left)} is {_written(one)} and {file.segment(right)} {_written(other)}: "
             "each is compared with every other",
             cause="a column and a row broadcast to a table: the loss averages over all pairs",
             advice=f"`{name}.squeeze(-1)`, so that it has the shape of {rest}",
             edits=_squeezed(file, columns[0]),
-        )  # fmt: skip
+        )
 
 
 def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, ast.expr]]:
@@ -101,8 +105,8 @@ def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, 
     statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
     line = finding.location.line if finding.location is not None else 0
     nodes = (n for s in statements for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
-    return [(n.left, n.right) for n in nodes if isinstance(n.op, (ast.Sub, ast.Add))
-            and not isinstance(n.left, ast.Constant) and not isinstance(n.right, ast.Constant)]  # fmt: skip
+    sides = [(node.left, node.right) for node in nodes if isinstance(node.op, (ast.Sub, ast.Add))]
+    return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
@@ -134,12 +138,14 @@ def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
         node = event.call.args[0] if event.call.args else None
     for _ in range(6):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            explicit = any(isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
-                           for s in (node.left, node.right))  # fmt: skip
+            explicit = any(
+                isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
+                for s in (node.left, node.right)
+            )
             return None if explicit else (node.left, node.right)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             node = node.left
-        elif isinstance(node, ast.Call) and terminal(node) in ("abs", "square", "pow"):
+        elif is_call(node, "abs", "square", "pow"):
             inner = receiver(node)
             node = node.args[0] if inner is None or event.unit.file.dotted(inner) == "torch" else inner
         elif isinstance(node, ast.Name):
@@ -157,8 +163,10 @@ def _value_of(name: str, event: Event) -> ast.expr | None:
 
 def _learned(file: SourceFile, event: Event, left: ast.expr, right: ast.expr) -> bool:
     """Whether one side is what a model gave, so that the result is a loss and not a table that somebody wants."""
-    return any("output" in file.roles.of(one, event.unit) or file.gradients.carries(one, event) == "yes"
-               for one in (left, right))  # fmt: skip
+    return any(
+        "output" in file.roles.of(one, event.unit) or file.gradients.carries(one, event) == "yes"
+        for one in (left, right)
+    )
 
 
 def _written(shape: Shape) -> str:

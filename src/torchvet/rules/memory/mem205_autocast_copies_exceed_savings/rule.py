@@ -33,7 +33,8 @@ class AutocastCopiesExceedSavings(Rule):
         share = more / record.peak
         copied = record.place
         return self.observed(
-            rank, severity="warning" if share > _WARNING and more >= _WORTH else "info",
+            rank,
+            severity="warning" if share > _WARNING and more >= _WORTH else "info",
             place=_region(rank) or copied,
             message=f"autocast raises the peak by {size(more)} ({share:.0%}), from {size(record.without)}: "
             f"{size(record.copies)} in {record.dtype} copies of weights, while {size(record.halves)} of "
@@ -41,9 +42,10 @@ class AutocastCopiesExceedSavings(Rule):
             cause="the batch is small beside the layers: copies of weights are more than activations become smaller",
             advice="raise the batch, or keep the weights in bfloat16; where only memory counted, take autocast out",
             related=[Related(role="copied", message="weights are copied here", path=copied.path, line=copied.line)]
-            if copied is not None else [],
+            if copied is not None
+            else [],
             measured=Measured(bytes=more, peak_bytes=record.peak, share=share),
-        )  # fmt: skip
+        )
 
 
 def _region(rank: RankRecording) -> Place | None:

@@ -40,13 +40,16 @@ class LargeTemporary(Rule):
         share, largest = pattern.bytes / window.peak, pattern.largest
         shape = " × ".join(f"{size:,}" for size in largest.site.shape)
         return self.observed(
-            rank, severity=pattern.severity, place=pattern.place,
+            rank,
+            severity=pattern.severity,
+            place=pattern.place,
             message=f"{in_bytes(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
             f"the largest is {shape} {largest.site.dtype}, {in_bytes(_of_one(largest))}",
             cause="written out in single operators, each result is kept for the backward pass",
-            advice=pattern.instead, related=[allocated_in_run(s) for s in pattern.sites[:4]],
+            advice=pattern.instead,
+            related=[allocated_in_run(s) for s in pattern.sites[:4]],
             measured=Measured(bytes=pattern.bytes, peak_bytes=window.peak, share=share),
-        )  # fmt: skip
+        )
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """The line that has most of the peak in temporaries or activations, a tenth of it in one block."""

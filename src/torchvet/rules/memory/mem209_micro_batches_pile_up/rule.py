@@ -35,11 +35,13 @@ class MicroBatchesPileUp(Rule):
         share = min(1.0, saving / peak)
         grave = saving >= _WORTH_A_WARNING and record.parts >= _SURE
         return self.observed(
-            rank, severity=grading.of_share(share) if grave else "info", place=record.place,
+            rank,
+            severity=grading.of_share(share) if grave else "info",
+            place=record.place,
             message=f"the graphs of {record.parts} losses are alive when backward begins and save "
             f"{size(record.saved)}; one at a time they save {size(record.largest)}",
             cause="the losses are summed before backward(), and their graphs share no node: none needs another's",
             advice="call `backward()` on each loss in the loop that computes it (gradients accumulate), and step the "
             "optimizer after the loop",
             measured=Measured(bytes=saving, peak_bytes=peak, share=share),
-        )  # fmt: skip
+        )

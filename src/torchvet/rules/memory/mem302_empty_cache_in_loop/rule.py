@@ -63,7 +63,9 @@ class EmptyCacheInLoop(Rule):
         segments = f" in {record.segments / record.steps:,.1f} segments" if record.segments else ""
         again = f", {size(record.again / record.steps)} are asked for again"
         return self.observed(
-            rank, severity="warning" if useless else "info", place=record.place,
+            rank,
+            severity="warning" if useless else "info",
+            place=record.place,
             message=f"empty_cache() {times} ({record.steps:,} of {record.of_steps:,}): "
             + (f"{given}{segments}{again}" if record.given else "there is nothing to give back, the host waits"),
             cause="it frees no tensor, only cached segments, and waits for the device; the next step asks the driver "
@@ -71,7 +73,7 @@ class EmptyCacheInLoop(Rule):
             advice="take the call out of the loop; against fragmentation set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
             measured=Measured(bytes=record.given, steps=record.of_steps),
-        )  # fmt: skip
+        )
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Segments given back in most steps by empty_cache(), and taken from the driver again."""
@@ -81,13 +83,16 @@ class EmptyCacheInLoop(Rule):
             given = given_back(memory)
             if given is not None and given.share >= _MOST_STEPS:
                 yield in_memory(
-                    self, memory, severity=self.severity, place=given.place,
+                    self,
+                    memory,
+                    severity=self.severity,
+                    place=given.place,
                     message=f"{size(given.bytes / given.steps)} in {given.segments / given.steps:,.1f} segments "
                     f"are given back to the driver in {given.share:.0%} of the steps and asked for again",
                     cause="`empty_cache()` frees no tensor, only cached segments, and waits for the device",
                     advice="take the call out of the loop",
                     measured=Measured(bytes=given.bytes, steps=given.steps),
-                )  # fmt: skip
+                )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A call that every training step makes, under no condition but that there is a device."""
@@ -101,12 +106,15 @@ class EmptyCacheInLoop(Rule):
     def _suspected(self, file: SourceFile, event: Event, training: bool) -> Finding:
         call = file.segment(event.node)
         return self.suspect(
-            file, event, f"{call} in every {'step' if training else 'batch'}: the next one asks the driver for the "
-            "same memory again", severity=None if training else "info",
+            file,
+            event,
+            f"{call} in every {'step' if training else 'batch'}: the next one asks the driver for the "
+            "same memory again",
+            severity=None if training else "info",
             cause="it frees no tensor, only cached blocks, and waits for the device",
             advice=f"take `{call}` out of the loop; keep it, at most, between training and evaluation",
             edits=_without(file, event),
-        )  # fmt: skip
+        )
 
 
 def _unconditional(file: SourceFile, event: Event) -> bool:

@@ -25,7 +25,10 @@ class ShapesChurn(Rule):
             if churn is None or churn.with_new < _MOST_STEPS or churn.new_share < _BYTES:
                 continue
             yield in_memory(
-                self, memory, severity="warning" if churn.driver_share >= _DRIVER else "info", place=churn.place,
+                self,
+                memory,
+                severity="warning" if churn.driver_share >= _DRIVER else "info",
+                place=churn.place,
                 message=f"{churn.with_new:.0%} of the later {churn.steps:,} steps allocate sizes that no step before "
                 f"had: {churn.sizes:,} new sizes, {churn.new_share:.0%} of the forward's bytes",
                 cause=f"shapes change from step to step at {named(churn.place)}; {churn.driver_share:.0%} of these "
@@ -33,4 +36,4 @@ class ShapesChurn(Rule):
                 f"{size(memory.peak.bytes)}",
                 advice="pad to a few lengths or sort into buckets; run the largest batch first",
                 measured=Measured(steps=churn.steps, peak_bytes=memory.peak.bytes),
-            )  # fmt: skip
+            )

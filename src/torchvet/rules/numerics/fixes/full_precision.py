@@ -87,6 +87,7 @@ def only_numbers_come_out(file: SourceFile, target: ast.expr, event: Event) -> b
         owner = event.unit.method_class()
         if owner is None or any(unit.method_class() is not owner for unit in units):
             return False
+    # Compared as text: `self.total` is another node at each of its places.
     wanted = ast.unparse(target)
     for unit in units:
         above = parents_in(unit.node)

@@ -28,7 +28,6 @@ class FirstNonfinite(Rule):
     name = "first-nonfinite"
     summary = "The loss or the gradients are NaN or infinite, and this operation was the first"
     severity = "error"
-
     fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

@@ -25,7 +25,6 @@ class HalfOverflowForecast(NumberRule):
     name = "half-overflow-forecast"
     summary = "Values would overflow, or gradients vanish, were this run done in float16"
     severity = "warning"
-
     fix_changes_results = True
     found_with = ("run", "--precision-forecast")
 

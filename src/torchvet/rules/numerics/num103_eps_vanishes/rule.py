@@ -39,7 +39,6 @@ class EpsVanishes(NumberRule):
     severity = "warning"
     specialises = "NUM101"
     words = (".half", "float16")
-
     fix_changes_results = True
     # The line may have run before the first sampled step: that a run is silent proves nothing.
     silence_clears = False

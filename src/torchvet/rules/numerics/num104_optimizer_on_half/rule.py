@@ -32,7 +32,6 @@ class OptimizerOnHalf(NumberRule):
     severity = "error"
     specialises = "NUM101"
     words = (".half", "float16")
-
     fix_changes_results = True
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:

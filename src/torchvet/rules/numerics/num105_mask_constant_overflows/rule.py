@@ -36,9 +36,7 @@ class MaskConstantOverflows(NumberRule):
     specialises = "NUM101"
     reasons = ("overflow",)
     words = ("masked_fill", "masked_fill_", "fill_", "full")
-
     bad_raises = "without overflow"
-
     fix_may_change_losses = True
     # On a CPU autocast is off, or of another dtype, where a GPU would be in float16.
     needs_at_work = "CUDA"

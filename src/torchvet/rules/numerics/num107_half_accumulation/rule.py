@@ -12,7 +12,8 @@ from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Loop, name_set, receiver, terminal, walk
+from torchvet.source.model import Event, Loop, is_call, name_set, receiver, terminal, under_methods
+from torchvet.source.syntax import remainders
 
 _STARTS = name_set("zeros zeros_like tensor ones ones_like full new_zeros empty full_like as_tensor register_buffer")
 _WRITTEN = ("+=", "-=", ".add_(", ".lerp_(")
@@ -31,7 +32,6 @@ class HalfAccumulation(NumberRule):
     summary = "A sum, counter or running mean is kept in half precision"
     severity = "warning"
     words = (".half", "float16")
-
     fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
@@ -83,7 +83,7 @@ class HalfAccumulation(NumberRule):
                 target = self._target(event)
                 if target is None:
                     continue
-                kind = self._accumulates(target, event) or _averaged(target, event)
+                kind = _accumulates(target, event) or _averaged(target, event)
                 turns = _turns_between_resets(target, event)
                 if kind and not (turns is not None and turns <= _FEW):
                     yield self._finding(file, event, target, half_precision.NAMES[kind], turns)
@@ -93,63 +93,9 @@ class HalfAccumulation(NumberRule):
         node = event.node
         if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
             return node.target
-        if isinstance(node, ast.Call) and terminal(node) in ("add_", "lerp_") and isinstance(event.parent, ast.Expr):
-            on = receiver(node)
-            while isinstance(on, ast.Call) and terminal(on) in ("mul_", "detach"):
-                on = receiver(on)
-            return on
+        if is_call(node, "add_", "lerp_") and isinstance(event.parent, ast.Expr):
+            return under_methods(receiver(node), ("mul_", "detach"))
         return None
-
-    def _accumulates(self, target: ast.expr, event: Event) -> str:
-        """The half dtype of an accumulator that is added to again and again; empty where it is none."""
-        if isinstance(target, ast.Attribute):
-            return self._attribute(target, event)
-        if not isinstance(target, ast.Name) or event.unit.home(target.id) is not event.unit:
-            return ""
-        start = half_precision.latest(target.id, event)
-        value = getattr(start.node, "value", None) if start is not None else None
-        if start is None or value is None or not self._repeated(start, event):
-            return ""
-        if isinstance(value, ast.Constant) and isinstance(event.node, ast.AugAssign):
-            return half_precision.kind(event.node.value, event)
-        return half_precision.kind(value, start) if self._is_start(value) else ""
-
-    @staticmethod
-    def _is_start(value: ast.expr) -> bool:
-        """Whether a value is a fresh tensor: what came from a model and is added to is no accumulator."""
-        while isinstance(value, ast.Call):
-            if terminal(value) in _STARTS:
-                return True
-            on = receiver(value)
-            if on is None:
-                return False
-            value = on
-        return False
-
-    @staticmethod
-    def _repeated(start: Event, event: Event) -> bool:
-        """Whether additions repeat in a loop that the start is outside of, more often than the dtype can count."""
-        loop: Loop | None = event.loop
-        while loop is not None and loop.parent is not None and start.loop is not loop.parent:
-            loop = loop.parent
-        if loop is None or start.inside(loop):
-            return False
-        around = getattr(loop.node, "iter", None)
-        if isinstance(around, ast.Call) and terminal(around) == "range" and around.args:
-            times = _terms.number(around.args[0 if len(around.args) == 1 else 1], event.unit)
-            return times is None or times > _FEW
-        return not _is_model(event)
-
-    def _attribute(self, target: ast.Attribute, event: Event) -> str:
-        """`self.count += 1` in a method that is called again and again, where `__init__` made it half."""
-        unit = event.unit
-        owner = unit.method_class()
-        if owner is None or unit.name == "__init__" or terminal(target.value) != unit.self_name():
-            return ""
-        values = [v for e, v in owner.attributes.get(target.attr, ()) if not isinstance(e.node, ast.AugAssign)]
-        if not all(v is not None and self._is_start(v) for v in values):
-            return ""
-        return half_precision.kind(target, event)
 
     def _finding(self, file: SourceFile, event: Event, target: ast.expr, dtype: str, turns: float | None) -> Finding:
         name, most = file.segment(target), EXACT[dtype]
@@ -172,54 +118,86 @@ def _most_by_place(rank: RankRecording) -> list[HalfSum]:
     return list(most.values())
 
 
+def _accumulates(target: ast.expr, event: Event) -> str:
+    """The half dtype of an accumulator that is added to again and again; empty where it is none."""
+    if isinstance(target, ast.Attribute):
+        return _of_attribute(target, event)
+    if not isinstance(target, ast.Name) or event.unit.home(target.id) is not event.unit:
+        return ""
+    start = half_precision.latest(target.id, event)
+    value = getattr(start.node, "value", None) if start is not None else None
+    if start is None or value is None or not _repeated(start, event):
+        return ""
+    if isinstance(value, ast.Constant) and isinstance(event.node, ast.AugAssign):
+        return half_precision.kind(event.node.value, event)
+    return half_precision.kind(value, start) if _is_start(value) else ""
+
+
+def _of_attribute(target: ast.Attribute, event: Event) -> str:
+    """`self.count += 1` in a method that is called again and again, where `__init__` made it half."""
+    unit, owner = event.unit, event.unit.method_class()
+    if owner is None or unit.name == "__init__" or terminal(target.value) != unit.self_name():
+        return ""
+    values = [v for e, v in owner.attributes.get(target.attr, ()) if not isinstance(e.node, ast.AugAssign)]
+    return half_precision.kind(target, event) if all(map(_is_start, values)) else ""
+
+
+def _is_start(value: ast.expr | None) -> bool:
+    """Whether a value is a fresh tensor: what came from a model and is added to is no accumulator."""
+    while isinstance(value, ast.Call) and terminal(value) not in _STARTS:
+        value = receiver(value)
+    return isinstance(value, ast.Call)
+
+
+def _repeated(start: Event, event: Event) -> bool:
+    """Whether additions repeat in a loop that the start is outside of, more often than the dtype can count."""
+    loop: Loop | None = event.loop
+    while loop is not None and loop.parent is not None and start.loop is not loop.parent:
+        loop = loop.parent
+    if loop is None or start.inside(loop):
+        return False
+    around = getattr(loop.node, "iter", None)
+    if is_call(around, "range") and around.args:
+        times = _terms.number(around.args[0 if len(around.args) == 1 else 1], event.unit)
+        return times is None or times > _FEW
+    # Within a `forward` a sum runs over layers, of which there are few.
+    owner = event.unit.owner
+    return owner is None or "module" not in event.unit.file.roles.of_class(owner)
+
+
 def _turns_between_resets(target: ast.expr, event: Event) -> float | None:
     """How many turns at most an accumulator adds up before it is set to zero every so many turns: infinite where the
     text does not give the number; None where nothing sets it to zero that often."""
     unit, text = event.unit, ast.unparse(target)
     owner = unit.method_class() if isinstance(target, ast.Attribute) else None
-    found = []
-    for one in owner.methods.values() if owner is not None else [unit]:
-        resets = [e for e in (*one.calls.get("zero_", ()), *one.calls.get("fill_", ())) if receiver(e.call) is not None]
-        at = [e for e in resets if ast.unparse(receiver(e.call)) == text]  # type: ignore[arg-type]
-        if isinstance(target, ast.Attribute) and owner is not None and one.name != "__init__":
-            at += [e for e, v in owner.attributes.get(target.attr, ()) if v is not None and e.unit is one]
-        found += [_period(arm[0], e) for e in at for arm in e.context.arms]
-    known = [turns for turns in found if turns is not None]
-    return min(known) if known else None
+    units = list(owner.methods.values()) if owner is not None else [unit]
+    filled = [e for one in units for name in ("zero_", "fill_") for e in one.calls.get(name, ())]
+    resets = [e for e in filled if (on := receiver(e.call)) is not None and ast.unparse(on) == text]
+    if isinstance(target, ast.Attribute) and owner is not None:
+        bound = owner.attributes.get(target.attr, ())
+        resets += [e for e, v in bound if v is not None and e.unit in units and e.unit.name != "__init__"]
+    return min((turns for e in resets for turns in _periods(e)), default=None)
 
 
-def _period(branch: ast.AST, event: Event) -> float | None:
-    """The number of turns after which a branch with a remainder in its condition is taken; infinite where unknown."""
-    test = getattr(branch, "test", None)
-    rests = [n for n in walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)] if test else []
-    turns = [_terms.number(rest.right, event.unit) for rest in rests]
-    return None if not turns else math.inf if turns[0] is None else turns[0]
+def _periods(event: Event) -> Iterator[float]:
+    """After how many turns each branch with a remainder in its condition is taken; infinite where that is unknown."""
+    for branch, _ in event.context.arms:
+        test = getattr(branch, "test", None)
+        first = next(remainders(test), None) if test is not None else None
+        if first is not None:
+            turns = _terms.number(first.right, event.unit)
+            yield math.inf if turns is None else turns
 
 
 def _averaged(target: ast.expr, event: Event) -> str:
     """The half dtype of a module whose parameters a loop moves a little: `s.mul_(d).add_(…)`, `s.lerp_(…)`."""
-    moves = isinstance(event.node, ast.Call) and (terminal(event.node) == "lerp_" or _scales(event.node))
-    loop = event.loop.node if event.loop is not None else None
+    node, loop = event.node, event.loop.node if event.loop is not None else None
+    moves = is_call(node, "lerp_") or (isinstance(node, ast.Call) and is_call(receiver(node), "mul_"))
     if not moves or not isinstance(target, ast.Name) or not isinstance(loop, ast.For):
         return ""
-    iterated: ast.expr | None = loop.iter
-    if isinstance(loop.target, ast.Tuple) and isinstance(iterated, ast.Call) and terminal(iterated) == "zip":
-        pairs = zip(loop.target.elts, iterated.args, strict=False)
-        iterated = next((given for one, given in pairs if terminal(one) == target.id), None)
-    elif terminal(loop.target) != target.id:
-        return ""
-    if not isinstance(iterated, ast.Call) or terminal(iterated) != "parameters":
-        return ""
-    on = receiver(iterated)
+    pairs = [(loop.target, loop.iter)]
+    if isinstance(loop.target, ast.Tuple) and is_call(loop.iter, "zip"):
+        pairs = list(zip(loop.target.elts, loop.iter.args, strict=False))
+    iterated = next((given for one, given in pairs if terminal(one) == target.id), None)
+    on = receiver(iterated) if is_call(iterated, "parameters") else None
     return half_precision.of_module(on, event) if on is not None else ""
-
-
-def _scales(call: ast.Call) -> bool:
-    on = receiver(call)
-    return isinstance(on, ast.Call) and terminal(on) == "mul_"
-
-
-def _is_model(event: Event) -> bool:
-    """Within a `forward` a sum runs over layers, of which there are few."""
-    unit = event.unit
-    return unit.owner is not None and "module" in unit.file.roles.of_class(unit.owner)

@@ -39,7 +39,6 @@ class BatchnormPoisoned(Rule):
     name = "batchnorm-poisoned"
     summary = "Running statistics or averaged weights are not finite although the weights are"
     severity = "error"
-
     fix_changes_results = True
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:

@@ -11,11 +11,12 @@ from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Unit, keyword, receiver, terminal
+from torchvet.source.model import Event, Unit, is_call, keyword, name_set, receiver
+from torchvet.source.program.scopes import defaults
 
 _EXACT = "{} tells whole numbers apart up to {:,} only"
 _ADVICE = "count in float32 or integers, and convert what is computed from the positions"
-_LAYOUT = ("unsqueeze", "view", "reshape", "expand", "to", "cuda", "repeat", "flatten", "squeeze")
+_LAYOUT = name_set("unsqueeze view reshape expand to cuda repeat flatten squeeze")
 
 _DEEPEST = 4
 _CONVERTED = "converted"
@@ -30,7 +31,6 @@ class HalfPositions(NumberRule):
     summary = "Positions are counted in half precision, where many of them are the same number"
     severity = "warning"
     words = ("arange",)
-
     fix_changes_results = True
     # The line may have run before the first sampled step: that a run is silent proves nothing.
     silence_clears = False
@@ -39,7 +39,7 @@ class HalfPositions(NumberRule):
         """The one range on the line, or what converts it, in float32."""
         calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
         if about(finding).variant == _CONVERTED:
-            found = [e for e in calls if terminal(e.node) in ("half", "bfloat16", "to", "type")]
+            found = [e for e in calls if is_call(e.node, "half", "bfloat16", "to", "type")]
         else:
             found = [e for e in calls if file.dotted(e.call.func) == "torch.arange"]
         return made_float32(file, found[0].call, found[0].unit) if len(found) == 1 else ()
@@ -86,13 +86,13 @@ class HalfPositions(NumberRule):
         if on is None or not kind:
             return None
         value, at = _terms.meaning(on, event)
-        while isinstance(value, ast.Call) and terminal(value) in _LAYOUT and receiver(value) is not None:
-            if half_precision.converts(file, value, at.unit):
-                return None
-            value, at = _terms.meaning(receiver(value), at)  # type: ignore[arg-type]
-        if isinstance(value, ast.Call) and file.dotted(value.func) == "torch.arange":
-            return value, at, kind
-        return None
+        while is_call(value, *_LAYOUT) and not half_precision.converts(file, value, at.unit):
+            inner = receiver(value)
+            if inner is None:
+                break
+            value, at = _terms.meaning(inner, at)
+        made = isinstance(value, ast.Call) and file.dotted(value.func) == "torch.arange"
+        return (value, at, kind) if made and isinstance(value, ast.Call) else None
 
     def _judge(self, file: SourceFile, event: Event, call: ast.Call, at: Event, kind: str) -> Iterator[Finding]:
         last, step = self._last(call, at)
@@ -120,7 +120,8 @@ def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tupl
     """What a parameter is in this file: what callers give, over parameters of their own, or its default where one
     gives nothing, each with the unit that it stands in and whether it is given: a function that nobody here calls has
     its default, unless somebody else gives it another."""
-    default, home = _default(unit, name), unit.parent or unit
+    default = dict(defaults(unit.node)).get(name) if not isinstance(unit.node, ast.Module) else None
+    home = unit.parent or unit
     callers = file.callers(unit)
     if not callers:
         return [(default, home, False)] if default is not None else []
@@ -130,29 +131,21 @@ def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tupl
         if not given and default is not None:
             found.append((default, home, True))
         for one in given:
-            handed_on = isinstance(one, ast.Name) and one.id in where.parameters and one.id not in where.bindings
-            if handed_on and depth < _DEEPEST:
-                found += _given(file, where, one.id, depth + 1)  # type: ignore[attr-defined]
+            if isinstance(one, ast.Name) and _is_parameter(one, where) and depth < _DEEPEST:
+                found += _given(file, where, one.id, depth + 1)
             else:
                 found.append((one, where, True))
     return found
 
 
-def _default(unit: Unit, name: str) -> ast.expr | None:
-    """The default of a parameter."""
-    if isinstance(unit.node, ast.Module):
-        return None
-    given = unit.node.args
-    positional = [*given.posonlyargs, *given.args]
-    pairs = [*zip(reversed(positional), reversed(given.defaults), strict=False)]
-    pairs += [(p, d) for p, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
-    return next((value for parameter, value in pairs if parameter.arg == name), None)
+def _is_parameter(node: ast.Name, unit: Unit) -> bool:
+    return node.id in unit.parameters and node.id not in unit.bindings
 
 
 def _number(node: ast.expr, unit: Unit) -> float | None:
     """The number that an expression is, or the largest that a parameter is in this file, where each is known. A default
     that others may raise says something only where it is large already."""
-    if not isinstance(node, ast.Name) or node.id not in unit.parameters or node.id in unit.bindings:
+    if not isinstance(node, ast.Name) or not _is_parameter(node, unit):
         return _terms.number(node, unit)
     found = [(_terms.number(given, where), sure) for given, where, sure in _given(unit.file, unit, node.id)]
     known = [n for n, sure in found if n is not None and (sure or n > max(EXACT.values()))]

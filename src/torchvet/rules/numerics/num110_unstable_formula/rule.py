@@ -10,21 +10,8 @@ from torchvet.rules.numerics._runs import Failure, NumberRule
 from torchvet.rules.numerics.fixes.guards import guarded
 from torchvet.source.model import edits
 
-_TWINS = {
-    "root-gradient-at-zero": (
-        "the gradient of a root at 0 is infinite, and times an inner gradient of 0 it is NaN",
-        "use torch.linalg.vector_norm, or add eps below the root",
-    ),
-    "norm-gradient-at-zero": (
-        "the gradient of this norm at 0 is not defined",
-        "leave rows of zeros out, or add eps before the norm is taken",
-    ),
-    "single-sample": (
-        "the variance of one value divides by 0",
-        "use `correction=0` (`unbiased=False`), with an eps where it is divided by, or leave groups of one out",
-    ),
-}
-"""By reason: why it happens, and what is stable."""
+_BY_ITSELF = ("root-gradient-at-zero", "norm-gradient-at-zero", "single-sample")
+"""Reasons that an operator gives by itself, whatever is around it."""
 _NAMED_ABOVE = 3
 """Lines from an exp that is named to the formula that it is a part of, at most."""
 _IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "inf-minus-inf", "division-by-zero")
@@ -39,9 +26,8 @@ class UnstableFormula(NumberRule):
     summary = "A formula that overflows or underflows where torch has a stable one"
     severity = "warning"
     specialises = "NUM101"
-    reasons = (*_TWINS, *_IN_FORMULAS)
+    reasons = (*_BY_ITSELF, *_IN_FORMULAS)
     words = ("log", "exp", "sqrt")
-
     fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
@@ -50,14 +36,15 @@ class UnstableFormula(NumberRule):
 
     def failed(self, failure: Failure, recording: Recording) -> Iterator[Finding]:
         """A failed operator that stands in such a formula, or that has a stable twin by itself."""
-        why = _TWINS.get(failure.record.reason) or _in_formula(failure, recording)
-        if why is None:
+        found = _in_formula(failure, recording) if failure.record.reason not in _BY_ITSELF else None
+        if found is None and failure.record.reason not in _BY_ITSELF:
             return
         worst, held = max(failure.record.operands, key=lambda o: o.largest, default=None), ""
         if worst is not None:
             zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
             held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
-        yield self.in_step(failure, f"{failure.operator}{held} gave {say.what(failure.record)}", *why)
+        message = f"{failure.operator}{held} gave {say.what(failure.record)}"
+        yield self.in_step(failure, message, *((found.cause, found.advice) if found is not None else ()))
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
@@ -80,8 +67,8 @@ class UnstableFormula(NumberRule):
             )
 
 
-def _in_formula(failure: Failure, recording: Recording) -> tuple[str, str] | None:
-    """Why a failed line fails and what to do, where it belongs to an unstable formula of the user's source."""
+def _in_formula(failure: Failure, recording: Recording) -> _formulas.Form | None:
+    """The unstable formula of the user's source that a failed line belongs to."""
     at = failure.record.place
     file = recorded_source(recording, at.path) if at is not None else None
     if at is None or file is None:
@@ -91,5 +78,5 @@ def _in_formula(failure: Failure, recording: Recording) -> tuple[str, str] | Non
         above = failure.operator == "exp" and at.line >= one.event.unit.first
         first = one.node.lineno - (_NAMED_ABOVE if above else 0)
         if one.form.grave and first <= at.line <= (one.node.end_lineno or one.node.lineno):
-            return one.form.cause, one.form.advice
+            return one.form
     return None

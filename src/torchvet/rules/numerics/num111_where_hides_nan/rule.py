@@ -29,7 +29,6 @@ class WhereHidesNan(NumberRule):
     specialises = "NUM101"
     reasons = ("where-branch",)
     words = ("where(",)
-
     fix_changes_results = True
 
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:

@@ -69,6 +69,7 @@ def _kept_by(file: SourceFile, read: ast.expr, parents: dict[int, ast.AST]) -> s
     """The names that a value read here may end up in as it is or as a view; None where it goes anywhere else."""
     node: ast.AST = read
     parent = parents.get(id(node))
+    # Up the expression as long as the value itself, or a view of its memory, is handed on.
     while _hands_on(parent, node):
         if isinstance(parent, ast.Call) and parent.func is not node and not _only_reads(file, parent):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Iterator, Sequence, SourceFile
-from torchvet.source.model import Event, edits, targets_of, terminal, walk
+from torchvet.source.model import Event, calls_in, edits, targets_of, terminal, walk
 from torchvet.source.model.steps import text_of
 
 _FLOATING = {"parameters", "named_parameters"}
@@ -19,7 +19,7 @@ def written_into(file: SourceFile, event: Event, target: ast.expr, value: ast.ex
     """`t = t * a + b` as `t.mul_(a).add_(b)`: one operation after another, as they were. Nothing where the old value
     may be another name's too."""
     statement, loop = event.statement, event.loop.node if event.loop is not None else None
-    over = {terminal(n) for n in walk(loop.iter) if isinstance(n, ast.Call)} if isinstance(loop, ast.For) else set()
+    over = set(map(terminal, calls_in(loop.iter))) if isinstance(loop, ast.For) else set()
     if not over & _FLOATING or over & _ANY_KIND:
         return ()
     if statement.lineno != statement.end_lineno or _may_be_shared(file, target):
@@ -44,7 +44,7 @@ def _chained(file: SourceFile, target: ast.expr, value: ast.expr) -> str:
         begun = file.segment(target) if text_of(old) == own else ""
         if isinstance(old, ast.BinOp) and isinstance(old.op, ast.Mult):
             begun = _chained(file, target, old)
-        if begun and not _reads(rest, target):
+        if begun and not _reads(rest, own):
             return f"{begun}.{'add_' if sums else 'sub_'}({file.segment(rest)})"
     return ""
 
@@ -57,18 +57,17 @@ def _other(product: ast.BinOp, own: str) -> ast.expr | None:
     return None
 
 
-def _reads(node: ast.expr, target: ast.expr) -> bool:
-    """Whether an expression reads the target, or calls something that may."""
-    own = text_of(target)
+def _reads(node: ast.expr, own: str) -> bool:
+    """Whether an expression reads what the target holds."""
     return any(text_of(n) == own for n in walk(node) if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)))
 
 
 def _may_be_shared(file: SourceFile, target: ast.expr) -> bool:
     """Whether the file puts another tensor, uncopied, where this one is: `q.data = p.data`, `shadow[name] = p.data`."""
-    for targets, value in _assigned(file):
-        if any(_same_kind(t, target) for t in targets) and not _is_new(value):
-            return True
-    return isinstance(target, ast.Subscript) and not _begins_apart(file, target)
+    shared = any(
+        _same_kind(one, target) and not _is_new(value) for targets, value in _assigned(file) for one in targets
+    )
+    return shared or (isinstance(target, ast.Subscript) and not _begins_apart(file, target))
 
 
 def _assigned(file: SourceFile) -> Iterator[tuple[list[ast.expr], ast.expr]]:
@@ -88,7 +87,7 @@ def _same_kind(one: ast.expr, target: ast.expr) -> bool:
 
 def _is_new(value: ast.expr) -> bool:
     """Whether an expression surely makes a tensor of its own."""
-    return isinstance(value, ast.BinOp) or any(isinstance(n, ast.Call) and terminal(n) in _APART for n in walk(value))
+    return isinstance(value, ast.BinOp) or any(terminal(call) in _APART for call in calls_in(value))
 
 
 def _begins_apart(file: SourceFile, target: ast.Subscript) -> bool:

@@ -11,8 +11,7 @@ from torchvet.rules.operations._crossings import CrossingRule, each_step
 from torchvet.rules.operations.fixes.batched_reads import read_once
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, per_step, uses_a_device
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, Loop, is_call, names_in, receiver, targets_of, terminal, under_methods
-from torchvet.source.syntax import given
+from torchvet.source.model import Event, Loop, given, is_call, names_in, receiver, targets_of, terminal, under_methods
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -50,7 +49,6 @@ class SyncInLoop(CrossingRule, TraceRule):
     summary = "The host waits for the device at every step, or for every parameter of a step"
     severity = "info"
     words = (".item()", ".tolist()", ".cpu()", "float(", "loss")
-
     lost_in = "syncs"
     cost = "waits"
 
@@ -88,6 +86,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         """Lines that wait for the device in every step, by how often: many times a step is a loop over elements."""
         every = [(rank, record) for rank in recording.ranks for record in each_step(rank)]
         fetched = {record.back_from for _, record in every if record.back}  # OPS102 speaks of those
+        # Waits that are few are told together: each alone is common, and often wanted.
         few = []
         for rank, record in every:
             if record.kind == "to device" or record.place in fetched:

@@ -12,8 +12,7 @@ from torchvet.rules.operations._crossings import CrossingRule, amount, each_step
 from torchvet.rules.operations._values import followed
 from torchvet.rules.shared.step_code import guarded, per_step
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, edits, is_call, keyword, name_set, receiver, terminal, walk
-from torchvet.source.syntax import given
+from torchvet.source.model import Event, edits, given, is_call, keyword, name_set, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -47,7 +46,6 @@ class RoundTripTransfer(CrossingRule, TraceRule):
     summary = "Values go from the device to the host and back again within a step"
     severity = "warning"
     words = (".cpu()",)
-
     lost_in = "round_trips"
     cost = "transfers"
 
@@ -148,6 +146,7 @@ def _left_there(file: SourceFile, event: Event, origin: ast.Call) -> list[Edit]:
     while node is not origin:
         if isinstance(node, ast.Attribute):
             node = node.value
+        # Only numbers go with every device: a name that a method is given may live on the host.
         elif (
             not is_call(node, *_ON_DEVICE)
             or file.dotted(node.func) in _WRAPPING

@@ -34,7 +34,6 @@ class CreatedOnHostThenMoved(CrossingRule):
     summary = "A tensor is made on the host and copied to the device, where it could be made there"
     severity = "info"
     words = (".to(", ".cuda(")
-
     cost = "transfers"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -91,6 +90,7 @@ def _factory(file: SourceFile, node: ast.expr | None, event: Event) -> ast.Call 
     bound just before."""
     for one, _ in followed(node, event, _made_of):
         if isinstance(one, ast.Call) and file.dotted(one.func) in (f"torch.{name}" for name in _FILLED):
+            # `FloatTensor(values)` holds data, and so do factories that are told where or how to make it.
             holds_data = terminal(one) in _TYPED and one is node
             free = {k.arg for k in one.keywords}.isdisjoint(("device", "pin_memory", "generator", None))
             return one if one.args and free and not holds_data else None

@@ -26,7 +26,6 @@ class BlockingTransfer(CrossingRule, TraceRule):
     summary = "Batches are copied to the device while everything waits, where the copy could overlap"
     severity = "info"
     words = ("DataLoader(",)
-
     cost = "blocking copies"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -27,7 +27,6 @@ class ConstantMovedEachStep(CrossingRule):
     summary = "The same data is copied to the device again in every step"
     severity = "warning"
     words = ()
-
     cost = "transfers"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:

@@ -13,7 +13,6 @@ class HiddenLayoutCopies(TraceRule):
     name = "hidden-layout-copies"
     summary = "Copies that only change a tensor's layout"
     severity = "info"
-
     lost_in = "layouts"
 
     def slow(self, found: Worst) -> Finding:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Finding, Iterator, Rule, SourceFile
-from torchvet.source.model import Event, edits, receiver, terminal, value_for
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.source.model import Event, edits, keyword, receiver, terminal, value_for
 
-_PRODUCTS = frozenset(("torch.matmul", "torch.bmm", "torch.mm"))
+_PRODUCTS = ("torch.matmul", "torch.bmm", "torch.mm")
 _LAST_TWO = ((-2, -1), (-1, -2))
 
 
@@ -19,67 +19,59 @@ class ContiguousHurts(Rule):
     summary = "`.contiguous()` copies what needs no copy, or undoes channels_last"
     severity = "warning"
     words = (".contiguous()",)
-
     cost = "copies"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A transposed operand of a product made contiguous; a channels_last tensor made contiguous."""
         for event in file.calls("contiguous"):
             on = receiver(event.call)
-            if on is None or event.call.args or event.call.keywords:
+            # A comment on the line says what it is for.
+            explained = "contiguous" in file.lines[event.line - 1].partition("#")[2]
+            if on is None or event.call.args or event.call.keywords or explained:
                 continue
-            if "contiguous" in file.lines[event.line - 1].partition("#")[2]:
-                continue  # A comment says what it is for.
-            if (_transposed(on) or _of_matrices(file, on, event)) and self._in_product(file, event):
-                change = edits.replace(file, event.call, file.segment(on)) if on.lineno == on.end_lineno else None
+            if (_transposed(on) or _of_matrices(file, on, event)) and _in_product(file, event):
+                change = [edits.replace(file, event.call, file.segment(on))] if edits.on_one_line(on) else []
                 yield self._finding(file, event, "a matrix product takes the transposed operand as it is", change)
-            elif file.mentions("channels_last") and self._in_channels_last(file, on, event):
-                yield self._finding(file, event, f"it undoes the channels_last layout of {file.segment(on)}", None)
+            elif file.mentions("channels_last") and _in_channels_last(file, on, event):
+                yield self._finding(file, event, f"it undoes the channels_last layout of {file.segment(on)}", [])
 
-    @staticmethod
-    def _in_product(file: SourceFile, event: Event) -> bool:
-        parent = event.parent
-        if isinstance(parent, ast.BinOp):
-            return isinstance(parent.op, ast.MatMult)
-        return isinstance(parent, ast.Call) and event.node in parent.args[:2] and file.dotted(parent.func) in _PRODUCTS
+    def _finding(self, file: SourceFile, event: Event, reason: str, change: list[Edit]) -> Finding:
+        message = f"{file.segment(event.node)[-60:]} copies for nothing: {reason}"
+        or_else = "" if change else ", or say .contiguous(memory_format=torch.channels_last)"
+        advice = f"leave .contiguous() out{or_else}"
+        return self.suspect(file, event, message, cause=reason, advice=advice, edits=change)
 
-    @staticmethod
-    def _in_channels_last(file: SourceFile, on: ast.expr, event: Event) -> bool:
-        """Whether the last binding of a name converted it to channels_last."""
-        if _converts(on):
-            return True
-        if not isinstance(on, ast.Name):
-            return False
-        reaching = file.devices.reaching(on.id, event)
-        values = [value_for(b.node, t) for b in reaching for t in getattr(b.node, "targets", ())]
-        return bool(values) and all(_converts(v) for v in values)
 
-    def _finding(self, file: SourceFile, event: Event, reason: str, change: object) -> Finding:
-        written = file.segment(event.node)
-        return self.suspect(
-            file, event, f"{written[-60:]} copies for nothing: {reason}", cause=reason,
-            advice="leave .contiguous() out"
-            + ("" if change else ", or say .contiguous(memory_format=torch.channels_last)"),
-            edits=[change] if change else (),  # type: ignore[list-item]
-        )  # fmt: skip
+def _in_product(file: SourceFile, event: Event) -> bool:
+    parent = event.parent
+    if isinstance(parent, ast.BinOp):
+        return isinstance(parent.op, ast.MatMult)
+    return isinstance(parent, ast.Call) and event.node in parent.args[:2] and file.dotted(parent.func) in _PRODUCTS
+
+
+def _in_channels_last(file: SourceFile, on: ast.expr, event: Event) -> bool:
+    """Whether the last binding of a name converted it to channels_last."""
+    if not isinstance(on, ast.Name):
+        return _converts(on)
+    reaching = file.devices.reaching(on.id, event)
+    values = [value_for(b.node, t) for b in reaching for t in getattr(b.node, "targets", ())]
+    return bool(values) and all(map(_converts, values))
 
 
 def _converts(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Call) and any(
-        k.arg == "memory_format" and terminal(k.value) == "channels_last" for k in node.keywords
-    )
+    return isinstance(node, ast.Call) and terminal(keyword(node, "memory_format")) == "channels_last"
 
 
 def _transposed(on: ast.expr) -> bool:
     """Whether an expression transposes the last two dimensions, which products do without a copy."""
     if isinstance(on, ast.Attribute):
         return on.attr in ("T", "mT")
-    if not isinstance(on, ast.Call) or not isinstance(on.func, ast.Attribute):
+    if not isinstance(on, ast.Call) or receiver(on) is None:
         return False
-    if on.func.attr == "t":
+    if terminal(on) == "t":
         return not on.args
     given = tuple(ast.literal_eval(a) for a in on.args if isinstance(a, (ast.Constant, ast.UnaryOp)))
-    return on.func.attr in ("transpose", "swapaxes") and len(on.args) == 2 and given in _LAST_TWO
+    return terminal(on) in ("transpose", "swapaxes") and len(on.args) == 2 and given in _LAST_TWO
 
 
 def _of_matrices(file: SourceFile, on: ast.expr, event: Event) -> bool:

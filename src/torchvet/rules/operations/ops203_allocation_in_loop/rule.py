@@ -8,8 +8,18 @@ import re
 from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.hoisting import before_loop
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded
-from torchvet.source.model import Event, Loop, calls_in, is_name, name_set, names_in, receiver, targets_of, terminal
-from torchvet.source.syntax import given
+from torchvet.source.model import (
+    Event,
+    Loop,
+    calls_in,
+    given,
+    is_name,
+    name_set,
+    names_in,
+    receiver,
+    targets_of,
+    terminal,
+)
 
 _FACTORIES = name_set("zeros ones full eye arange linspace")
 _SHAPING = name_set("tril triu bool float long unsqueeze view reshape transpose")
@@ -28,7 +38,6 @@ class AllocationInLoop(Rule):
     summary = "The same constant tensor is made anew in every step"
     severity = "info"
     words = ("for ", "while ")
-
     cost = "memory"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -28,7 +28,6 @@ class CatInLoop(Rule):
     summary = "A tensor grows by `torch.cat` in a loop, and is copied whole each time"
     severity = "warning"
     words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
-
     cost = "memory"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -35,7 +35,6 @@ class PythonLoopOverElements(TraceRule):
     summary = "A Python loop works through a tensor element by element"
     severity = "warning"
     words = ("range(",)
-
     lost_in = "element_loops"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -31,7 +31,6 @@ class InPlaceOpportunity(Rule):
     summary = "Tensors outside any graph are computed anew where they could be updated in place"
     severity = "info"
     words = (".data", "copy_(", "no_grad", "inference_mode")
-
     cost = "memory"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:

@@ -46,7 +46,6 @@ class InPlaceBreaksAutograd(Rule):
     summary = "An operation changes in place what autograd needs as it was"
     severity = "error"
     words = ("requires_grad", "Parameter(", "parameters()", "modules()", "children()", "backward", "forward")
-
     bad_raises = "modified by an inplace operation"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -66,6 +65,7 @@ class InPlaceBreaksAutograd(Rule):
         leaves = {id(unit) for word in words for unit in file.units_with(word)}
         if file.mentions("Parameter("):
             leaves |= {id(unit) for unit in file.functions("forward")}
+        # Two cheap looks first, at words and at lines: the events of most units are never made.
         for unit in (u for u in changing if id(u) in leaves):
             found = [e for e in unit.events if isinstance(e.node, ast.AugAssign)]
             found += [e for name in _IN_PLACE & unit.calls.keys() for e in unit.calls[name]]
@@ -105,6 +105,7 @@ class InPlaceBreaksAutograd(Rule):
         if not changes or file.gradients.carries(saving.node, saving) != "yes":
             return None
         for event in changes:
+            # Only where the name still holds the very result: bound anew, the saved tensor is left as it was.
             reaching = file.devices.reaching(name, event)
             same = len(reaching) == 1 and reaching[0].node is saving.statement
             if same and file.gradients.enabled(event) == "yes" and not _only_read(file, saving):

@@ -27,7 +27,6 @@ class ViewOnIncompatibleLayout(Rule):
     summary = "`.view()` is asked for a shape that a transposed tensor's memory does not have"
     severity = "error"
     words = (".view(",)
-
     bad_raises = "view size is not compatible"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -121,6 +120,7 @@ def _breaks(order: list[int], wanted: list[ast.expr]) -> bool:
         return False
     if not known and groups == 2 and dimensions[-1] != dimensions[-2] - 1:
         return False
+    # A view exists if some split of the dimensions into groups leaves the order within each group untouched.
     for cuts in combinations(range(1, len(dimensions)), groups - 1):
         parts = [dimensions[a:b] for a, b in zip((0, *cuts), (*cuts, len(dimensions)), strict=True)]
         if all(b == a + 1 for part in parts for a, b in pairwise(part)):

@@ -13,7 +13,6 @@ class InputBound(TraceRule):
     name = "input-bound"
     summary = "The step waits for data that the loader has not ready"
     severity = "warning"
-
     lost_in = "loader"
 
     def slow(self, found: Worst) -> Finding:

@@ -13,7 +13,6 @@ class CollectorPauses(TraceRule):
     name = "collector-pauses"
     summary = "Python's garbage collector stops the step"
     severity = "info"
-
     lost_in = "collector"
 
     def slow(self, found: Worst) -> Finding:

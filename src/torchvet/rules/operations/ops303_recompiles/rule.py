@@ -13,7 +13,6 @@ class Recompiles(TraceRule):
     name = "recompiles"
     summary = "torch.compile compiles again in the middle of training"
     severity = "warning"
-
     lost_in = "compiling"
 
     def slow(self, found: Worst) -> Finding:

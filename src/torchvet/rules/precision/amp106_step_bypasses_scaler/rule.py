@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.kit import Edit, Effect, Finding, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, smaller
+from torchvet.rules.precision._scaling import ScaledPass
+from torchvet.rules.precision.fixes.moves import taken_out, together
+from torchvet.rules.shared.order_rule import leaves
 from torchvet.source.model import edits, receiver
 
 
-class StepBypassesScaler(Rule):
+class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
     """An optimizer steps past the scaler, on gradients that are still multiplied by the loss scale."""
 
     code = "AMP106"
@@ -16,99 +19,101 @@ class StepBypassesScaler(Rule):
     summary = "The loss is scaled, and `optimizer.step()` is called past the scaler"
     severity = "error"
     words = ("caler",)
-
+    judged = ("step",)
+    kinds = ("applied-scaled", "applied-unchecked")
     fix_changes_results = True
-    needs_at_work = "a scaler"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
         """Optimizers that stepped on scaled gradients, or on divided ones that nobody had looked through."""
-        for fault in runs.faults(rank, "applied-scaled"):
-            yield runs.seen(
-                self, rank, fault, f"{fault.count:,} steps went past the scaler, with gradients "
-                f"{runs.smaller(fault.factor)}", severity=runs.grade(fault), role="backward",
+        advice = "call `scaler.step(optimizer)`, then `scaler.update()` once"
+        if fault.kind == "applied-scaled":
+            return Report(
+                f"{fault.count:,} steps went past the scaler, with gradients {smaller(fault.factor)}",
                 cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
-                advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
-            )  # fmt: skip
-        for fault in runs.faults(rank, "applied-unchecked"):
-            text = f"{fault.changed:,} of them" if fault.changed else "none of them"
-            yield runs.seen(
-                self, rank, fault, f"{fault.count:,} steps went past the scaler after unscale_; {text} with "
-                "gradients that were not finite", severity=runs.grade(fault), role="unscaled",
-                cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
-                advice="call `scaler.step(optimizer)`, then `scaler.update()` once",
-            )  # fmt: skip
+                advice=advice,
+                role="backward",
+            )
+        text = f"{fault.changed:,} of them" if fault.changed else "none of them"
+        return Report(
+            f"{fault.count:,} steps went past the scaler after unscale_; {text} with gradients that were not finite",
+            cause="only scaler.step(optimizer) leaves out a step whose gradients have overflowed",
+            advice=advice,
+            role="unscaled",
+        )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def passes(self, file: SourceFile) -> list[ScaledPass]:
+        """The passes of files that do not unscale by hand."""
+        return [] if file.mentions("inv_scale") or scaling.by_hand(file) else super().passes(file)
+
+    def wrong_by(self, one: ScaledPass, step: Effect) -> Effect | None:
         """A plain step after backwards that are all scaled, under no condition of its own that means no scaler."""
-        if file.mentions("inv_scale") or scaling.by_hand(file):
-            return  # unscaled by hand
-        for one in scaling.passes(file):
-            for step in one.step.of("step"):
-                backward = self._stepped_too(one, step) or self._scaled_before(one, step)
-                if backward is not None:
-                    finding = self._finding(file, one, step, backward)
-                    if finding is not None:
-                        yield finding
+        backward = _stepped_too(one, step) or _scaled_before(one, step)
+        # Who unscales and then looks for infinities by hand needs no `scaler.step`.
+        checked = one.file.mentions("isfinite", "isnan", "isinf", "found_inf") and _is_divided(one, step)
+        return backward if not checked else None
 
-    @staticmethod
-    def _scaled_before(one: scaling.Pass, step: Effect) -> Effect | None:
-        before = [b for b in one.backwards if b.order < step.order and not one.excludes(b, step)]
-        if not before or step.through or any(not scaling.is_scaled(b) or b.through == "" for b in before):
-            return None
-        plain = [b for b in one.backwards if not scaling.is_scaled(b) and not one.excludes(b, step)]
-        backward = before[-1]
-        if plain or not one.sure(backward, step) or one.chooses_precision(step, backward):
-            return None
-        # Beside a step through the scaler, what is only named like an optimizer may be something else.
-        on = receiver(step.event.call)
-        if one.steps and "optimizer" not in one.file.roles.of(on, step.event.unit):
-            return None
-        return backward if scaling.is_scaler(backward.through, backward.at.unit) else None
-
-    @staticmethod
-    def _stepped_too(one: scaling.Pass, step: Effect) -> Effect | None:
-        """The backward of a step through the scaler that a plain one of the same optimizer follows in the same pass."""
-        for other in one.steps:
-            later = other.subject == step.subject and other.order < step.order and one.sure(step, other)
-            if not later or step.through or scaling.leaves(other, step) or one.between(other, step, "backward"):
-                continue
-            before = [b for b in one.scaled if b.order < other.order and one.sure(b, other)]
-            if before and scaling.is_scaler(before[-1].through, before[-1].at.unit):
-                return before[-1]
-        return None
-
-    def _finding(self, file: SourceFile, one: scaling.Pass, step: Effect, backward: Effect) -> Finding | None:
+    def report(self, one: ScaledPass, step: Effect, backward: Effect) -> Finding:
+        """At the step."""
+        divided = _is_divided(one, step)
         scaler, optimizer = backward.through, step.subject
-        divided = [u for u in one.step.of("unscale") if u.subject == optimizer and one.sure(u, step)]
-        if divided and file.mentions("isfinite", "isnan", "isinf", "found_inf"):
-            return None
-        twice = [s for s in one.steps if s.subject == optimizer and not one.excludes(s, step)]
+        twice = any(s.subject == optimizer for s in one.with_(step, "scaler_step"))
         effect = "infinite gradients are not left out" if divided else "the gradients are multiplied by the scale"
-        effect = f"{scaler}.step({optimizer}) steps it too" if twice else effect
-        return self.suspect(
-            file, step.event, f"{optimizer}.step() goes past {scaler}: {effect}",
+        advice = f"call `{scaler}.step({optimizer})`, then `{scaler}.update()` once"
+        return self.suspect_at(
+            step,
+            f"{optimizer}.step() goes past {scaler}: "
+            + (f"{scaler}.step({optimizer}) steps it too" if twice else effect),
             severity="warning" if divided and not twice else "error",
             cause=f"the loss is scaled by {scaler} at line {backward.line}, and only {scaler}.step({optimizer}) "
             "divides the gradients and leaves out a step that overflowed",
-            advice=f"take `{optimizer}.step()` out" if twice else f"call `{scaler}.step({optimizer})`, then "
-            f"`{scaler}.update()` once", safe=True,
-            edits=self._edits(file, one, step, backward, bool(twice)),
-            related=[self.also(file, "scaled", backward.event, file.segment(backward.event.node))],
-        )  # fmt: skip
+            advice=f"take `{optimizer}.step()` out" if twice else advice,
+            edits=taken_out(one.file, step.event) if twice else _through_scaler(one, step, backward),
+            related={"scaled": backward},
+        )
 
-    @staticmethod
-    def _edits(file: SourceFile, one: scaling.Pass, step: Effect, backward: Effect, twice: bool) -> list[Edit]:
-        if twice:
-            return scaling.without(file, step.event)
-        scaler, call = backward.through, step.event.call
-        unit = step.event.unit
-        seen = scaling.visible(scaler, unit) and file.segment(receiver(call) or call) == step.subject
-        if unit is not backward.event.unit or call.args or call.keywords or not seen:
-            return []
-        if not isinstance(step.event.parent, type(step.event.statement)):
-            return []
-        found = [edits.replace(file, call, f"{scaler}.step({step.subject})")]
-        if any(u.through == scaler for u in one.step.of("update")):
-            return found
-        put = edits.after(file, step.event.statement, f"{scaler}.update()") if len(one.step.optimizers) == 1 else []
-        return [*found, *put] if put else []
+
+def _is_divided(one: ScaledPass, step: Effect) -> bool:
+    return any(u.subject == step.subject and one.sure(u, step) for u in one.of("unscale"))
+
+
+def _scaled_before(one: ScaledPass, step: Effect) -> Effect | None:
+    """The scaled backward whose gradients a plain step applies."""
+    before = one.before(step, "backward")
+    if not before or step.through or any(not scaling.is_scaled(b) or b.through == "" for b in before):
+        return None
+    backward = before[-1]
+    if any(not scaling.is_scaled(b) for b in one.with_(step, "backward")):
+        return None
+    if not one.sure(backward, step) or one.chooses_precision(step, backward):
+        return None
+    # Beside a step through the scaler, what is only named like an optimizer may be something else.
+    if one.steps and "optimizer" not in one.file.roles.of(receiver(step.event.call), step.event.unit):
+        return None
+    return backward if scaling.is_scaler(backward.through, backward.at.unit) else None
+
+
+def _stepped_too(one: ScaledPass, step: Effect) -> Effect | None:
+    """The backward of a step through the scaler that a plain one of the same optimizer follows in the same pass."""
+    for other in one.steps:
+        later = other.subject == step.subject and other.order < step.order and one.sure(step, other)
+        if not later or step.through or leaves(other, step) or one.between(other, step, "backward"):
+            continue
+        before = [b for b in one.scaled if b.order < other.order and one.sure(b, other)]
+        if before and scaling.is_scaler(before[-1].through, before[-1].at.unit):
+            return before[-1]
+    return None
+
+
+def _through_scaler(one: ScaledPass, step: Effect, backward: Effect) -> list[Edit]:
+    """`scaler.step(optimizer)` in the place of a plain step, and an update after it where there is none."""
+    file, scaler, call, unit = one.file, backward.through, step.event.call, step.event.unit
+    seen = scaling.visible(scaler, unit) and file.segment(receiver(call) or call) == step.subject
+    if unit is not backward.event.unit or call.args or call.keywords or not seen:
+        return []
+    if not isinstance(step.event.parent, type(step.event.statement)):
+        return []
+    found = [edits.replace(file, call, f"{scaler}.step({step.subject})")]
+    if any(u.through == scaler for u in one.of("update")):
+        return found
+    alone = len(one.optimizers) == 1
+    return together(found, edits.after(file, step.event.statement, f"{scaler}.update()") if alone else [])

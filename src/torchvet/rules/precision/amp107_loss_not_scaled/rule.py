@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
+from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.source.model import edits, receiver
 
 
-class LossNotScaled(Rule):
+class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
     """A loss goes backward unscaled, and the scaler divides its gradients all the same."""
 
     code = "AMP107"
@@ -16,70 +17,77 @@ class LossNotScaled(Rule):
     summary = "A loss goes backward unscaled and is stepped through the scaler, which divides its gradients"
     severity = "error"
     words = ("caler",)
-
+    kinds = ("not-scaled", "other-scaler")
+    refusals = ("_scale is None",)
     fix_changes_results = True
-    needs_at_work = "a scaler"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
         """Gradients that were divided by a scale that they had never been multiplied with."""
-        for fault in runs.faults(rank, "not-scaled", "other-scaler"):
-            how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
-            yield runs.seen(
-                self, rank, fault, f"this loss goes backward {how}: in {runs.of(fault.applied, fault.steps)} its "
-                f"gradients were {runs.smaller(fault.factor)}", severity=runs.grade(fault),
-                cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
-                advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
-            )  # fmt: skip
-        for fault, severity in runs.refused(rank, "_scale is None"):
-            yield runs.seen(
-                self, rank, fault, f"{fault.method} is refused: no loss was ever scaled", severity=severity,
-                place=runs.suspected(self, recording, fault.place) or fault.other, role="backward",
-                cause="the backward before it started from a loss that the scaler has not seen",
-                advice="write `scaler.scale(loss).backward()`",
-            )  # fmt: skip
+        how = "unscaled" if fault.kind == "not-scaled" else "scaled by another scaler"
+        return Report(
+            f"this loss goes backward {how}: in {of(fault.applied, fault.steps)} its gradients were "
+            f"{smaller(fault.factor)}",
+            cause="scaler.step(optimizer) divides every gradient of the optimizer by its scale",
+            advice="write `scaler.scale(loss).backward()`, with the scaler that steps this optimizer",
+        )
 
-    def in_file(self, file: SourceFile) -> Iterator[Finding]:
+    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report:
+        """A step of a scaler that had never scaled anything."""
+        return Report(
+            f"{fault.method} is refused: no loss was ever scaled",
+            cause="the backward before it started from a loss that the scaler has not seen",
+            advice="write `scaler.scale(loss).backward()`",
+            role="backward",
+            place=self.suspected(recording, fault.place) or fault.other,
+        )
+
+    def passes(self, file: SourceFile) -> list[ScaledPass]:
+        """The passes of files that do not scale by hand."""
+        return [] if scaling.by_hand(file) else super().passes(file)
+
+    def in_pass(self, one: ScaledPass) -> Iterator[Finding]:
         """A plain backward before `scaler.step`, in a pass that scales nothing, or scales its other losses."""
-        if scaling.by_hand(file):
-            return
-        for one in scaling.passes(file):
-            for step in one.steps:
-                for backward in one.backwards:
-                    if self._is_forgotten(file, one, backward, step):
-                        yield self._finding(file, one, backward, step)
+        for step in one.steps:
+            for backward in one.backwards:
+                if _is_plain_before(one, backward, step) and _is_forgotten(one, backward, step):
+                    yield self._finding(one, backward, step)
 
-    @staticmethod
-    def _is_forgotten(file: SourceFile, one: scaling.Pass, backward: Effect, step: Effect) -> bool:
-        plain = not backward.through and not scaling.is_scaled(backward)
-        if not plain or backward.order > step.order or not one.sure(backward, step):
-            return False
-        if not scaling.is_scaler(step.through, step.at.unit) or scaling.may_catch(backward.event):
-            return False
-        scaled = [b for b in one.scaled if not one.excludes(b, step)]
-        if not scaled:
-            units = {id(e.event.unit) for e in one.effects} | {id(e.at.unit) for e in one.effects}
-            return not one.scaled and not any(id(e.unit) in units for e in file.calls("scale"))
-        cleared = one.between(backward, step, "zero_grad", "scaler_step", "step")
-        divided = [u for u in one.step.of("unscale") if u.order < backward.order]
-        alone = one.step.optimizers == {step.subject} and step.subject
-        return bool(alone) and not cleared and not divided and any(one.sure(b, step) for b in scaled)
-
-    def _finding(self, file: SourceFile, one: scaling.Pass, backward: Effect, step: Effect) -> Finding:
+    def _finding(self, one: ScaledPass, backward: Effect, step: Effect) -> Finding:
         loss, scaler = backward.subject or "the loss", step.through
         text = "" if one.scaled else ", which raises where it has scaled nothing"
-        return self.suspect(
-            file, backward.event, f"{loss} goes backward unscaled, and {scaler}.step divides its gradients{text}",
-            cause=f"{file.segment(step.event.node)} divides every gradient of {step.subject} by the scale",
-            advice=f"write `{scaler}.scale({loss}).backward()`", safe=True, edits=self._edits(file, backward, step),
-            related=[self.also(file, "stepped", step.event, file.segment(step.event.node))],
-        )  # fmt: skip
+        return self.suspect_at(
+            backward,
+            f"{loss} goes backward unscaled, and {scaler}.step divides its gradients{text}",
+            cause=f"{one.text(step)} divides every gradient of {step.subject} by the scale",
+            advice=f"write `{scaler}.scale({loss}).backward()`",
+            edits=_scaled(one, backward, step),
+            related={"stepped": step},
+        )
 
-    @staticmethod
-    def _edits(file: SourceFile, backward: Effect, step: Effect) -> list[Edit]:
-        on = receiver(backward.event.call)
-        unit = backward.event.unit
-        if on is None or file.segment(on) != backward.subject or unit is not step.event.unit:
-            return []
-        if not scaling.visible(step.through, unit):
-            return []
-        return [edits.replace(file, on, f"{step.through}.scale({backward.subject})")]
+
+def _is_plain_before(one: ScaledPass, backward: Effect, step: Effect) -> bool:
+    """Whether a backward that nothing scales comes before a scaler's step in every pass that makes it."""
+    plain = not backward.through and not scaling.is_scaled(backward)
+    if not plain or backward.order > step.order or not one.sure(backward, step):
+        return False
+    return scaling.is_scaler(step.through, step.at.unit) and not scaling.may_catch(backward.event)
+
+
+def _is_forgotten(one: ScaledPass, backward: Effect, step: Effect) -> bool:
+    """Whether nothing is scaled in a pass, or all but one of the losses whose gradients a step divides."""
+    scaled = [b for b in one.scaled if not one.excludes(b, step)]
+    if not scaled:
+        units = {id(e.event.unit) for e in one.effects} | {id(e.at.unit) for e in one.effects}
+        return not one.scaled and not any(id(e.unit) in units for e in one.file.calls("scale"))
+    cleared = one.between(backward, step, "zero_grad", "scaler_step", "step")
+    divided = [u for u in one.of("unscale") if u.order < backward.order]
+    alone = one.optimizers == {step.subject} and step.subject
+    return bool(alone) and not cleared and not divided and any(one.sure(b, step) for b in scaled)
+
+
+def _scaled(one: ScaledPass, backward: Effect, step: Effect) -> list[Edit]:
+    on, unit = receiver(backward.event.call), backward.event.unit
+    known = on is not None and one.file.segment(on) == backward.subject and unit is step.event.unit
+    if on is None or not known or not scaling.visible(step.through, unit):
+        return []
+    return [edits.replace(one.file, on, f"{step.through}.scale({backward.subject})")]

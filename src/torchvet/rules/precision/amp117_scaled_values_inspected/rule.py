@@ -5,25 +5,23 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
-from torchvet.rules.precision import _scaler_runs as runs
+from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision.fixes.scaled_values import (
-    divided_before,
-    divided_penalty,
-    read_before_scaling,
-    unscaled_here,
-)
-from torchvet.source.model import Event, keyword, receiver, terminal, walk
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, times
+from torchvet.rules.precision._scaling import ScaledPass
+from torchvet.rules.precision.fixes import scaled_values as fixes
+from torchvet.source.model import Event, is_call, is_name, is_set, receiver, terminal, under_methods, walk
 
 _ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
 _SAYS_SCALED = re.compile(r"""["'][^"']*scale""")
 _BRACES = re.compile(r"\{[^}]*\}")
-_READS = {"item", "tolist", "float", "print", "append", "add_scalar"}
-_MEASURES = {"norm", "vector_norm", "abs", "mean", "max", "std", "get_total_norm", "_foreach_norm"}
+_NUMBERS = ("item", "tolist")
+_READS = ("float", "print", "append", "add_scalar")
+_SAME_VALUE = ("detach", "cpu", "float", "mean", "clone")
+_MEASURES = ("norm", "vector_norm", "abs", "mean", "max", "std", "get_total_norm", "_foreach_norm")
 
 
-class ScaledValuesInspected(Rule):
+class ScaledValuesInspected(ScalerRule):
     """A loss or gradients are looked at while they are multiplied by the loss scale."""
 
     code = "AMP117"
@@ -32,170 +30,150 @@ class ScaledValuesInspected(Rule):
     severity = "warning"
     words = ("caler",)
     once_a_place = False
-
-    fix_changes_results = True
+    kinds = ("loss-read", "norm-read")
     # Only what makes a number in a sampled step is seen, and not what is done with it: silence says nothing.
     silence_clears = False
+    fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The loss read in the place of what the scaler gives for it."""
-        return unscaled_here(file, finding)
+        return fixes.unscaled_here(file, finding)
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
         """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
-        for fault in runs.faults(rank, "loss-read", "norm-read"):
-            text = recording.source_line(fault.place) or ""
-            what = "a loss that is" if fault.kind == "loss-read" else "gradients that are"
-            if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
-                continue
-            yield runs.seen(
-                self, rank, fault, f"a number is made of {what} multiplied by the scale "
-                f"({runs.times(fault.scale)} at the last look)",
-                severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning", role="backward",
-                cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
-                advice="read the loss before it is scaled" if fault.kind == "loss-read" else
-                "call `scaler.unscale_(optimizer)` after the last backward and before gradients are measured",
-            )  # fmt: skip
+        text, loss = recording.source_line(fault.place) or "", fault.kind == "loss-read"
+        if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
+            return None
+        return Report(
+            f"a number is made of {'a loss that is' if loss else 'gradients that are'} multiplied by the scale "
+            f"({times(fault.scale)} at the last look)",
+            severity="info" if _SAYS_SCALED.search(_BRACES.sub("", text)) else "warning",
+            cause="it is read between scaler.scale and what divides it, and the scale changes over the run",
+            advice="read the loss before it is scaled"
+            if loss
+            else "call `scaler.unscale_(optimizer)` after the last backward and before gradients are measured",
+            role="backward",
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Reads of a scaled loss, norms of scaled gradients, penalties on them."""
         if file.mentions("inv_scale", "_scale)") or scaling.by_hand(file):
             return
-        yield from self._losses(file)
-        yield from self._gradients(file)
-
-    def _losses(self, file: SourceFile) -> Iterator[Finding]:
-        for event in file.calls("scale"):
-            if not scaling.is_scale_call(event.node, event.unit):
-                continue
-            by = event.parent
-            if isinstance(by, ast.Call) and terminal(by) == "grad" and _keeps_graph(by):
-                yield self._penalty(file, event)
-            name = scaling.bound_to(event)
-            statement = event.statement
-            if name.isidentifier() and isinstance(statement, ast.Assign) and statement.value is event.node:
-                yield from (self._read(file, event, name, r) for r in self._reads(event, name))
-
-    @staticmethod
-    def _reads(event: Event, name: str) -> Iterator[Event]:
-        """Where a scaled loss is read as a number, until its name is bound anew."""
-        unit = event.unit
-        bound = next((b for b in unit.events if b.statement is event.statement and b.node is event.statement), event)
-        later = [b.index for b in unit.bindings.get(name, ()) if b.index > bound.index]
-        stop = min(later, default=len(unit.events))
-        for other in unit.events[bound.index + 1 : stop]:
-            if other.excludes(event) or not isinstance(other.node, ast.Call) or "scale" in _division(other):
-                continue
-            if _says_so(other):
-                continue
-            kind, on = terminal(other.node), receiver(other.node)
-            given = [on] if kind in ("item", "tolist") else other.node.args if kind in _READS else []
-            if any(_is_value(g, name) for g in given):
-                yield other
-
-    def _gradients(self, file: SourceFile) -> Iterator[Finding]:
-        if not file.mentions(".grad"):
-            return
+        for event in scaling.scale_calls(file):
+            yield from self._losses(file, event)
         seen: set[int] = set()
-        for one in scaling.passes(file):
-            for backward in one.scaled:
-                end = self._unscaled_after(one, backward)
-                if end is None:
-                    continue
-                found = [e for e in self._window(backward, end) if not e.excludes(backward.event) and self._measures(e)]
+        for one in scaling.scaled_passes(file) if file.mentions(".grad") else ():
+            for backward, end, found in _measured(one):
                 for event in found:
                     if id(event) not in seen:
                         seen.add(id(event))
-                        made = divided_before(file, one, found, backward, end)
-                        yield self._norm(file, event, backward, end, made)
+                        yield self._norm(event, backward, end, fixes.divided_before(one, found, backward, end))
 
-    @staticmethod
-    def _window(backward: Effect, end: Effect) -> list[Event]:
-        """The events between two effects, in the unit where both stand, or that calls both."""
-        first, last = backward.event, end.event
-        if first.unit is not last.unit:
-            first, last = backward.at, end.at
-        return first.unit.events[first.index + 1 : last.index] if first.unit is last.unit else []
-
-    @staticmethod
-    def _unscaled_after(one: scaling.Pass, backward: Effect) -> Effect | None:
-        """What divides the gradients of a backward, where nothing before it does."""
-        for effect in one.effects:
-            ends = effect.kind in ("unscale", "scaler_step", "zero_grad", "step", "update")
-            if effect.order > backward.order and ends and not one.excludes(effect, backward):
-                right = effect.kind in ("unscale", "scaler_step")
-                divided = any(u.order < backward.order for u in one.step.of("unscale"))
-                return effect if right and not divided else None
-        return None
-
-    def _measures(self, event: Event) -> bool:
-        """Whether a call measures the size of a gradient, itself or in a function of the file."""
-        node = event.node
-        if not isinstance(node, ast.Call):
-            return False
-        if terminal(node) in _MEASURES:
-            on = receiver(node)
-            looked = [on, *node.args[:1]] if on is not None else node.args[:1]
-            return any(_is_gradient(one, event) for one in looked if one is not None)
-        callee = event.unit.file.callee(event)
-        words = ("norm", "grad")
-        if callee is None or not any(w in callee.name for w in words) or event.unit.file.effects(callee):
-            return False
-        return any(self._measures(e) for e in callee.events if e.node is not node and isinstance(e.node, ast.Call))
+    def _losses(self, file: SourceFile, event: Event) -> Iterator[Finding]:
+        by, statement, name = event.parent, event.statement, scaling.bound_to(event)
+        # Only gradients that are differentiated again make a penalty.
+        if is_call(by, "grad") and is_set(by, "create_graph"):
+            yield self._penalty(file, event)
+        if name.isidentifier() and isinstance(statement, ast.Assign) and statement.value is event.node:
+            yield from (self._read(file, event, name, read) for read in _reads(event, name))
 
     def _read(self, file: SourceFile, event: Event, name: str, read: Event) -> Finding:
         given = file.segment(event.call.args[0]) if event.call.args else "the loss"
-        return self.suspect(
-            file, read, f"{name} is multiplied by the loss scale: what is read here is not the loss",
+        return self.suspect_at(
+            read,
+            f"{name} is multiplied by the loss scale: what is read here is not the loss",
             cause=f"{name} is {file.segment(event.node)}, and the scale is 65,536 at first and changes over the run",
             advice=f"read `{given}` instead" if given != name else "keep the unscaled loss under a name of its own",
-            edits=read_before_scaling(file, event, name, read),
-            related=[self.also(file, "scaled", event, file.segment(event.node))],
-        )  # fmt: skip
+            edits=fixes.read_before_scaling(file, event, name, read),
+            related={"scaled": event},
+        )
 
     def _penalty(self, file: SourceFile, event: Event) -> Finding:
         scaler = file.segment(receiver(event.call) or event.node)
-        return self.suspect(
-            file, event, "these gradients are multiplied by the loss scale, and a penalty on them with it",
+        return self.suspect_at(
+            event,
+            "these gradients are multiplied by the loss scale, and a penalty on them with it",
             cause=f"autograd.grad differentiates {file.segment(event.node)}, and nothing divides what it gives",
             advice=f"divide the gradients by `{scaler}.get_scale()` before the penalty is made of them",
-            edits=divided_penalty(file, event),
-        )  # fmt: skip
+            edits=fixes.divided_penalty(file, event),
+        )
 
-    def _norm(self, file: SourceFile, event: Event, backward: Effect, end: Effect, made: list[Edit]) -> Finding:
-        scaler = backward.through or end.through
-        return self.suspect(
-            file, event, f"{file.segment(event.node)} measures gradients that are multiplied by the loss scale",
+    def _norm(self, event: Event, backward: Effect, end: Effect, made: list[Edit]) -> Finding:
+        return self.suspect_at(
+            event,
+            f"{event.unit.file.segment(event.node)} measures gradients that are multiplied by the loss scale",
             cause=f"the loss is scaled at line {backward.line}, and the gradients are divided only at line {end.line}",
-            advice=f"call `{scaler}.unscale_({end.subject})` before, once", edits=made,
-            related=[self.also(file, "scaled", backward.event, file.segment(backward.event.node))],
-        )  # fmt: skip
+            advice=f"call `{backward.through or end.through}.unscale_({end.subject})` before, once",
+            edits=made,
+            related={"scaled": backward},
+        )
 
 
-def _keeps_graph(call: ast.Call) -> bool:
-    """Whether the gradients that `autograd.grad` gives are differentiated again."""
-    return scaling.is_constant(keyword(call, "create_graph"), True)
+def _reads(event: Event, name: str) -> Iterator[Event]:
+    """Where a scaled loss is read as a number, until its name is bound anew."""
+    unit = event.unit
+    bound = next((b for b in unit.events if b.statement is event.statement and b.node is event.statement), event)
+    later = [b.index for b in unit.bindings.get(name, ()) if b.index > bound.index]
+    for other in unit.events[bound.index + 1 : min(later, default=len(unit.events))]:
+        if not isinstance(other.node, ast.Call) or other.excludes(event) or _minds_scale(other):
+            continue
+        if any(is_name(under_methods(read, _SAME_VALUE), name) for read in _read_by(other.call)):
+            yield other
 
 
-def _says_so(event: Event) -> bool:
-    """Whether a text of the statement says that the value is scaled."""
+def _read_by(call: ast.Call) -> list[ast.expr | None]:
+    """The values that a call reads as numbers."""
+    if terminal(call) in _NUMBERS:
+        return [receiver(call)]
+    return [*call.args] if terminal(call) in _READS else []
+
+
+def _minds_scale(event: Event) -> bool:
+    """Whether a text of the statement says that the value is scaled, or the value is divided by the scale."""
+    parent = event.parent
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Div) and "scale" in ast.unparse(parent.right):
+        return True
     texts = (n.value for n in walk(event.statement) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return any("scale" in text.lower() for text in texts)
 
 
-def _division(event: Event) -> str:
-    """The text of the right side, where what is read is divided by something."""
-    parent = event.parent
-    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Div):
-        return ast.unparse(parent.right)
-    return ""
+def _measured(one: ScaledPass) -> Iterator[tuple[Effect, Effect, list[Event]]]:
+    """Scaled backwards, what divides their gradients, and the calls that measure these in between."""
+    for backward in one.scaled:
+        end = _unscaled_after(one, backward)
+        if end is not None:
+            window = _window(backward, end)
+            yield backward, end, [e for e in window if not e.excludes(backward.event) and _measures(e)]
 
 
-def _is_value(node: ast.expr | None, name: str) -> bool:
-    """Whether an expression is the value that a name stands for, detached or not."""
-    while isinstance(node, ast.Call) and terminal(node) in ("detach", "cpu", "float", "mean", "clone"):
-        node = receiver(node)
-    return isinstance(node, ast.Name) and node.id == name
+def _window(backward: Effect, end: Effect) -> list[Event]:
+    """The events between two effects, in the unit where both stand, or that calls both."""
+    first, last = backward.event, end.event
+    if first.unit is not last.unit:
+        first, last = backward.at, end.at
+    return first.unit.events[first.index + 1 : last.index] if first.unit is last.unit else []
+
+
+def _unscaled_after(one: ScaledPass, backward: Effect) -> Effect | None:
+    """What divides the gradients of a backward, where nothing before it does."""
+    end = next(iter(one.after(backward, "unscale", "scaler_step", "zero_grad", "step", "update")), None)
+    divided = any(u.order < backward.order for u in one.of("unscale"))
+    return end if end is not None and end.kind in ("unscale", "scaler_step") and not divided else None
+
+
+def _measures(event: Event) -> bool:
+    """Whether a call measures the size of a gradient, itself or in a function of the file."""
+    if not isinstance(event.node, ast.Call):
+        return False
+    if terminal(event.node) in _MEASURES:
+        on = receiver(event.call)
+        looked = [*([on] if on is not None else []), *event.call.args[:1]]
+        return any(_is_gradient(one, event) for one in looked)
+    callee = event.unit.file.callee(event)
+    # A helper that steps or clips by itself is judged as a part of the pass, not as something that measures.
+    if callee is None or not any(w in callee.name for w in ("norm", "grad")) or event.unit.file.effects(callee):
+        return False
+    return any(e.node is not event.node and _measures(e) for e in callee.events)
 
 
 def _is_gradient(node: ast.expr, event: Event, depth: int = 0) -> bool:

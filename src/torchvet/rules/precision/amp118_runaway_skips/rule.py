@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, Severity
-from torchvet.rules.precision import _scaler_runs as runs
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.scaling import ScalingUse
+from torchvet.rules.kit import Severity
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingUse
 
 _LAST_SCALE = 2.0**-128
 """The scale whose reciprocal is no fp32 number any more (measured: 144 halvings of 65,536)."""
@@ -19,43 +15,44 @@ _TOO_LOW = 5
 _OFTEN = 0.05
 
 
-class RunawaySkips(Rule):
+class RunawaySkips(ScalerRule):
     """A scaler leaves out step after step, and halves its scale each time."""
 
     code = "AMP118"
     name = "runaway-skips"
     summary = "The scaler leaves out step after step, and halves its scale each time"
     severity = "error"
-
     fix_changes_results = True
-    needs_at_work = "a scaler"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def of_use(self, use: ScalingUse) -> Report | None:
         """Scalers that skip at the end of the run, have skipped long, or skip often."""
-        for use in runs.uses(rank):
-            if use.enabled and use.skipped:
-                yield from self._judged(rank, use)
-
-    def _judged(self, rank: RankRecording, use: ScalingUse) -> Iterator[Finding]:
-        low = use.lowest is not None and use.lowest < 1.0
-        late, tries = use.skipped - use.early, use.updates / max(1, use.interval) + 1
-        if use.trailing >= (_TOO_LOW if low else _MANY):
-            yield self._finding(rank, use, "error", f"the last {use.trailing:,} steps were all left out{_left(use)}")
-        elif use.longest >= (_TOO_LOW if low else _MANY):
-            lowest = f", down to a scale of {use.lowest:.2g}" if low else ""
-            yield self._finding(rank, use, "warning", f"{use.longest:,} steps in a row were left out{lowest}")
-        elif late >= 10 and late > _OFTEN * use.steps and late > 4 * tries:
-            text = f"{late:,} of {use.steps:,} steps were left out after the scale had been found"
-            yield self._finding(rank, use, "warning", text)
-
-    def _finding(self, rank: RankRecording, use: ScalingUse, severity: Severity, message: str) -> Finding:
-        return self.observed(
-            rank, severity=severity, place=use.step_place or use.place, message=message,
+        severity, message = _judged(use) if use.enabled and use.skipped else ("info", "")
+        if not message:
+            return None
+        return Report(
+            message,
             cause="gradients were not finite whatever the scale: the values themselves are NaN or overflow",
             advice="find the first operator that makes a value that is not finite in a step that was left out; no "
-            "scale mends it",
-            measured=Measured(steps=use.steps),
-        )  # fmt: skip
+            "scale fixes it",
+            severity=severity,
+            place=use.step_place,
+        )
+
+
+def _judged(use: ScalingUse) -> tuple[Severity, str]:
+    """How bad a scaler's skips are and what they were; no text where they are what a scaler does to find its scale."""
+    low = use.lowest is not None and use.lowest < 1.0
+    many, late = _TOO_LOW if low else _MANY, use.skipped - use.early
+    if use.trailing >= many:
+        return "error", f"the last {use.trailing:,} steps were all left out{_left(use)}"
+    if use.longest >= many:
+        lowest = f", down to a scale of {use.lowest:.2g}" if low else ""
+        return "warning", f"{use.longest:,} steps in a row were left out{lowest}"
+    # Each `interval` steps a scaler tries twice the scale, which may cost a skip: that is its way of working.
+    tries = use.updates / max(1, use.interval) + 1
+    often = late >= 10 and late > _OFTEN * use.steps and late > 4 * tries
+    text = f"{late:,} of {use.steps:,} steps were left out after the scale had been found"
+    return "warning", text if often else ""
 
 
 def _left(use: ScalingUse) -> str:

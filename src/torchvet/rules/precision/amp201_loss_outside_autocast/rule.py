@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from torchvet.recording.records.autocast import HalfLoss, HalfOperator
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Rule, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision import _losses
-from torchvet.rules.precision._observed import also, callers, totals
+from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
-from torchvet.rules.shared import autocast_regions
+from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, edits, terminal
 
 
-class LossOutsideAutocast(Rule):
+class LossOutsideAutocast(AutocastRule):
     """A loss is computed on half logits, outside the autocast region that made them."""
 
     code = "AMP201"
     name = "loss-outside-autocast"
     summary = "A loss is computed on half logits, outside the autocast region that made them"
     severity = "warning"
-    words = ("autocast",)
-
     fix_changes_results = True
-    needs_at_work = "autocast"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """What the loss is given, in float32."""
@@ -29,57 +26,39 @@ class LossOutsideAutocast(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
-        losses = totals(rank, HalfLoss, "place", "dtype")
-        seen = totals(rank, HalfOperator, "place", "situation", "operator", "dtype")
-        outside = [s for s in seen if s.situation == "outside" and s.loss]
-        for place in dict.fromkeys(s.place for s in outside):
-            here = [s for s in outside if s.place == place]
-            backward = [loss for loss in losses if loss.dtype == here[0].dtype]
+        losses = rank.latest(HalfLoss, "place", "dtype")
+        for found in half_operators(rank, "outside"):
+            here = [seen for seen in found if seen.loss]
+            backward = [loss for loss in losses if here and loss.dtype == here[0].dtype]
             if backward:
                 yield self._observed(rank, here, backward)
 
     def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
-        dtype, scale = here[0].dtype, max(loss.scale for loss in losses)
-        overflow = ""
+        dtype, scale, overflow = here[0].dtype, max(loss.scale for loss in losses), ""
         if dtype == "float16" and scale > 65504:
             overflow = f", and a gradient scaled by {scale:,.0f} does not fit into it"
         names = ", ".join(dict.fromkeys(s.operator for s in here))
-        return self.observed(
-            rank, severity="warning", place=here[0].place,
-            message=f"the loss is computed in {dtype} outside autocast: {names} off by up to "
+        return self.seen_at(
+            rank,
+            here[0].place,
+            f"the loss is computed in {dtype} outside autocast: {names} off by up to "
             f"{max(s.error for s in here):.2g} of the largest value in float32{overflow}",
+            [("backward", "the half loss goes backward", losses[0].place), *callers(here[0])],
             cause=f"the region that has ended left its outputs in {dtype}, and nothing casts them after its end",
             advice="move the loss into the region, or give it `logits.float()`",
-            related=[*also("backward", "the half loss goes backward", losses[0].place), *callers(here[0])],
-        )  # fmt: skip
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
         if file.imports.uses("accelerate"):
             return
-        units = {id(at.unit): at.unit for region, at, _ in autocast_regions.opened(file) if self._counts(region)}
-        if any(autocast_regions.of_forward(known) is not None for known in file.classes.values()):
+        units = {id(at.unit): at.unit for region, at, _ in autocast.opened(file) if region.may_be_on}
+        if any(autocast.of_forward(known) is not None for known in file.classes.values()):
             units |= {id(u): u for u in file.units_calling("backward")}
         for unit in units.values():
-            for event in [e for calls in unit.calls.values() for e in calls]:
-                if event.call.args and self._is_loss(event) and self._trained(file, event):
+            for event in [e for calls in unit.calls.values() for e in calls if e.call.args]:
+                if _losses.stays_half(event) and autocast.state(event) is None and _is_trained(event):
                     yield from self._judge(file, event)
-
-    @staticmethod
-    def _counts(region: autocast_regions.Region) -> bool:
-        return region.enabled != "no" and not region.framework
-
-    @staticmethod
-    def _is_loss(event: Event) -> bool:
-        return _losses.stays_half(event) and autocast_regions.state(event) is None
-
-    @staticmethod
-    def _trained(file: SourceFile, event: Event) -> bool:
-        """Whether a backward follows in the same unit; a figure that is only printed needs no finding."""
-        if file.gradients.enabled(event) == "no":
-            return False
-        later = [e for name in ("backward", "manual_backward") for e in event.unit.calls.get(name, ())]
-        return any(e.index > event.index and not e.excludes(event) for e in later)
 
     def _judge(self, file: SourceFile, event: Event) -> Iterator[Finding]:
         given = event.call.args[0]
@@ -87,15 +66,23 @@ class LossOutsideAutocast(Rule):
         binding = _losses.latest(event, name) if name else None
         made = _losses.half_output(binding, name) if binding is not None else None
         region = _losses.region_of(made) if made is not None else None
-        if made is None or binding is None or region is None or not self._counts(region):
+        if made is None or binding is None or region is None or not region.may_be_on:
             return
-        called = file.segment(event.call.func)
-        logits = file.segment(given)
+        called, logits = file.segment(event.call.func), file.segment(given)
         yield self.suspect(
-            file, event, f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
+            file,
+            event,
+            f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
             cause=f"{terminal(made.node)}(…) gave {name} within the region, and nothing casts it after the region's "
             "end: loss and softmax are rounded to half precision",
             advice=f"move the loss into the region, or call `{called}({logits}.float(), …)`",
-            edits=[edits.replace(file, given, f"{file.segment(given)}.float()")],
+            edits=[edits.replace(file, given, f"{logits}.float()")],
             related=[self.also(file, "made", binding, file.segment(made.node))],
-        )  # fmt: skip
+        )
+
+
+def _is_trained(event: Event) -> bool:
+    """Whether a backward follows in the same unit; a figure that is only printed needs no finding."""
+    later = [e for name in ("backward", "manual_backward") for e in event.unit.calls.get(name, ())]
+    follows = any(e.index > event.index and not e.excludes(event) for e in later)
+    return follows and event.unit.file.gradients.enabled(event) != "no"

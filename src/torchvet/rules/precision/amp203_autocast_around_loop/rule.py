@@ -5,93 +5,79 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, SourceFile, Step
-from torchvet.rules.precision._observed import also, totals
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step
+from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import into_the_loop
-from torchvet.rules.shared import autocast_regions
+from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event
 
 
-class AutocastAroundLoop(Rule):
+class AutocastAroundLoop(AutocastRule):
     """One autocast region holds the whole training loop, so that its copies of the weights go stale."""
 
     code = "AMP203"
     name = "autocast-around-loop"
     summary = "One autocast region holds the training loop: its half copies of the weights go stale"
     severity = "error"
-    words = ("autocast",)
-
+    cause = "autocast keeps each weight's half copy until the outermost region ends, and the loop lies in it"
+    advice = "open the region inside the loop, around forward pass and loss only"
     fix_changes_results = True
-    needs_at_work = "autocast"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after several optimizer steps within one region."""
-        for seen in totals(rank, StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
             if seen.kind == "step" and seen.changes > 1 and seen.stale:
-                yield self._observed(rank, seen)
-
-    def _observed(self, rank: RankRecording, seen: StaleWeights) -> Finding:
-        return self.observed(
-            rank, severity="error", place=seen.region,
-            message=f"after {seen.changes} optimizer steps within this autocast region layers still read the weights' "
-            f"first half copies, off by up to {seen.deviation:.2g} of the largest weight",
-            cause="autocast keeps each weight's half copy until the outermost region ends, and the steps lie in it",
-            advice="open the region inside the loop, around forward pass and loss only",
-            measured=Measured(steps=seen.changes),
-            related=[*also("stepped", "the weights change here", seen.change),
-                     *also("stale", f"{seen.module} reads an old copy", seen.forward)],
-        )  # fmt: skip
+                yield self.seen_at(
+                    rank,
+                    seen.region,
+                    f"after {seen.changes} optimizer steps within this autocast region layers still read the weights' "
+                    f"first half copies, off by up to {seen.deviation:.2g} of the largest weight",
+                    [
+                        ("stepped", "the weights change here", seen.change),
+                        ("stale", f"{seen.module} reads an old copy", seen.forward),
+                    ],
+                    steps=seen.changes,
+                )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A step with an optimizer whose loop lies within a region that keeps its copies."""
         for step in file.steps:
             changes = step.of("step", "scaler_step")
-            if step.loop is None or not changes or self._has_own_precision(step):
-                continue
-            for at, region in self._regions_around(file, step):
-                if region.cached and region.enabled != "no":
-                    yield self._finding(file, step, at, region, changes[0].event)
+            if step.loop is not None and changes and not _has_own_precision(step):
+                for at, region in _regions_around(file, step):
+                    if region.cached and region.enabled != "no":
+                        yield self._finding(file, step, at, region, changes[0].event)
 
-    @staticmethod
-    def _has_own_precision(step: Step) -> bool:
-        """Whether a region in the loop is off: the forward pass may be in there."""
-        withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs}
-        inner = [w for w in withs.values() if _after(w, step)]
-        found = [autocast_regions.region(step.unit.file, w, step.unit) for w in inner]
-        return any(r is not None and r.enabled == "no" for r in found)
-
-    @staticmethod
-    def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, autocast_regions.Region]]:
-        """Regions of the step's unit around its loop, else those around the calls of the unit."""
-        loop = step.loop
-        inside = next((e for e in step.unit.events if step.repeats(e)), None)
-        assert loop is not None
-        if inside is None:
-            return
-        own = [r for r in autocast_regions.regions(inside) if not _after(r.node, step)]
-        if own:
-            yield inside, own[0]
-            return
-        for caller in file.callers(step.unit):
-            found = autocast_regions.regions(caller)
-            if found:
-                yield caller, found[0]
-
-    def _finding(
-        self, file: SourceFile, step: Step, at: Event, region: autocast_regions.Region, change: Event
-    ) -> Finding:
-        return self.suspect(
-            file, at, f"{file.segment(change.node)} changes weights whose half copies this autocast region keeps until "
-            "its end: every step after the first runs on stale weights",
-            node=region.node, severity="error" if region.enabled == "yes" else "warning",
-            cause="autocast keeps each weight's half copy until the outermost region ends, and the loop lies in it",
-            advice="open the region inside the loop, around forward pass and loss only",
+    def _finding(self, file: SourceFile, step: Step, at: Event, region: autocast.Region, change: Event) -> Finding:
+        return self.suspect_at(
+            at,
+            f"{file.segment(change.node)} changes weights whose half copies this autocast region keeps until its end: "
+            "every step after the first runs on stale weights",
+            node=region.node,
+            severity="error" if region.enabled == "yes" else "warning",
             edits=into_the_loop(file, step, at, region),
-            related=[self.also(file, "stepped", change, file.segment(change.node))],
-        )  # fmt: skip
+            related={"stepped": change},
+        )
 
 
-def _after(node: ast.expr, step: Step) -> bool:
+def _has_own_precision(step: Step) -> bool:
+    """Whether a region in the loop is off: the forward pass may be in there."""
+    withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs if _is_after(w, step)}
+    found = [autocast.region(step.unit.file, w, step.unit) for w in withs.values()]
+    return any(r is not None and r.enabled == "no" for r in found)
+
+
+def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, autocast.Region]]:
+    """Regions of the step's unit around its loop, else those around the calls of the unit."""
+    inside = next((e for e in step.unit.events if step.repeats(e)), None)
+    if inside is None:
+        return
+    own = [r for r in autocast.regions(inside) if not _is_after(r.node, step)]
+    around = [(inside, own)] if own else [(caller, autocast.regions(caller)) for caller in file.callers(step.unit)]
+    yield from ((at, found[0]) for at, found in around if found)
+
+
+def _is_after(node: ast.expr, step: Step) -> bool:
     """Whether an expression stands after the head of the step's loop; decorators and outer `with`s do not."""
     head = step.loop.node if step.loop is not None else node
     return (node.lineno, node.col_offset) > (head.lineno, head.col_offset)  # type: ignore[attr-defined]

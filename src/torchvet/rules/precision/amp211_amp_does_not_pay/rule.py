@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.analysis.amp import Trial, result_of
 from torchvet.formatting import percent
-from torchvet.recording.records.amp import AmpRun
+from torchvet.recording.records.amp import AmpMode, AmpRun
 from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Remedy, Rule
 from torchvet.rules.shared.growth_rule import location_of
 
@@ -23,36 +23,38 @@ class AmpDoesNotPay(Rule):
     name = "amp-does-not-pay"
     summary = "Mixed precision is on, and measured against float32 it does not pay"
     severity = "warning"
-
     found_with = ("amp",)
     fix_changes_results = True
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """By the runs of `torchvet amp`: the mode that the program asks for against float32."""
         result = result_of(Trial(mode=r.mode, run=r) for r in rank.all(AmpRun))
-        if result is not None and result.wanted is not None:
-            yield from self._judge(result)
+        mode = result.wanted if result is not None else None
+        if result is None or mode is None:
+            return
+        time, memory = result.ratio(mode), result.memory(mode)
+        if time is None or time < _NO_FASTER:
+            return
+        if memory is None or memory > _SAVES:
+            yield self._finding(result, mode, time, "")
+        elif time >= _SLOWER:
+            yield self._finding(result, mode, time, f", and saves {percent(1 - memory)} of the peak")
 
-    def _judge(self, result: AmpResult) -> Iterator[Finding]:
-        mode = result.wanted
-        time, memory = (result.ratio(mode), result.memory(mode)) if mode is not None else (None, None)
-        if mode is None or time is None or time < _NO_FASTER:
-            return
-        saves = memory is not None and memory <= _SAVES
-        if saves and time < _SLOWER:
-            return
+    def _finding(self, result: AmpResult, mode: AmpMode, time: float, saves: str) -> Finding:
         side, plain = result.sides[mode], result.sides["float32"]
-        slower = f"{time:.2f} times as long as in float32"
         device = "this CPU" if result.device == "cpu" else "this GPU"
         # The quickest run of the one must be slower than the slowest of the other: else it is noise.
         certain = time >= _SLOWER and side.spread[0] > plain.spread[1]
-        yield Finding(
-            code=self.code, name=self.name, severity="warning" if certain else "info", evidence="observed",
-            message=f"a step under {mode} takes {slower} on {device}"
-            + (f", and saves {percent(1 - memory)} of the peak" if saves and memory is not None else ""),
+        how = "natively: what is computed is too small to gain by it" if side.native else "by way of float32"
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity="warning" if certain else "info",
+            evidence="observed",
+            message=f"a step under {mode} takes {time:.2f} times as long as in float32 on {device}{saves}",
             location=location_of(result.place),
-            cause=f"{result.device} computes {mode} " + ("natively: what is computed is too small to gain by it"
-                                                         if side.native else "by way of float32"),
-            remedy=Remedy(summary=f"leave autocast off on {device}"), device=result.device,
+            cause=f"{result.device} computes {mode} {how}",
+            remedy=Remedy(summary=f"leave autocast off on {device}"),
+            device=result.device,
             measured=Measured(steps=result.steps, seconds_per_step=side.spread[0] - plain.spread[0]),
-        )  # fmt: skip
+        )

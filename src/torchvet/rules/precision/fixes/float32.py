@@ -6,34 +6,33 @@ import ast
 
 from torchvet.rules.core.fixing import may_be_tensor, with_method
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, events_at
-from torchvet.source.model import Event, edits, receiver, terminal, walk
+from torchvet.rules.precision.fixes.moves import line_of, related_lines
+from torchvet.source.model import Event, edits, is_call, receiver, walk
 
 _HALVES = ("half", "bfloat16")
 
 
 def loss_in_float32(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """What the one loss on the line is given: the first argument in float32, and no other made half for its sake."""
-    calls = [e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and e.call.args and _is_loss(file, e)]
+    events = (e for e in events_at(file, finding) if isinstance(e.node, ast.Call) and e.call.args)
+    calls = [e.call for e in events if _is_loss(file, e)]
     if len(calls) != 1:
         return ()
-    first, *others = calls[0].call.args
-    made = [*_in_float32(file, first)]
-    for other in others:
-        if isinstance(other, ast.Call) and terminal(other) in _HALVES and not other.args:
-            made += _in_float32(file, other)
-    return made
+    first, *others = calls[0].args
+    halves = (node for node in others if is_call(node, *_HALVES) and not node.args)
+    return [edit for node in (first, *halves) for edit in _in_float32(file, node)]
 
 
 def _is_loss(file: SourceFile, event: Event) -> bool:
     dotted = file.dotted(event.call.func)
     if dotted.startswith("torch.nn.functional."):
         return dotted.endswith(("_loss", "cross_entropy", "cross_entropy_with_logits", "kl_div"))
-    return bool(file.roles.of(event.call.func, event.unit) & {"criterion"})
+    return "criterion" in file.roles.of(event.call.func, event.unit)
 
 
 def _in_float32(file: SourceFile, node: ast.expr) -> Sequence[Edit]:
     """`x.float()` for `x`, and for `x.half()`."""
-    inner = receiver(node) if isinstance(node, ast.Call) and terminal(node) in _HALVES and not node.args else None
+    inner = receiver(node) if is_call(node, *_HALVES) and not node.args else None
     if inner is None:
         return with_method(file, node, "float()")
     return [edits.replace(file, node, f"{file.segment(inner)}.float()")] if node.lineno == node.end_lineno else ()
@@ -41,19 +40,19 @@ def _in_float32(file: SourceFile, node: ast.expr) -> Sequence[Edit]:
 
 def made_before_in_float32(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """The names on the line that were bound before the region that is off: each in float32."""
-    region = next((r.line for r in finding.related if r.role == "region" and r.path == file.path), None)
-    at = finding.location
-    if region is None or at is None or at.path != file.path or not events_at(file, finding):
+    line, regions = line_of(file, finding), related_lines(file, finding, "region")
+    if line is None or not regions:
         return ()
-    unit = file.unit_at(at.line)
     statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
-    called = {id(n.func) for s in statements for n in walk(s) if isinstance(n, ast.Call)}
+    nodes = [n for s in statements for n in walk(s)]
+    called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
     made: list[Edit] = []
-    for node in (n for s in statements for n in walk(s)):
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.lineno != at.line:
+    for node in nodes:
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.lineno != line:
             continue
-        before = [e for e in unit.bindings.get(node.id, ()) if e.line < region]
-        within = [e for e in unit.bindings.get(node.id, ()) if region <= e.line < at.line]
+        bindings = file.unit_at(line).bindings.get(node.id, ())
+        before = [e for e in bindings if e.line < regions[0]]
+        within = any(regions[0] <= e.line < line for e in bindings)
         if before and not within and id(node) not in called and _is_output(file, before[-1], node):
             made += with_method(file, node, "float()")
     return made

@@ -6,65 +6,67 @@ import ast
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.source.model import Unit, blocks, walk
+from torchvet.source.model import Unit, blocks, edits, names_in, walk
 
 
 @dataclass(frozen=True)
 class Opening:
     """A `with` that opens one region and nothing else, with the lines of its head and its code."""
 
+    file: SourceFile
     node: ast.With
-    lines: tuple[int, int]
-    header: str
+    first: int
+    """The first line of its body: that after its head."""
     outer: str
     inner: str
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements in it."""
+        return self.node.body
+
+    @property
+    def lines(self) -> range:
+        """The lines of its body."""
+        return range(self.first, blocks.last_line(self.node) + 1)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether no name in the expression that opens it is bound anew in it: there it would mean another thing."""
+        names = {name for item in self.node.items for name in names_in(item.context_expr)}
+        bound = (n for s in self.body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        return not any(n.id in names for n in bound)
+
+    def taken_away(self, kept: Sequence[int] = ()) -> list[Edit]:
+        """The head taken out and the body dedented, but for the lines that are kept as they are."""
+        moved = blocks.dedented(self.file, [n for n in self.lines if n not in kept], self.inner, self.outer)
+        head = Edit(path=self.file.path, start=(self.node.lineno, 1), end=(self.first, 1), text="")
+        return [head, *moved] if moved is not None else []
+
+    def header_before(self, statement: ast.stmt) -> list[Edit]:
+        """The head put before a statement of the body that keeps its lines as they are: one level further out, where
+        these then are its body."""
+        own = blocks.margin(self.file, statement)
+        margin = self.outer + own[len(self.inner) :]
+        if own.strip() or not own.startswith(self.inner) or not own.startswith(margin):
+            return []
+        rows = self.file.lines[self.node.lineno - 1 : self.first - 1]
+        text = "".join(f"{margin}{row[len(self.outer) :]}{self.file.newline}" for row in rows)
+        return [edits.insert(self.file, (blocks.first_line(statement), 1), text)]
 
 
 def opening(file: SourceFile, node: ast.AST, at: Unit) -> Opening | None:
     """The `with` statement that an expression opens a region in; None where it has more items, binds a name, or its
     head cannot be told from its body by lines."""
-    found = next((e.node for e in at.events if isinstance(e.node, ast.With)
-                  and any(i.context_expr is node for i in e.node.items)), None)  # fmt: skip
-    if not isinstance(found, ast.With) or len(found.items) != 1 or found.items[0].optional_vars is not None:
+    found = (e.node for e in at.events if isinstance(e.node, ast.With) and len(e.node.items) == 1)
+    opened = next((w for w in found if w.items[0].context_expr is node and w.items[0].optional_vars is None), None)
+    if opened is None:
         return None
-    body, outer = found.body[0], blocks.margin(file, found)
-    last = next((n for n in range(blocks.first_line(body) - 1, found.lineno - 1, -1)
-                 if file.lines[n - 1].partition("#")[0].rstrip().endswith(":")), 0)  # fmt: skip
-    inner = blocks.margin(file, body)
-    if not last or outer.strip() or inner.strip() or not inner.startswith(outer) or inner == outer:
+    body, outer = opened.body[0], blocks.margin(file, opened)
+    # A head may go over several lines, and comments may stand between it and its body: its last line ends in a colon.
+    inner, numbers = blocks.margin(file, body), range(blocks.first_line(body) - 1, opened.lineno - 1, -1)
+    last = next((n for n in numbers if file.lines[n - 1].partition("#")[0].rstrip().endswith(":")), 0)
+    plain = not outer.strip() and not inner.strip() and inner.startswith(outer) and inner != outer
+    if not last or not plain or any(not row.startswith(outer) for row in file.lines[opened.lineno - 1 : last]):
         return None
-    rows = file.lines[found.lineno - 1 : last]
-    if any(not row.startswith(outer) for row in rows):
-        return None
-    return Opening(found, (found.lineno, last), "\n".join(row[len(outer) :] for row in rows), outer, inner)
-
-
-def taken_away(file: SourceFile, at: Opening, kept: Sequence[int] = ()) -> list[Edit] | None:
-    """The head of a `with` taken out and its body dedented, but for the lines that are kept as they are."""
-    first, last = at.lines[1] + 1, blocks.last_line(at.node)
-    lines = [n for n in range(first, last + 1) if n not in kept]
-    moved = blocks.dedented(file, lines, at.inner, at.outer)
-    if moved is None:
-        return None
-    return [Edit(path=file.path, start=(at.lines[0], 1), end=(first, 1), text=""), *moved]
-
-
-def header_before(file: SourceFile, at: Opening, statement: ast.stmt) -> Edit | None:
-    """The head of a `with` put before a statement of its body that keeps its lines as they are: one level further out,
-    where these then are its body."""
-    own = blocks.margin(file, statement)
-    if own.strip() or not own.startswith(at.inner):
-        return None
-    put = at.outer + own[len(at.inner) :]
-    if not own.startswith(put):
-        return None
-    text = "".join(f"{put}{row}{file.newline}" for row in at.header.split("\n"))
-    first = (blocks.first_line(statement), 1)
-    return Edit(path=file.path, start=first, end=first, text=text)
-
-
-def is_rebound(file: SourceFile, at: Opening) -> bool:
-    """Whether a name in the expression that opens a region is bound anew in it: there it would mean another thing."""
-    names = {n.id for item in at.node.items for n in walk(item.context_expr) if isinstance(n, ast.Name)}
-    bound = (n for s in at.node.body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return any(n.id in names for n in bound)
+    return Opening(file, opened, last + 1, outer, inner)

@@ -6,45 +6,53 @@ import ast
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Effect, SourceFile, Step
-from torchvet.rules.precision.fixes.region_openings import Opening, header_before, is_rebound, opening, taken_away
-from torchvet.rules.shared import autocast_regions
-from torchvet.source.model import Event, Unit, blocks, receiver, terminal, walk
+from torchvet.rules.precision.fixes.moves import together
+from torchvet.rules.precision.fixes.region_openings import Opening, opening
+from torchvet.rules.shared import autocast_regions as autocast
+from torchvet.source.model import (
+    Event,
+    Unit,
+    blocks,
+    calls_in,
+    given,
+    holds,
+    name_set,
+    names_in,
+    receiver,
+    terminal,
+    walk,
+)
 
-_PLAIN = {"zero_grad", "to", "cuda", "cpu", "train", "print", "len", "next", "item", "detach", "requires_grad_",
-          "randn", "rand", "zeros", "ones", "arange", "size"}  # fmt: skip
+_PLAIN = name_set(
+    "zero_grad to cuda cpu train print len next item detach requires_grad_ randn rand zeros ones arange size"
+)
 """Calls that compute nothing that autocast would cast: what stands before the forward pass may stay outside."""
-_KEEPS = {"update", "update_parameters", "save", "watch", "clip_grad_norm_", "clip_grad_value_", "isinstance",
-          "hasattr", "getattr", "append", "print"}  # fmt: skip
+_KEEPS = name_set(
+    "update update_parameters save watch clip_grad_norm_ clip_grad_value_ isinstance hasattr getattr append print"
+)
 """Calls that are given a module and run no forward pass of it."""
-_PRODUCTS = {"matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "linear", "conv1d", "conv2d", "conv3d",
-             "scaled_dot_product_attention"}  # fmt: skip
-_OF_A_LOSS = {"scale", "mean", "sum", "float", "backward"}
+_PRODUCTS = name_set("matmul mm bmm addmm baddbmm einsum linear conv1d conv2d conv3d scaled_dot_product_attention")
+_OF_A_LOSS = name_set("scale mean sum float backward")
+_ODD = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Yield, ast.YieldFrom)
 
 
 @dataclass(frozen=True)
-class Pass:
-    """The statements of one block that make a loss, and the unit that they stand in."""
+class Statements:
+    """Neighboring statements that belong into a region, and the unit that they stand in."""
 
     unit: Unit
-    block: list[ast.stmt]
-    first: int
-    last: int
+    all: list[ast.stmt]
 
     @property
-    def statements(self) -> list[ast.stmt]:
-        """What belongs into a region."""
-        return self.block[self.first : self.last + 1]
-
-    def holds(self, event: Event) -> bool:
-        """Whether an event lies within."""
-        made = self.statements
-        return event.unit is self.unit and blocks.first_line(made[0]) <= event.line <= blocks.last_line(made[-1])
+    def lines(self) -> range:
+        """The lines that they take."""
+        return range(blocks.first_line(self.all[0]), blocks.last_line(self.all[-1]) + 1)
 
 
 # The forward pass of a training step ---------------------------------------------------------------------------------
 
 
-def forward_pass(file: SourceFile, step: Step) -> Pass | None:
+def _forward_pass(file: SourceFile, step: Step) -> Statements | None:
     """The statements that make the loss of a step's first backward, in the block where that stands or is called; None
     where they cannot be told from the rest."""
     backward = next(iter(step.of("backward")), None)
@@ -54,9 +62,9 @@ def forward_pass(file: SourceFile, step: Step) -> Pass | None:
     event, made = backward.event, names - set(backward.event.unit.parameters)
     if not made and event is not backward.at:
         given = [n for name in names for n in file.passed(backward.at, event.unit, name)]
-        if not given or not all(isinstance(n, ast.Name) for n in given):
-            return None
         event, made = backward.at, {n.id for n in given if isinstance(n, ast.Name)}
+        if any(not isinstance(n, ast.Name) for n in given):
+            return None
     return _made_before(file, event, made) if made else None
 
 
@@ -64,42 +72,32 @@ def _loss_names(backward: Effect) -> set[str]:
     """The names in the expression that a backward starts from; none where it computes more than a mean of them."""
     call = backward.event.call
     parts = [n for one in (receiver(call), *call.args[:1]) if one is not None for n in walk(one)]
-    if any(isinstance(n, ast.Call) and terminal(n) not in _OF_A_LOSS for n in parts):
+    calls = [n for n in parts if isinstance(n, ast.Call)]
+    if any(terminal(n) not in _OF_A_LOSS for n in calls):
         return set()
-    scaler = {id(n) for c in parts if isinstance(c, ast.Call) and terminal(c) == "scale" for n in walk(c.func)}
-    return {n.id for n in parts if isinstance(n, ast.Name) and id(n) not in scaler and not _is_part_of(n, parts)}
+    aside = {id(n) for c in calls if terminal(c) == "scale" for n in walk(c.func)}
+    # `self` of `self.loss` and `config` of `config.steps` are only where something else is asked of.
+    aside |= {id(n.value) for n in parts if isinstance(n, ast.Attribute) and n.attr not in _OF_A_LOSS}
+    return {n.id for n in parts if isinstance(n, ast.Name) and id(n) not in aside}
 
 
-def _is_part_of(name: ast.Name, parts: list[ast.AST]) -> bool:
-    """Whether a name is only where something else is asked of: `self` of `self.loss`, `config` of `config.steps`."""
-    return any(isinstance(n, ast.Attribute) and n.value is name and n.attr not in _OF_A_LOSS for n in parts)
-
-
-def _made_before(file: SourceFile, event: Event, names: set[str]) -> Pass | None:
+def _made_before(file: SourceFile, event: Event, names: set[str]) -> Statements | None:
     unit = event.unit
     bound = [b.statement for n in names for b in unit.bindings.get(n, ()) if b.index < event.index]
     for block in blocks.blocks_around(unit.node, event.statement):
         stop = blocks.holding(block, event.statement)
-        places = [i for i, s in enumerate(block[:stop]) if any(one is b for b in bound for one in walk(s))]
-        if places:
-            return _within(file, unit, block, max(places))
+        last = max((i for i, s in enumerate(block[:stop]) if any(holds(s, b) for b in bound)), default=None)
+        if last is not None:
+            first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
+            made = block[first : last + 1]
+            odd = any(isinstance(n, _ODD) for one in made for n in walk(one))
+            return Statements(unit, made) if blocks.have_lines_of_their_own(file, made) and not odd else None
     return None
 
 
-def _within(file: SourceFile, unit: Unit, block: list[ast.stmt], last: int) -> Pass | None:
-    first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
-    made = Pass(unit, block, first, last)
-    odd = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Yield, ast.YieldFrom)
-    sure = blocks.have_lines_of_their_own(file, made.statements)
-    sure = sure and not any(isinstance(n, odd) for one in made.statements for n in walk(one))
-    return made if sure else None
-
-
 def _computes_something(statement: ast.stmt) -> bool:
-    return any(
-        (isinstance(n, ast.Call) and terminal(n) not in _PLAIN)
-        or (isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult)) for n in walk(statement)
-    )  # fmt: skip
+    products = (n for n in walk(statement) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult))
+    return any(terminal(n) not in _PLAIN for n in calls_in(statement)) or any(products)
 
 
 def computes(file: SourceFile, event: Event, depth: int = 0) -> bool:
@@ -107,87 +105,67 @@ def computes(file: SourceFile, event: Event, depth: int = 0) -> bool:
     if not isinstance(event.node, ast.Call):
         return False
     name, call = terminal(event.node), event.call
-    if autocast_regions.is_module_call(event) or (name in _PRODUCTS and file.dotted(call.func).startswith("torch.")):
+    if autocast.is_module_call(event) or (name in _PRODUCTS and file.dotted(call.func).startswith("torch.")):
         return True
     callee = file.callee(event)
     if callee is not None:
         return depth < 3 and any(computes(file, e, depth + 1) for e in callee.events)
-    if name in _KEEPS:
-        return False
-    given = [*call.args, *(k.value for k in call.keywords)]
-    return any("module" in file.roles.of(g, event.unit) for g in given if isinstance(g, (ast.Name, ast.Attribute)))
+    handed = [] if name in _KEEPS else given(call)
+    return any("module" in file.roles.of(g, event.unit) for g in handed if isinstance(g, (ast.Name, ast.Attribute)))
 
 
 # The region of a whole loop, in the loop -----------------------------------------------------------------------------
 
 
-def into_the_loop(file: SourceFile, step: Step, at: Event, region: autocast_regions.Region) -> list[Edit]:
+def into_the_loop(file: SourceFile, step: Step, at: Event, region: autocast.Region) -> list[Edit]:
     """A region that is opened around a training loop, or around a call of what has it, opened around the forward pass
     and the loss instead; nothing where more than that computes in it, or where it cannot be told."""
-    made = forward_pass(file, step)
+    made = _forward_pass(file, step)
     if made is None or region.framework:
         return []
     opened = opening(file, region.node, at.unit)
-    if opened is None:
-        return _from_decorator(file, step, at.unit, made, region)
-    body = range(opened.lines[1] + 1, blocks.last_line(opened.node) + 1)
-    around = [e for e in at.unit.events if e.line in body]
-    if not _alone(file, step, made, [around]):
+    around = [e for e in at.unit.events if opened is None or e.line in opened.lines]
+    taken = opened.taken_away() if opened is not None else _decorator_taken(file, at.unit, region)
+    if not _computes_alone(file, step, made, around):
         return []
-    inside = made.unit is at.unit and blocks.first_line(made.statements[0]) in body
-    if not inside:
-        return _elsewhere(file, step, made, region, opened)
-    return narrowed(file, opened, made)
+    if opened is not None and made.unit is at.unit and made.lines[0] in opened.lines:
+        return narrowed(opened, made)
+    return together(taken, _opened_anew(file, made, region)) if taken else []
 
 
-def narrowed(file: SourceFile, opened: Opening, made: Pass) -> list[Edit]:
+def narrowed(opened: Opening, made: Statements) -> list[Edit]:
     """A region opened around some statements within it alone; nothing where its expression would mean another thing
     there."""
-    if is_rebound(file, opened):
+    return together(opened.taken_away(made.lines), opened.header_before(made.all[0])) if opened.can_move else []
+
+
+def _decorator_taken(file: SourceFile, unit: Unit, region: autocast.Region) -> list[Edit]:
+    """The line of a decorator that opens a region taken out."""
+    node, line = region.node, region.node.lineno
+    decorated = not isinstance(unit.node, ast.Module) and node in unit.node.decorator_list
+    whole = file.lines[line - 1].strip() == f"@{file.segment(node)}" and line == node.end_lineno
+    if not decorated or not whole or not isinstance(node, ast.Call):
         return []
-    head = header_before(file, opened, made.statements[0])
-    lines = range(blocks.first_line(made.statements[0]), blocks.last_line(made.statements[-1]) + 1)
-    taken = taken_away(file, opened, lines)
-    return [*taken, head] if taken is not None and head is not None else []
+    return [Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")]
 
 
-def _elsewhere(
-    file: SourceFile, step: Step, made: Pass, region: autocast_regions.Region, opened: Opening
-) -> list[Edit]:
-    taken = taken_away(file, opened)
-    put = _opened_anew(file, made, region) if taken is not None else []
-    return [*taken, *put] if taken is not None and put else []
-
-
-def _from_decorator(
-    file: SourceFile, step: Step, unit: Unit, made: Pass, region: autocast_regions.Region
-) -> list[Edit]:  # fmt: skip
-    node = region.node
-    decorated = not isinstance(unit.node, ast.Module) and any(d is node for d in unit.node.decorator_list)
-    whole = file.lines[node.lineno - 1].strip() == f"@{file.segment(node)}" and node.lineno == node.end_lineno
-    if not decorated or not whole or not isinstance(node, ast.Call) or not _alone(file, step, made, [unit.events]):
-        return []
-    put = _opened_anew(file, made, region)
-    taken = Edit(path=file.path, start=(node.lineno, 1), end=(node.lineno + 1, 1), text="")
-    return [taken, *put] if put else []
-
-
-def _opened_anew(file: SourceFile, made: Pass, region: autocast_regions.Region) -> list[Edit]:
+def _opened_anew(file: SourceFile, made: Statements, region: autocast.Region) -> list[Edit]:
     """A region around the forward pass, in another function than that which had it, or in the one that it decorated."""
-    node = region.node
+    node, unit = region.node, made.unit
     if any("#" in file.lines[n - 1] for n in range(node.lineno, node.end_lineno or node.lineno)):
         return []
-    if not all(_means_the_same(file, n.id, made.unit) for n in walk(node) if isinstance(n, ast.Name)):
+    homes = {name: unit.home(name) for name in names_in(node)}
+    # Each name must be the file's own or an import that no name of the function hides.
+    if any(home is not file.top and (home or name not in file.imports.names) for name, home in homes.items()):
         return []
-    owner = None if isinstance(made.unit.node, ast.Module) else made.unit.node
-    body = owner.body if owner is not None else made.block
-    more = blocks.step_of(file, body, owner)
-    return blocks.opened_around(file, made.statements, f"with {file.segment(node)}:", more) if more else []
+    owner = None if isinstance(unit.node, ast.Module) else unit.node
+    more = blocks.step_of(file, unit.node.body, owner)
+    return blocks.opened_around(file, made.all, f"with {file.segment(node)}:", more) if more else []
 
 
-def opened_in(file: SourceFile, unit: Unit, region: autocast_regions.Region) -> list[Edit]:
+def opened_in(file: SourceFile, unit: Unit, region: autocast.Region) -> list[Edit]:
     """A region around the statements of a function that run a forward pass, where these stand in one block."""
-    calls = [e for e in unit.events if autocast_regions.is_module_call(e)]
+    calls = [e for e in unit.events if autocast.is_module_call(e)]
     block = blocks.block_of(unit.node, calls[0].statement) if calls else []
     places = [blocks.holding(block, e.statement) for e in calls]
     known = [p for p in places if p is not None]
@@ -195,31 +173,19 @@ def opened_in(file: SourceFile, unit: Unit, region: autocast_regions.Region) -> 
     if region.framework or not known or len(known) != len(places) or not plain or not isinstance(region.node, ast.Call):
         return []
     yields = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(unit.node))
-    return [] if yields else _opened_anew(file, Pass(unit, block, min(known), max(known)), region)
+    return [] if yields else _opened_anew(file, Statements(unit, block[min(known) : max(known) + 1]), region)
 
 
-def _means_the_same(file: SourceFile, name: str, unit: Unit) -> bool:
-    """Whether a name is the file's own or an import, and no name of a function hides it."""
-    home = unit.home(name)
-    return home is file.top or (home is None and name in file.imports.names)
-
-
-def _alone(file: SourceFile, step: Step, made: Pass, scopes: list[list[Event]]) -> bool:
+def _computes_alone(file: SourceFile, step: Step, made: Statements, around: list[Event]) -> bool:
     """Whether nothing but the forward pass computes where the region is taken away, and nobody else calls what it is
     put into."""
-    units = [step.unit, made.unit]
-    through = [u for u in units if not u.is_module]
-    for unit in {id(u): u for u in through if not any(u is e.unit for events in scopes for e in events)}.values():
-        scopes.append(list(unit.events))
-        if not _has_one_caller(file, unit, step):
-            return False
-    for event in (e for events in scopes for e in events):
-        if made.holds(event) or not isinstance(event.node, ast.Call):
-            continue
-        leads = file.callee(event)
-        if not any(leads is u for u in units) and computes(file, event):
-            return False
-    return True
+    units = (step.unit, made.unit)
+    others = {id(u): u for u in units if not u.is_module and not any(u is e.unit for e in around)}.values()
+    if not all(_has_one_caller(file, unit, step) for unit in others):
+        return False
+    events = [*around, *(e for unit in others for e in unit.events)]
+    outside = [e for e in events if e.unit is not made.unit or e.line not in made.lines]
+    return not any(file.callee(e) not in units and computes(file, e) for e in outside if isinstance(e.node, ast.Call))
 
 
 def _has_one_caller(file: SourceFile, unit: Unit, step: Step) -> bool:

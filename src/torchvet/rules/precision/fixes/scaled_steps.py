@@ -7,20 +7,19 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, Step
+from torchvet.rules.precision.fixes.moves import alone, line_of, related_lines, together
 from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.rules.precision._scaling import Pass
+    from torchvet.rules.precision._scaling import ScaledPass
 
 
 def one_object(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`scaler.unscale_` of the object that `scaler.step` is given, where a run has seen them divide one after the
     other."""
-    at = finding.location
-    lines = {r.line for r in finding.related if r.role == "divided" and r.path == file.path}
-    lines |= {at.line} if at is not None and at.path == file.path else set()
+    lines = {line_of(file, finding), *related_lines(file, finding, "divided")}
     unscales = [e for e in file.calls("unscale_") if e.line in lines and len(e.call.args) == 1]
-    steps = [e for e in file.calls("step") if e.line in lines and len(e.call.args) == 1 and _is_scaler(e)]
+    steps = _scaler_steps(file, lines)
     if len(unscales) != 1 or len(steps) != 1 or unscales[0].unit is not steps[0].unit:
         return ()
     unscale, step = unscales[0].call, steps[0].call
@@ -34,63 +33,73 @@ def one_object(file: SourceFile, finding: Finding) -> Sequence[Edit]:
 
 
 def unscaled_first(file: SourceFile, finding: Finding) -> Sequence[Edit]:
-    """Gradients divided before the statement that clips them, be it in a function of the file, and that stands in one
-    block with the step: by the statement that does so too late, where there is one."""
-    at = finding.location
-    lines = {r.line for r in finding.related if r.role == "stepped" and r.path == file.path}
-    steps = [e for e in file.calls("step") if e.line in lines and len(e.call.args) == 1 and _is_scaler(e)]
-    if at is None or at.path != file.path or len(steps) != 1:
+    """Gradients divided before the statement that clips them, itself or in a function of the file, and that stands in
+    one block with the step: by the statement that does so too late, where there is one."""
+    line, steps = line_of(file, finding), _scaler_steps(file, set(related_lines(file, finding, "stepped")))
+    if line is None or len(steps) != 1:
         return ()
-    step, unit, helper = steps[0], steps[0].unit, file.unit_at(at.line)
+    step, unit = steps[0], steps[0].unit
     block = blocks.block_of(unit.node, step.statement)
-    own = unit is helper
-    clips = [e for e in unit.events if isinstance(e.node, ast.Call) and e.index < step.index
-             and (e.line == at.line if own else file.callee(e) is helper)]  # fmt: skip
-    clip = blocks.holding(block, clips[0].statement) if clips else None
-    last = blocks.holding(block, step.statement)
+    clip, last = _clip_before(file, line, step, block), blocks.holding(block, step.statement)
     scaler, given = receiver(step.call), step.call.args[0]
     if clip is None or last is None or clip >= last or scaler is None or isinstance(given, ast.Starred):
         return ()
     call = f"{file.segment(scaler)}.unscale_({file.segment(given)})"
-    late = [e for e in unit.calls.get("unscale_", ()) if ast.unparse(e.call) == ast.unparse(ast.parse(call))]
+    before, known = edits.before(file, block[clip], call), unit.calls.get("unscale_", ())
+    late = [e for e in known if ast.unparse(e.call) == ast.unparse(ast.parse(call))]
     if not late:
-        return edits.before(file, block[clip], call) if not unit.calls.get("unscale_") else ()
-    here = len(late) == 1 and any(s is late[0].statement for s in block[clip + 1 : last]) and _alone(file, late[0])
-    taken = blocks.without(file, [late[0].statement]) if here else []
-    return [*edits.before(file, block[clip], call), *taken] if taken else ()
+        return () if known else before
+    here = len(late) == 1 and late[0].statement in block[clip + 1 : last] and alone(file, late[0])
+    return [*before, *taken] if here and (taken := blocks.without(file, [late[0].statement])) else ()
 
 
-def _is_scaler(event: Event) -> bool:
-    return event.unit.file.roles.is_a("scaler", receiver(event.call), event.unit)
+def _clip_before(file: SourceFile, line: int, step: Event, block: list[ast.stmt]) -> int | None:
+    """Where in a step's block the statement stands that clips on a line, or calls the function that does."""
+    helper, events = file.unit_at(line), step.unit.events[: step.index]
+    calls = (e for e in events if isinstance(e.node, ast.Call))
+    own = step.unit is helper
+    clip = next((e for e in calls if (e.line == line if own else file.callee(e) is helper)), None)
+    return blocks.holding(block, clip.statement) if clip is not None else None
+
+
+def _scaler_steps(file: SourceFile, lines: set[int | None] | set[int]) -> list[Event]:
+    """The calls of `scaler.step` on some lines."""
+    steps = [e for e in file.calls("step") if e.line in lines and len(e.call.args) == 1]
+    return [e for e in steps if file.roles.is_a("scaler", receiver(e.call), e.unit)]
 
 
 # A schedule that waits for its optimizer -----------------------------------------------------------------------------
 
 
-def only_after_a_step(file: SourceFile, one: Pass, step: Effect) -> list[Edit]:
+def only_after_a_step(one: ScaledPass, step: Effect) -> list[Edit]:
     """The scale kept before a scaler's step, and its schedulers stepped only if it has not fallen since."""
-    unit = step.event.unit
+    file, unit = one.file, step.event.unit
     block = blocks.block_of(unit.node, step.event.statement)
-    update = next((e for e in one.step.of("update") if e.order > step.order and e.event.unit is unit), None)
-    waiting = [s for s in one.step.of("scheduler") if s.order > step.order and not one.excludes(s, step)]
+    update = next((e for e in one.of("update") if e.order > step.order and e.event.unit is unit), None)
+    waiting = one.after(step, "scheduler")
     scaler, name = receiver(step.event.call), _free(unit, "scale", "scale_before", "old_scale")
     if update is None or scaler is None or not name or not waiting or len(one.steps) != 1:
         return []
     begin, settled = (blocks.holding(block, e.event.statement) for e in (step, update))
-    text = file.segment(scaler)
-    if begin is None or settled is None or not any(s is update.event.statement for s in block):
+    if begin is None or settled is None or update.event.statement not in block:
         return []
-    made = edits.before(file, block[begin], f"{name} = {text}.get_scale()")
-    for scheduler in waiting:
-        statement = scheduler.event.statement
-        at = blocks.holding(block, statement) if scheduler.event.unit is unit else None
-        lone = isinstance(statement, ast.Expr) and statement.value is scheduler.event.node
-        more = blocks.step_of(file, getattr(unit.node, "body", []), None if unit.is_module else unit.node)  # type: ignore[arg-type]
-        put = blocks.opened_around(file, [statement], f"if {text}.get_scale() >= {name}:", more) if lone else []
-        if at is None or at <= settled or not put or not more:
-            return []
-        made += put
-    return made
+    # `update` lowers the scale exactly where `step` has left the optimizer's step out.
+    text = file.segment(scaler)
+    kept = edits.before(file, block[begin], f"{name} = {text}.get_scale()")
+    conditional = [
+        _only_if(file, s.event, f"{text}.get_scale() >= {name}", unit, block[settled + 1 :]) for s in waiting
+    ]
+    return [*kept, *(edit for made in conditional for edit in made)] if all(conditional) else []
+
+
+def _only_if(file: SourceFile, event: Event, condition: str, unit: Unit, block: list[ast.stmt]) -> list[Edit]:
+    """A call in a block of a unit put under a condition; nothing where it is no statement there."""
+    statement, owner = event.statement, unit.node
+    more = blocks.step_of(file, owner.body, None if isinstance(owner, ast.Module) else owner)
+    lone = isinstance(statement, ast.Expr) and statement.value is event.node and event.unit is unit
+    if not lone or not more or blocks.holding(block, statement) is None:
+        return []
+    return blocks.opened_around(file, [statement], f"if {condition}:", more)
 
 
 def _free(unit: Unit, *names: str) -> str:
@@ -105,56 +114,44 @@ def _free(unit: Unit, *names: str) -> str:
 def with_scaler(file: SourceFile, step: Step, device: str) -> list[Edit]:
     """A scaler made beside the optimizer, and the step's backward, clipping and step made through it; nothing where the
     file has more than one training step, or its parts are spread over functions."""
-    backwards, stepped, clips = step.of("backward"), step.of("step"), step.of("clip")
+    backwards, stepped = step.of("backward"), step.of("step")
     if len(backwards) != 1 or len(stepped) != 1 or file.imports.names.get("torch") != "torch" or not device:
         return []
     if len({id(b.event) for s in file.steps for b in s.of("backward")}) != 1 or file.mentions("closure"):
         return []
-    backward, steps, unit = backwards[0].event, stepped[0].event, stepped[0].event.unit
+    backward, steps = backwards[0].event, stepped[0].event
     loss, optimizer = receiver(backward.call), receiver(steps.call)
-    alone = all(_alone(file, e) for e in (backward, steps)) and not steps.call.args and not steps.call.keywords
-    if backward.unit is not unit or loss is None or optimizer is None or not alone:
+    if loss is None or optimizer is None or not _is_plain(file, step, backward, steps, loss):
         return []
-    if any(c.event.unit is not unit for c in clips) or _reads_gradients(file, unit) or loss.lineno != loss.end_lineno:
-        return []
-    made, name = _made_beside(file, unit, optimizer, f'torch.amp.GradScaler("{device}")')
-    if not made:
-        return []
+    made, name = _made_beside(file, steps.unit, optimizer, f'torch.amp.GradScaler("{device}")')
     own = file.segment(optimizer)
-    put = edits.after(file, steps.statement, f"{name}.update()")
-    found = [
-        *made,
-        edits.replace(file, loss, f"{name}.scale({file.segment(loss)})"),
-        edits.replace(file, steps.call, f"{name}.step({own})"),
-        *put,
+    parts = [
+        made,
+        [edits.replace(file, loss, f"{name}.scale({file.segment(loss)})")],
+        [edits.replace(file, steps.call, f"{name}.step({own})")],
+        edits.after(file, steps.statement, f"{name}.update()"),
     ]
-    if clips:
-        before = edits.before(file, clips[0].event.statement, f"{name}.unscale_({own})")
-        sure = before and all(arm in clips[0].arms for arm in stepped[0].arms) and clips[0].order > backwards[0].order
-        return [*found, *before] if sure and clips[0].arms == stepped[0].arms else []
-    return found if put else []
+    for clip in step.of("clip")[:1]:
+        sure = clip.arms == stepped[0].arms and clip.order > backwards[0].order
+        parts.append(edits.before(file, clip.event.statement, f"{name}.unscale_({own})") if sure else [])
+    return together(*parts)
 
 
-def _alone(file: SourceFile, event: Event) -> bool:
-    """Whether a call is a statement with a line of its own."""
-    statement = event.statement
-    return isinstance(statement, ast.Expr) and statement.value is event.node and edits.stands_alone(file, statement)
-
-
-def _reads_gradients(file: SourceFile, unit: Unit) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(unit.node))
+def _is_plain(file: SourceFile, step: Step, backward: Event, steps: Event, loss: ast.expr) -> bool:
+    """Whether a step's calls are statements of one function that does nothing else with gradients."""
+    unit, call = steps.unit, steps.call
+    if not alone(file, backward) or not alone(file, steps) or call.args or call.keywords:
+        return False
+    if backward.unit is not unit or any(c.event.unit is not unit for c in step.of("clip")):
+        return False
+    reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(unit.node))
+    return not reads and loss.lineno == loss.end_lineno
 
 
 def _made_beside(file: SourceFile, unit: Unit, optimizer: ast.expr, text: str) -> tuple[list[Edit], str]:
     """The line that makes a scaler after the one that makes an optimizer, and how a unit calls that scaler."""
     if isinstance(optimizer, ast.Name):
-        home = unit.home(optimizer.id)
-        bound = home.bindings.get(optimizer.id, []) if home is not None else []
-        name = _free(unit, "scaler", "grad_scaler") if home is unit or (home is file.top) else ""
-        taken = home is not None and name and (name in home.bindings or file.mentions(f"{name} ="))
-        if len(bound) != 1 or not name or taken or optimizer.id in unit.parameters or bound[0].context.arms:
-            return [], ""
-        return edits.after(file, bound[0].statement, f"{name} = {text}"), name
+        return _beside_name(file, unit, optimizer.id, text)
     owner, own = unit.method_class(), unit.self_name()
     if not isinstance(optimizer, ast.Attribute) or terminal(optimizer.value) != own or owner is None or not own:
         return [], ""
@@ -164,3 +161,13 @@ def _made_beside(file: SourceFile, unit: Unit, optimizer: ast.expr, text: str) -
     if len(where) != 1 or where[0].context.arms or where[0].unit.name != "__init__" or not name:
         return [], ""
     return edits.after(file, where[0].statement, f"{where[0].unit.self_name()}.{name} = {text}"), f"{own}.{name}"
+
+
+def _beside_name(file: SourceFile, unit: Unit, optimizer: str, text: str) -> tuple[list[Edit], str]:
+    home = unit.home(optimizer)
+    if home is None or home not in (unit, file.top) or optimizer in unit.parameters:
+        return [], ""
+    bound, name = home.bindings.get(optimizer, []), _free(unit, "scaler", "grad_scaler")
+    if not name or name in home.bindings or file.mentions(f"{name} =") or len(bound) != 1 or bound[0].context.arms:
+        return [], ""
+    return edits.after(file, bound[0].statement, f"{name} = {text}"), name

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Sequence, SourceFile, calls_at
+from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, calls_at
+from torchvet.rules.precision.fixes.moves import together
 from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
 
 if TYPE_CHECKING:
-    from torchvet.rules.precision._scaling import Pass
+    from torchvet.rules.precision._scaling import ScaledPass
 
 _LEAVING = (ast.Continue, ast.Break, ast.Return, ast.Raise)
+_PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
 # A loss that is read while it is scaled ------------------------------------------------------------------------------
@@ -33,7 +35,7 @@ def read_before_scaling(file: SourceFile, scaled: Event, name: str, read: Event)
 
 
 def _scaled_at_its_backward(file: SourceFile, scaled: Event, name: str) -> list[Edit]:
-    unit, statement = scaled.unit, scaled.statement
+    unit, call = scaled.unit, scaled.call
     after = [b.index for b in unit.bindings.get(name, ()) if b.index > scaled.index + 1]
     window = unit.events[scaled.index + 1 : min(after, default=len(unit.events))]
     calls = [e for e in window if isinstance(e.node, ast.Call)]
@@ -41,13 +43,11 @@ def _scaled_at_its_backward(file: SourceFile, scaled: Event, name: str) -> list[
     if len(backward) != 1 or terminal(backward[0].node) != "backward":
         return []
     on, alike = receiver(backward[0].call), backward[0].context.arms == scaled.context.arms
-    block = blocks.block_of(unit.node, statement)
     if not isinstance(on, ast.Name) or on.id != name or not alike or backward[0].loop is not scaled.loop:
         return []
-    if len(block) < 2 or scaled.node.lineno != getattr(scaled.node, "end_lineno", 0):  # type: ignore[attr-defined]
+    if len(blocks.block_of(unit.node, scaled.statement)) < 2 or call.lineno != call.end_lineno:
         return []
-    taken = blocks.without(file, [statement])
-    return [*taken, edits.replace(file, on, file.segment(scaled.node))] if taken else []
+    return together(blocks.without(file, [scaled.statement]), [edits.replace(file, on, file.segment(call))])
 
 
 def unscaled_here(file: SourceFile, finding: Finding) -> Sequence[Edit]:
@@ -55,38 +55,35 @@ def unscaled_here(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     made = []
     for _, on in calls_at(file, finding, "item", "tolist", "detach"):
         if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1 and not on.keywords:
-            given, plain = on.args[0], (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
             named = "caler" in ast.unparse(on.func)
-            if named and isinstance(given, plain) and on.lineno == on.end_lineno:
-                made.append(edits.replace(file, on, file.segment(given)))
+            if named and isinstance(on.args[0], _PLAIN) and on.lineno == on.end_lineno:
+                made.append(edits.replace(file, on, file.segment(on.args[0])))
     return made if len(made) == 1 else ()
 
 
 # Gradients that are read while they are scaled -----------------------------------------------------------------------
 
 
-def divided_before(
-    file: SourceFile, one: Pass, measures: Sequence[Event], backward: Effect, end: Effect
-) -> list[Edit]:  # fmt: skip
+def divided_before(one: ScaledPass, measures: Sequence[Event], backward: Effect, end: Effect) -> list[Edit]:
     """`scaler.unscale_` before the first statement that measures gradients; where it is called later it moves there.
     Nothing where some pass may measure and not step."""
     unit, statement = end.event.unit, end.event.statement
     if not isinstance(statement, ast.Expr) or statement.value is not end.event.node or not measures:
         return []
-    if one.step.optimizers != {end.subject} or any(m.unit is not unit for m in measures):
+    if one.optimizers != {end.subject} or any(m.unit is not unit for m in measures):
         return []
     block = blocks.block_of(unit.node, statement)
     first, last = _place(block, measures[0]), _place(block, end.event)
     start = _position(block, unit, backward)
     if first is None or last is None or start is None or not start < first < last:
         return []
-    clipped = end.kind == "scaler_step" and one.between(backward, end, "clip")  # then it is missing there, too
+    # Where it clips before the step, an `unscale_` is missing there, too.
+    clipped = end.kind == "scaler_step" and one.between(backward, end, "clip")
     leaves = any(isinstance(n, _LEAVING) for s in block[first:last] for n in walk(s))
     if clipped or leaves or one.between(backward, end, "backward"):
         return []
-    put = edits.before(file, block[first], _unscale(file, end))
-    taken = blocks.without(file, [statement]) if end.kind == "unscale" else []
-    return [*put, *taken] if put and (taken or end.kind != "unscale") else []
+    before = edits.before(one.file, block[first], _unscale(one.file, end))
+    return together(before, blocks.without(one.file, [statement])) if end.kind == "unscale" else before
 
 
 def _unscale(file: SourceFile, end: Effect) -> str:
@@ -102,7 +99,7 @@ def _place(block: Sequence[ast.stmt], event: Event) -> int | None:
 
 
 def _position(block: Sequence[ast.stmt], unit: Unit, effect: Effect) -> int | None:
-    """Where in a block of a unit an effect is done, be it in a function called there."""
+    """Where in a block of a unit an effect is done, also by a function called there."""
     event = effect.event if effect.event.unit is unit else effect.at
     return _place(block, event) if event.unit is unit else None
 
@@ -114,45 +111,45 @@ def divided_penalty(file: SourceFile, event: Event) -> list[Edit]:
     if scaler is None or part is None or not isinstance(part.slice, ast.Constant):
         return []
     whole = isinstance(event.statement, ast.Assign) and event.statement.value is part
-    divided = f" / {file.segment(scaler)}.get_scale()"
-    end = edits.end_of(file, part)
+    divided, end = f" / {file.segment(scaler)}.get_scale()", edits.end_of(file, part)
     if whole:
-        return [Edit(path=file.path, start=end, end=end, text=divided)]
-    start = edits.start_of(file, part)
-    return [
-        Edit(path=file.path, start=start, end=start, text="("),
-        Edit(path=file.path, start=end, end=end, text=f"{divided})"),
-    ]
+        return [edits.insert(file, end, divided)]
+    return [edits.insert(file, edits.start_of(file, part), "("), edits.insert(file, end, f"{divided})")]
 
 
 # A backward that comes too late --------------------------------------------------------------------------------------
 
 
-def divided_after(file: SourceFile, one: Pass, unscale: Effect, late: Effect) -> list[Edit]:
+def divided_after(one: ScaledPass, unscale: Effect, late: Effect) -> list[Edit]:
     """`scaler.unscale_`, with the clipping that follows it, moved below the last backward of the step; nothing where
     what stands between reads what they give."""
-    unit = unscale.event.unit
+    file, unit = one.file, unscale.event.unit
     block = _common_block(unit, unscale, late)
-    begin = _position(block, unit, unscale)
-    stops = [_position(block, unit, s) for s in one.steps if s.order > late.order and not one.excludes(s, late)]
-    before = min((s.order for s in one.steps if s.order > late.order), default=0)
+    begin, last = _position(block, unit, unscale), _last_backward(one, block, unscale, late)
+    if begin is None or last is None or not _only_divides(one, block[begin]):
+        return []
+    run = _dividing(one, block[begin : last + 1])
+    between = [n for s in block[begin + len(run) : last + 1] for n in walk(s)]
+    bound = _bound_in(run)
+    if _reads_gradients(between) or any(isinstance(n, ast.Name) and n.id in bound for n in between):
+        return []
+    if not blocks.have_lines_of_their_own(file, [*run, block[last]]):
+        return []
+    after = (blocks.last_line(block[last]) + 1, 1)
+    return together(blocks.without(file, run), [edits.insert(file, after, _lines(file, run))])
+
+
+def _last_backward(one: ScaledPass, block: Sequence[ast.stmt], unscale: Effect, late: Effect) -> int | None:
+    """Where in a block the last scaled backward before a step stands; None where that step does not come after it."""
+    unit, steps = unscale.event.unit, [s for s in one.steps if s.order > late.order]
+    stops = [_position(block, unit, s) for s in steps if not one.excludes(s, late)]
+    before = min((s.order for s in steps), default=0)
     others = [b for b in one.scaled if unscale.order < b.order < before and not one.excludes(b, unscale)]
     places = [_position(block, unit, b) for b in others]
     ends = [p for p in places if p is not None]
-    if begin is None or len(ends) != len(places) or not ends or any(s is None or s <= max(ends) for s in stops):
-        return []
-    run = [block[begin], *_clips(one, block[begin + 1 : max(ends) + 1])]
-    if not _only_divides(one, block[begin]):
-        return []
-    between = block[begin + len(run) : max(ends) + 1]
-    bound = {n.id for s in run for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    read = [n for s in between for n in walk(s)]
-    if any((isinstance(n, ast.Name) and n.id in bound) or getattr(n, "attr", "") == "grad" for n in read):
-        return []
-    taken = blocks.without(file, run) if blocks.have_lines_of_their_own(file, [*run, block[max(ends)]]) else []
-    after = (blocks.last_line(block[max(ends)]) + 1, 1)
-    text = blocks.text_of_lines(file, blocks.first_line(run[0]), blocks.last_line(run[-1]))
-    return [*taken, Edit(path=file.path, start=after, end=after, text=text)] if taken else []
+    if len(ends) != len(places) or not ends or any(s is None or s <= max(ends) for s in stops):
+        return None
+    return max(ends)
 
 
 def _common_block(unit: Unit, one: Effect, other: Effect) -> list[ast.stmt]:
@@ -165,45 +162,57 @@ def _common_block(unit: Unit, one: Effect, other: Effect) -> list[ast.stmt]:
     return []
 
 
-def _clips(one: Pass, statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements right after an `unscale_` that clip, or divide for another optimizer."""
-    for statement in statements:
-        if not _only_divides(one, statement):
-            return
-        yield statement
+def _dividing(one: ScaledPass, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """An `unscale_` with the statements right after it that clip, or divide for another optimizer."""
+    stop = next((n for n, s in enumerate(statements) if n and not _only_divides(one, s)), len(statements))
+    return list(statements[:stop])
 
 
-def _only_divides(one: Pass, statement: ast.stmt) -> bool:
+def _only_divides(one: ScaledPass, statement: ast.stmt) -> bool:
     """Whether what a statement does in a step is to divide or to clip gradients."""
     within = {id(n) for n in walk(statement)}
     kinds = {e.kind for e in one.effects if id(e.event.node) in within or id(e.at.node) in within}
     return bool(kinds) and kinds <= {"unscale", "clip"}
 
 
-def divided_at_the_end(file: SourceFile, one: Pass, unscale: Effect) -> list[Edit]:
+def _bound_in(statements: Sequence[ast.stmt]) -> set[str]:
+    nodes = (n for s in statements for n in walk(s))
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _reads_gradients(nodes: Sequence[ast.AST]) -> bool:
+    return any(getattr(n, "attr", "") == "grad" for n in nodes)
+
+
+def _lines(file: SourceFile, statements: Sequence[ast.stmt]) -> str:
+    return blocks.text_of_lines(file, blocks.first_line(statements[0]), blocks.last_line(statements[-1]))
+
+
+def divided_at_the_end(one: ScaledPass, unscale: Effect) -> list[Edit]:
     """`scaler.unscale_`, with the clipping that follows it, moved into the branch that steps; nothing where more stands
     between that may read gradients."""
-    unit, statement = unscale.event.unit, unscale.event.statement
+    file, unit, statement = one.file, unscale.event.unit, unscale.event.statement
     block = blocks.block_of(unit.node, statement)
     step = next((s for s in one.steps if s.order > unscale.order and s.event.unit is unit), None)
     begin, end = _place(block, unscale.event), _place(block, step.event) if step is not None else None
     if step is None or begin is None or end is None or not begin < end or block[begin] is not statement:
         return []
-    branch, run = block[end], [statement, *_clips(one, block[begin + 1 : end])]
-    if not isinstance(branch, ast.If) or not any(s is step.event.statement for s in branch.body):
+    branch, target = block[end], step.event.statement
+    if not isinstance(branch, ast.If) or target not in branch.body or not _only_divides(one, statement):
         return []
-    ahead = branch.body[: next(i for i, s in enumerate(branch.body) if s is step.event.statement)]
+    run, ahead = _dividing(one, block[begin:end]), branch.body[: branch.body.index(target)]
     between = [n for s in (*block[begin + len(run) : end], *ahead) for n in walk(s)]
-    bound = any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) for s in run for n in walk(s))
-    if bound or any(getattr(n, "attr", "") == "grad" for n in between) or not _only_divides(one, statement):
+    if _bound_in(run) or _reads_gradients(between):
         return []
-    outer, inner = blocks.margin(file, statement), blocks.margin(file, step.event.statement)
+    return _moved_in(file, run, target)
+
+
+def _moved_in(file: SourceFile, run: Sequence[ast.stmt], target: ast.stmt) -> list[Edit]:
+    """Statements moved to right before one that is indented more; nothing where their lines hold long strings."""
+    outer, inner = blocks.margin(file, run[0]), blocks.margin(file, target)
     strings = any(isinstance(n, ast.JoinedStr) for s in run for n in walk(s))
-    taken = blocks.without(file, run) if inner.startswith(outer) and not strings else []
-    if not taken or not edits.stands_alone(file, step.event.statement):
+    if strings or not inner.startswith(outer) or not edits.stands_alone(file, target):
         return []
-    rows = blocks.text_of_lines(file, blocks.first_line(run[0]), blocks.last_line(run[-1]))
-    more = inner[len(outer) :]
-    text = "".join(f"{more}{row}" if row.strip() else row for row in rows.splitlines(keepends=True))
-    place = (step.event.statement.lineno, 1)
-    return [*taken, Edit(path=file.path, start=place, end=place, text=text)]
+    rows, more = _lines(file, run).splitlines(keepends=True), inner[len(outer) :]
+    text = "".join(f"{more}{row}" if row.strip() else row for row in rows)
+    return together(blocks.without(file, run), [edits.insert(file, (target.lineno, 1), text)])
