@@ -120,7 +120,7 @@ def test_a_run_that_saw_the_layers_at_work_says_so_once_at_the_line_that_source_
     ]
     found = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *records)))
     assert [(f.evidence, f.location.line) for f in found if f.location] == [("observed", called)]
-    assert "Dropout ran so in 3 passes" in found[0].message and len(found[0].remedy.edits) == 2
+    assert "Dropout ran so in 3 sampled passes" in found[0].message and len(found[0].remedy.edits) == 2
     elsewhere = TrainModePass(place=places[0], layer="Dropout", around=places[1:2], passes=3)
     assert not list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), elsewhere)))
 

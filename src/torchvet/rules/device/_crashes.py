@@ -11,7 +11,7 @@ _MOST = 4
 _ANY = re.compile(r"\bcpu\b|\bcuda:\d+")
 _DEVICE = re.compile(r"cuda(:\d+)?")
 _UNKNOWN = Placed(name="", role="expression", device="")
-"""Stands for the tensor that is out of place where no tensor could be told to be."""
+"""Stands for the tensor that is out of place where it is not known which one is."""
 _BY_ROLE = {"attribute": "DEV102", "unregistered": "DEV109", "optimizer state": "DEV103"}
 
 
@@ -45,7 +45,7 @@ def _astray(record: DeviceMismatch) -> Placed:
     """The tensor that is out of place: what is on the host where others are on a device, else the odd one out.
 
     Of several the one whose role says most about why. With dtypes that differ only an attribute that moved with
-    nothing can be told from what was converted on purpose.
+    nothing can be distinguished from what was converted on purpose.
     """
     if record.dtypes_differ:
         return next((t for t in record.tensors if t.role == "attribute"), _UNKNOWN)
@@ -77,15 +77,15 @@ def _by_its_text(record: DeviceMismatch, stray: Placed) -> str:
 def there(record: DeviceMismatch, stray: Placed) -> str:
     """The device that the others are on."""
     others = {t.device for t in record.tensors if t.device and t.device != stray.device}
-    told = _DEVICE.search(record.message)
-    return min(others, default=told[0] if told is not None and stray.device == "cpu" else "the device")
+    named = _DEVICE.search(record.message)
+    return min(others, default=named[0] if named is not None and stray.device == "cpu" else "the device")
 
 
 def here(record: DeviceMismatch, stray: Placed) -> str:
     """The device that it is on itself; of what has no tensor to look at, the one that torch names and nobody is on."""
     others = {t.device for t in record.tensors if t.device}
-    told = [found[0] for found in _ANY.finditer(record.message) if found[0] not in others]
-    return stray.device or next(iter(told), "another device")
+    named = [found[0] for found in _ANY.finditer(record.message) if found[0] not in others]
+    return stray.device or next(iter(named), "another device")
 
 
 def companion(record: DeviceMismatch, stray: Placed) -> str:
@@ -129,5 +129,5 @@ def positions(record: BadValue) -> str:
 
 
 def _as(tensor: Placed) -> str:
-    told = tensor.argument.removeprefix("self.")
-    return f" ({told})" if told and told != tensor.name and not tensor.name.endswith(told) else ""
+    role = tensor.argument.removeprefix("self.")
+    return f" ({role})" if role and role != tensor.name and not tensor.name.endswith(role) else ""

@@ -62,7 +62,7 @@ def late_rank(ranks: list[RankTrace]) -> Late | None:
 
 
 def _matched(ranks: list[RankTrace]) -> list[list[list[Collective]]]:
-    """By step and by collective: what every rank says of it. Steps in which ranks differ in number are left out."""
+    """By step and by collective: what every rank says of it. Steps in which ranks differ in number are skipped."""
     if len(ranks) < 2 or not all(r.collectives for r in ranks):
         return []
     by_step: list[dict[int, list[Collective]]] = []

@@ -39,7 +39,7 @@ class DeviceMismatch(_crashes.CrashRule):
     def crash(self, rank: RankRecording, record: Mismatch, stray: Placed) -> Finding:
         """Which names were where, and which of them nothing has moved."""
         if not stray.name:
-            cause = "the tensors of this operation could not be told apart by name"
+            cause = "the tensors of this operation could not be identified by name"
             message, related = record.message, _crashes.where(record)
             return self.observed(rank, record.place, message, cause=cause, advice=self.remedy, related=related)
         here, there = _crashes.here(record, stray), _crashes.there(record, stray)

@@ -75,8 +75,8 @@ class HardCodedDevice(_crashes.CrashRule):
         """The part of a call that names CUDA; the call itself for `.cuda()`."""
         call, on = event.call, receiver(event.call)
         if terminal(call) == "cuda":
-            told = call.args or keyword(call, "device") is not None
-            named = not told and on is not None and file.dotted(on) != "torch" and not _holds_nothing(file, on)
+            placed = call.args or keyword(call, "device") is not None
+            named = not placed and on is not None and file.dotted(on) != "torch" and not _holds_nothing(file, on)
             return call if named else None
         moves = terminal(call) == "to"
         if not moves and not file.dotted(call.func).startswith("torch."):
@@ -144,7 +144,7 @@ class HardCodedDevice(_crashes.CrashRule):
 
     @staticmethod
     def _given(file: SourceFile, variable: ast.Name | ast.Attribute, asked: Unit) -> bool:
-        """Whether a variable for the device is what a constructor is told, or an option says."""
+        """Whether a variable for the device comes from a constructor's parameter or an option."""
         values = file.roles.values(variable, asked)
         if len(values) != 1:
             return False

@@ -40,7 +40,7 @@ def brought_along(file: SourceFile, finding: Finding) -> Edits:
 
 
 def _own_nodes(unit: Unit) -> list[ast.AST]:
-    """The nodes of a unit, those of functions defined in it left out."""
+    """The nodes of a unit, without those of functions defined in it."""
     found: list[ast.AST] = []
     waiting: list[ast.AST] = [unit.node]
     while waiting:

@@ -34,7 +34,7 @@ class _Model(NamedTuple):
 
 def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | None:
     """The passes of a window under `no_sync` but for the last; None where anything about that is not sure: which
-    statements a pass is, what the model is called there, or how the last pass is told before it begins."""
+    statements a pass is, what the model is called there, or how the last pass is recognized before it begins."""
     backward, stepped = window.backward, window.stepped
     loop = backward.event.loop
     together = backward.event.unit is stepped.event.unit

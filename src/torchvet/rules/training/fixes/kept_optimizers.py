@@ -84,7 +84,7 @@ def _bound(made: Event) -> str:
 
 
 def _read(call: ast.Call) -> set[str]:
-    """The variables that a call reads; those of its own comprehensions left out."""
+    """The variables that a call reads; without those of its own comprehensions."""
     bound = (t for n in walk(call) if isinstance(n, ast.comprehension) for t in targets_of(n))
     return names_in(call) - {t.id for t in bound if isinstance(t, ast.Name)}
 

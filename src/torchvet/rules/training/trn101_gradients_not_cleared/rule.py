@@ -29,7 +29,7 @@ class GradientsNotCleared(loops.LoopRule):
     once_a_place = False  # one backward may be where the gradients of two optimizers come from
 
     def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: an optimizer whose steps were looked at."""
+        """Needed: an optimizer whose steps were checked."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 

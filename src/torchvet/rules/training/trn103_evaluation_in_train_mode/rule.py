@@ -21,7 +21,7 @@ _IN_EVAL_MODE = About("training in eval mode")
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
 _STANDS_STILL = "dropout is off and batch norm's running statistics stand still"
 _ENOUGH_STEPS = 2
-"""Steps that were looked at in which a model was trained in eval mode."""
+"""Sampled steps in which a model was trained in eval mode."""
 
 
 class EvaluationInTrainMode(loops.LoopRule):
@@ -46,22 +46,22 @@ class EvaluationInTrainMode(loops.LoopRule):
             for found in suspected_in(self, recording, path):
                 seen = by_line.get(found.location.line) if found.location is not None else None
                 if seen is not None:
-                    told = f"{found.message}: {seen.layer} ran so in {seen.passes:,} passes that were looked at"
-                    yield as_observed(found, rank, told, Measured(steps=seen.passes))
+                    message = f"{found.message}: {seen.layer} ran so in {seen.passes:,} sampled passes"
+                    yield as_observed(found, rank, message, Measured(steps=seen.passes))
 
     def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         stuck = rank.latest(EvalModeSteps, "model")
         if len(stuck) != 1:
             return  # of several models source does not say which
         (record,) = stuck
-        told = f"{record.layer} was in eval mode in {record.steps:,} sampled training steps, from step "
-        told += f"{record.since:,} on"
+        seen = f"{record.layer} was in eval mode in {record.steps:,} sampled training steps, from step "
+        seen += f"{record.since:,} on"
         everywhere = (f for path in recording.sources for f in suspected_in(self, recording, path))
         suspected = [f for f in everywhere if about(f) == _IN_EVAL_MODE]
         for found in suspected:
-            yield as_observed(found, rank, f"{found.message}: {told}", Measured(steps=record.steps))
+            yield as_observed(found, rank, f"{found.message}: {seen}", Measured(steps=record.steps))
         if not suspected and record.switched is not None and record.steps >= _ENOUGH_STEPS:
-            message = f"{record.model} {_STUCK} after this evaluation: {told}"
+            message = f"{record.model} {_STUCK} after this evaluation: {seen}"
             cause = f"eval() lasts until train() is called; from then on {_STANDS_STILL}"
             advice = "call `train()` on the model after the evaluation, or at the start of each training pass"
             measured = Measured(steps=record.steps)

@@ -36,7 +36,7 @@ class StepWithoutBackward(loops.LoopRule):
     fix_may_change_losses = True
 
     def could_be_measured(self, recording: Recording) -> bool:
-        """Needed: an optimizer whose steps were looked at."""
+        """Needed: an optimizer whose steps were checked."""
         uses = [use for rank in recording.ranks for use in rank.all(OptimizerUse)]
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 

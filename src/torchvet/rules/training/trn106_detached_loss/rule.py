@@ -35,14 +35,14 @@ class DetachedLoss(loops.LoopRule):
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
         lost = rank.latest(LostLoss)
         yield from self._lost(rank, lost)
-        told = {place for r in lost if r.is_habit for place in (r.place, r.made)}
+        known = {place for r in lost if r.is_habit for place in (r.place, r.made)}
         for term in rank.latest(ConstantTerm):
-            if term.place not in told:
+            if term.place not in known:
                 yield self._constant_term(rank, term)
         without = sum(u.without_gradient_count for u in rank.latest(OptimizerUse, "id"))
         for cut in rank.latest(CutOutput):
             # With fewer parameters without gradients, some that missed theirs here had one in other steps.
-            if cut.is_habit and cut.missed <= without and cut.place not in told:
+            if cut.is_habit and cut.missed <= without and cut.place not in known:
                 yield self._cut(rank, cut)
 
     def _lost(self, rank: RankRecording, lost: list[LostLoss]) -> Findings:
@@ -272,7 +272,7 @@ def _of_something(file: SourceFile, node: ast.expr | None, event: Event) -> bool
 
 
 def _terms(node: ast.AST | None, anything: bool = False) -> Iterator[ast.expr]:
-    """The summands of a sum that are calls, weights left out; with `anything` all of them."""
+    """The summands of a sum that are calls, without weights; with `anything` all of them."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _terms(node.left, anything)
         yield from _terms(node.right, anything)
