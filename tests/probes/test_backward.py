@@ -52,7 +52,7 @@ def test_plain_backward_leaves_no_record() -> None:
     probe, x = observed(), leaf()
     for tick in range(3):
         backward(probe, tick, loss_of(x))
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     assert probe.totals(1) == []
 
 
@@ -60,7 +60,7 @@ def test_a_graph_kept_and_never_used_is_judged_so() -> None:
     probe, x = observed(), leaf()
     for tick in range(1, 8):
         backward(probe, tick, loss_of(x), retain=True)
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     record = only(probe)
     assert (record.flag, record.calls, record.reused) == ("retain_graph", 7, 0)
     assert record.judged >= 3
@@ -73,7 +73,7 @@ def test_a_graph_that_is_used_again_was_kept_for_a_reason() -> None:
         hidden = torch.exp(x)
         backward(probe, tick, hidden.sum(), retain=True)
         backward(probe, tick, hidden.mean())
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     record = only(probe)
     assert record.reused == record.judged >= 4
 
@@ -82,10 +82,10 @@ def test_a_graph_that_is_used_two_steps_later_counts_as_used() -> None:
     probe, x = observed(), leaf()
     hidden = torch.exp(x)
     backward(probe, 1, hidden.sum(), retain=True)
-    probe.boundary(1, "training")
-    probe.boundary(2, "training")
+    probe.settle(1, "training")
+    probe.settle(2, "training")
     backward(probe, 3, hidden.mean())
-    probe.boundary(9, "training")
+    probe.settle(9, "training")
     assert (only(probe).judged, only(probe).reused) == (1, 1)
 
 
@@ -153,7 +153,7 @@ def test_many_calls_from_one_line_make_one_record() -> None:
     probe, x = observed(), leaf()
     for tick in range(1, 200):
         backward(probe, tick, loss_of(x), retain=True)
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     record = only(probe)
     assert record.calls == 199 and 6 <= record.judged <= 20, "judged at first, then ever more rarely"
 
@@ -174,7 +174,7 @@ def test_a_graph_that_there_was_no_time_to_follow_is_not_judged_and_that_is_said
         probe.graph_entered(entered([loss], retain=True, late=graphs.within(probe.host.graph_seconds())))
         loss.backward(retain_graph=True)
         probe.backward_ended(False)
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
         if tick == 6:
             said = list(probe.unchecked())
             assert (only(probe).judged, only(probe).held) == (0, 0)
@@ -192,5 +192,5 @@ def test_a_count_of_bytes_that_was_cut_short_is_not_judged_by() -> None:
         probe.graph_entered(entered([loss], retain=True))
         loss.backward(retain_graph=True)
         probe.backward_ended(False)
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     assert only(probe).judged == 0 and list(probe.unchecked())

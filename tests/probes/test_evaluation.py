@@ -56,7 +56,7 @@ def test_evaluation_with_gradients_is_reported_with_what_its_graph_saved() -> No
     for tick in range(1, 6):
         out = forward(probe, net, tick)
         del out
-        probe.boundary(tick, "evaluation")
+        probe.settle(tick, "evaluation")
     record = only(probe)
     assert (record.module, record.training_mode, record.calls, record.backwarded) == ("Sequential", False, 5, 0)
     assert record.graph == 10 * 4 * 4, "the ReLU's result; parameters and inputs are there anyway"
@@ -68,7 +68,7 @@ def test_evaluation_without_gradients_is_not() -> None:
     for tick in range(1, 6):
         with torch.no_grad() if tick % 2 else torch.inference_mode():
             forward(probe, net, tick)
-        probe.boundary(tick, "evaluation")
+        probe.settle(tick, "evaluation")
     assert probe.totals(1) == []
 
 
@@ -79,7 +79,7 @@ def test_training_is_not_reported() -> None:
         probe.graph_entered(entered(out))
         out.sum().backward()
         del out
-        probe.boundary(tick, "training")
+        probe.settle(tick, "training")
     assert probe.totals(1) == []
 
 
@@ -87,7 +87,7 @@ def test_evaluation_in_training_mode_is_known_by_the_kind_of_step() -> None:
     probe, net = observed(), model(training=True)
     for tick in range(1, 6):
         forward(probe, net, tick)
-        probe.boundary(tick, "evaluation")
+        probe.settle(tick, "evaluation")
     assert only(probe).training_mode and only(probe).calls == 5
 
 
@@ -100,7 +100,7 @@ def test_a_graph_that_is_used_is_not_blamed() -> None:
         probe.graph_entered(entered(loss))
         loss.backward()
         del out, loss
-        probe.boundary(tick, "backward")
+        probe.settle(tick, "backward")
     assert all(r.calls == 0 or r.backwarded >= r.calls for r in probe.totals(1))
 
 
@@ -117,7 +117,7 @@ def through_the_first_layer(wide: int) -> EvaluationForward:
         probe.graph_entered(entered(loss))
         loss.backward()
         del out, loss
-        probe.boundary(tick, "backward")
+        probe.settle(tick, "backward")
     return only(probe)
 
 
@@ -142,7 +142,7 @@ def test_a_second_backward_uses_more_of_the_graph() -> None:
             probe.graph_entered(entered(loss))
             loss.backward(retain_graph=True)
         del out, loss
-        probe.boundary(tick, "backward")
+        probe.settle(tick, "backward")
     assert probe.totals(1) == []
 
 
@@ -150,7 +150,7 @@ def kept_for_long() -> tuple[EvaluationProbe, list[torch.Tensor]]:
     probe, net, kept = observed(), model(training=False), []
     for tick in range(1, 9):
         kept.append(forward(probe, net, tick))
-        probe.boundary(tick, "evaluation")
+        probe.settle(tick, "evaluation")
     assert probe.totals(1) == [], "they may yet go backward together"
     return probe, kept
 
@@ -159,7 +159,7 @@ def test_outputs_that_are_kept_while_training_goes_on_are_reported() -> None:
     probe, kept = kept_for_long()
     loss = model(training=True)(X).sum()
     probe.graph_entered(entered(loss))
-    probe.boundary(9, "training")
+    probe.settle(9, "training")
     assert only(probe).calls == len(kept)
 
 
@@ -173,7 +173,7 @@ def test_losses_of_many_batches_that_go_backward_together_are_used() -> None:
     """Batches that are collected for one backward look like an evaluation as long as it takes."""
     probe, kept = kept_for_long()
     probe.graph_entered(entered(torch.stack(kept).mean()))
-    probe.boundary(9, "training")
+    probe.settle(9, "training")
     at_end(probe, 12)
     assert probe.totals(1) == []
 
@@ -190,7 +190,7 @@ def test_outputs_in_dictionaries_and_tuples_are_seen() -> None:
     out = {"logits": [net(X)], "n": 1}
     ended(probe, net, out, 1)
     del out
-    probe.boundary(1, "evaluation")
+    probe.settle(1, "evaluation")
     assert only(probe).calls == 1
 
 
@@ -199,9 +199,9 @@ def test_the_probe_keeps_nothing_alive_and_does_not_grow() -> None:
     for _ in range(500):
         kept.append(forward(probe, net, 1))
     assert len(probe._pending) <= 64
-    probe.boundary(1, "training")
+    probe.settle(1, "training")
     kept.clear()
-    probe.boundary(2, "training")
+    probe.settle(2, "training")
     assert probe._pending == []
 
 
@@ -239,7 +239,7 @@ def test_each_evaluation_is_counted_apart_and_the_looks_are_limited() -> None:
     found = []
     for _ in range(6):
         found += looks(probe, net, 7, keep=True)
-        probe.boundary(5, "training")
+        probe.settle(5, "training")
     assert found == [3, 5] * 3 and probe.stretch == 7
 
 
@@ -250,7 +250,7 @@ def test_modules_are_worth_watching_only_while_graphs_may_pile_up() -> None:
     assert probe.wants_modules()
     kept += [forward(probe, net, 3) for _ in range(3)]
     assert not probe.wants_modules(), "the second look has come"
-    probe.boundary(4, "training")
+    probe.settle(4, "training")
     assert not probe.wants_modules()
 
 

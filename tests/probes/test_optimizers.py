@@ -198,7 +198,7 @@ def half_owned(change_by_hand: bool, training: bool = True) -> list[UnownedParam
             with torch.no_grad():
                 for parameter in model[0].parameters():
                     parameter -= 0.01
-        loop.probe.boundary(1, "training")
+        loop.probe.settle(1, "training")
     return loop.unowned()
 
 
@@ -222,7 +222,7 @@ def first_loop(model: torch.nn.Module) -> Loop:
     for _ in range(3):
         loop.backward(model(X).sum())
         loop.step(optimizer)
-        loop.probe.boundary(1, "training")
+        loop.probe.settle(1, "training")
     assert [r.count for r in loop.unowned()] == [2]
     return loop
 
@@ -245,7 +245,7 @@ def test_what_is_changed_by_hand_later_is_taken_back() -> None:
     with torch.no_grad():
         for parameter in model[0].parameters():
             parameter -= 0.01
-    loop.probe.boundary(1, "training")
+    loop.probe.settle(1, "training")
     assert [r.count for r in loop.unowned()] == [0]
 
 
@@ -259,7 +259,7 @@ def test_what_can_no_longer_be_seen_takes_nothing_back(how: str) -> None:
         models[0].eval()
     else:
         models[0].zero_grad()
-    loop.probe.boundary(1, "training")
+    loop.probe.settle(1, "training")
     assert loop.unowned() == []
 
 
@@ -271,7 +271,7 @@ def test_replaced_parameters_leave_orphans() -> None:
     for _ in range(4):
         loop.backward(model(X).sum())
         loop.step(optimizer)
-        loop.probe.boundary(1, "training")
+        loop.probe.settle(1, "training")
     (record,) = loop.unowned()
     assert record.orphans == 2 and record.names == ["0.weight", "0.bias"]
 

@@ -41,7 +41,7 @@ class BackwardProbe(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.ignored = frozenset(["backward_ended", "boundary"])  # until a graph is kept
+        self.ignored = frozenset(["backward_ended"])  # until a graph is kept
         self._uses: dict[tuple[Place, Literal["retain_graph", "create_graph"]], _Use] = {}
         self._pending: list[_Pending] = []
         self._after: _Pending | None = None
@@ -113,7 +113,7 @@ class BackwardProbe(Watcher):
         """See `Watcher`."""
         self._peak = max(self._peak, peak)
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: retained graphs that waited long enough were not used again."""
         for pending in list(self._pending):
             if tick - pending.tick > _PATIENCE:

@@ -213,8 +213,11 @@ class Watcher:
     def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
         """The ledger has noted a few steps: their peak in bytes, and the storages that outlive them (a `Cohort`)."""
 
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """At a boundary where everything is asked for what is due, while the window that may end there is open."""
+
     def look(self, tick: int, kind: StepKind) -> None:
-        """At a boundary where everything is asked for what is due; after `boundary` and `window_closed`."""
+        """At the same boundaries, after `boundary` and `window_closed`."""
 
     def names_counted(self, tick: int) -> None:
         """A census has been taken."""

@@ -37,7 +37,7 @@ class GrowthProbe(Watcher):
         self._cohorts.forget()
         self._trend.restart()
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """A heap that rises once may do so for many reasons; one that goes on is looked into at any cost."""
         if not self._trend.boundary(tick) or self._schedule.suspected:
             return

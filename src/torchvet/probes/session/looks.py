@@ -93,6 +93,7 @@ class Looks(Host):
         self.ledger.tick = tick
         # Probes first, while the window that may end here is open: this step is one of its own.
         with self.ledger.quiet():
+            self._bus.told("settle", tick, kind)
             self._bus.told("boundary", tick, kind)
         if not self._sampling.on:
             self._bus.sampled(False)

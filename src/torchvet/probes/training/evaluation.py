@@ -155,7 +155,7 @@ class EvaluationProbe(Watcher):
         """See `Watcher`."""
         self._judge(self.host.clock.level, self.host.tick, final=True)
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """See `Watcher`."""
         self._judge(kind, tick)
 

@@ -123,7 +123,7 @@ class OptimizerProbe(Watcher):
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """At the end of a sampled step: parameters with a gradient that no optimizer has and nobody changes."""
         if not self.host.sampling:
             return
