@@ -104,8 +104,8 @@ class Pausing(Protocol):
 
 
 class Look:
-    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: told of a failure
-    and of which work (`what`) it was, that says whether the failure is kept from the program. With a ledger nothing
+    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: `keep` gets the
+    work that failed (`what`) and its error, and says whether the failure is kept from the program. With a ledger nothing
     that is made within is noted. It happens several times a step: hence a class, no generators, all in one place.
     """
 

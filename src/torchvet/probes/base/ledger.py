@@ -133,7 +133,7 @@ class _Pausing(threading.local):
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
-    `tick`, `phase` and `module` are set from outside; `on_in_place` is told of operators that write in place.
+    `tick`, `phase` and `module` are set from outside; `on_in_place` hears operators that write in place.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.module: Callable[[], str | None] = lambda: None
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
         self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
-        """By operator: who else is told of it, after it has run."""
+        """By operator: who else hears it, after it has run."""
         self.updated: dict[int, Place] = {}
         """By storage: the line that has changed it in place last, with gradients on."""
         self.read: set[Birth] | None = None
@@ -170,7 +170,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.collected: list[Birth] = []
         self.lines = LinesSeen()
         self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
-        """Told of every operator that is noted, with its arguments, keyword arguments and result."""
+        """Hears every operator that is noted, with its arguments, keyword arguments and result."""
         self._kinds: dict[Any, int] = {}
 
     @property

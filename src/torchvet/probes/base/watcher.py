@@ -100,7 +100,7 @@ class Host:
         self.ledger.hear(operators, listener, self.looking)
 
     def line(self) -> Place | None:
-        """Within a listener: the user's line whose operator it is told of."""
+        """Within a listener: the user's line whose operator it hears."""
         return place_of_line(self.ledger.line())
 
     def made_at(self, tensor: Any) -> Place | None:
@@ -138,13 +138,13 @@ class Watcher:
     always = False
     """Whether it is part of runs that time precisions, too."""
     only_sampled = False
-    """Whether events of every step mean something in sampled steps only. It is told of those, and of one step more."""
+    """Whether events of every step mean something in sampled steps only. It hears those, and one step more."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self._undo = ExitStack()
         self.ignored: frozenset[str] = frozenset()
-        """Events of every step that mean nothing to it yet. It is told of them from `heed()` on."""
+        """Events of every step that mean nothing to it yet. It hears them from `heed()` on."""
         self.heeding: Callable[[], None] = lambda: None
 
     def heed(self) -> None:

@@ -57,7 +57,7 @@ class OutOfMemoryWatcher(Watcher):
         self._record = torch.cuda.memory._record_memory_history
 
     def install(self) -> None:
-        """Start recording and ask to be told of failures, once the program uses a GPU: not before, since a process
+        """Start recording and subscribe to failures, once the program uses a GPU: not before, since a process
         that has used one cannot fork into processes that do."""
         self._installed = True
         self.replace(torch.cuda.memory, "_record_memory_history", tap(self.host, _WHAT, before=self._they_record))

@@ -20,7 +20,7 @@ _BY_HAND = 0.01
 
 
 class GradientCalls:
-    """Told of calls of torch's functions; each method returns what to do afterwards."""
+    """Hears calls of torch's functions; each method returns what to do afterwards."""
 
     def __init__(self, scene: Scene, faults: Faults) -> None:
         self._scene = scene

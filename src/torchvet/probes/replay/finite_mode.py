@@ -64,7 +64,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """Tensors of more bytes are neither copied nor described."""
         self.autocast: Callable[[], str | None] = lambda: None
         self.taken: Callable[[torch.Tensor], None] = lambda tensor: None
-        """Told of what a number is about to be taken from."""
+        """Hears what a number is about to be taken from."""
         self._named = named
         self._module = module
         self._index = 0

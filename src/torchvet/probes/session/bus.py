@@ -66,7 +66,7 @@ Told = tuple[Watcher, Callable[..., Any]]
 
 
 def load(names: tuple[str, ...], failed: Callable[[str, Exception], object]) -> Iterator[type[Watcher]]:
-    """The classes of these probes. `failed` is told of those that this torch cannot carry: the others go on."""
+    """The classes of these probes. `failed` gets those that this torch cannot carry: the others go on."""
     for name in names:
         module, _, cls = name.rpartition(".")
         try:
@@ -97,7 +97,7 @@ class Bus:
                     raise
 
     def switch_off(self, one: Watcher) -> None:
-        """It is told of nothing any more."""
+        """It hears nothing any more."""
         self._all.remove(one)
         self._listening.clear()
         one.remove()

@@ -99,7 +99,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def before_hard_exit(act: Callable[[int], None]) -> None:
-    """Have `act` told of the status before `os._exit`, which runs no exit handler. Forked children pass straight on."""
+    """Call `act` with the status before `os._exit`, which runs no exit handler. Forked children pass straight on."""
     leave, pid = os._exit, os.getpid()
 
     def _exit(status: int) -> None:

@@ -1,4 +1,4 @@
-"""Other texts in the place of the user's files, in this process alone: how a mend is tried and no file touched.
+"""Other texts in the place of the user's files, in this process alone: how a fix is tried and no file touched.
 
 Nothing is copied: `__file__`, the working directory and relative paths stay what they are, so the program finds its
 data. Bytecode caches are neither read nor written for these files: a cache holds the old text, and the user's next run

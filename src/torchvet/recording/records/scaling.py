@@ -73,7 +73,7 @@ class ScalingUse(Record):
 
 
 class ScalingFault(Record):
-    """Running totals of one kind of mishap at one place. For one `kind` and `place` the last record counts.
+    """Running totals of one kind of fault at one place. For one `kind` and `place` the last record counts.
 
     `count` is how often, `applied` how often the optimizer then stepped; `steps` how many steps of the scaler there
     were in all. `factor` is the largest factor by which applied gradients were too large (below 1: the smallest).

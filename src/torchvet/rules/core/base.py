@@ -87,10 +87,10 @@ class Rule:
     bad_raises: ClassVar[str] = ""
     """A part of the traceback where the faulty example ends in one."""
     fix_changes_results: ClassVar[bool] = False
-    """Whether the fault is in the mathematics, so that the mended example prints other losses."""
+    """Whether the fault is in the mathematics, so that the fixed example prints other losses."""
 
     fix_may_change_losses: ClassVar[bool] = False
-    """Whether its mend changes on purpose what is learnt, as a cut gradient or a cleared one does, be it that the
+    """Whether its fix changes on purpose what is learnt, as a cut gradient or a cleared one does, even if the
     example's losses stay the same."""
 
     silence_clears: ClassVar[bool] = True
@@ -102,7 +102,7 @@ class Rule:
 
     cost: ClassVar[str] = ""
     """Of a fault of speed: what its line costs, by the kinds of `recording.costs`. A run that has counted it there has
-    seen the fault at work, and a mend is proven by less of it."""
+    seen the fault at work, and a fix is proven by less of it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -187,7 +187,7 @@ class Rule:
         about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
-        whose mend changes losses are not safe, whatever is asked for."""
+        whose fix changes losses are not safe, whatever is asked for."""
         where = file.place(node if node is not None else at.node, at)
         safe = safe and not (self.fix_changes_results or self.fix_may_change_losses)
         return DetailedFinding(

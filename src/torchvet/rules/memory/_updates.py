@@ -1,5 +1,5 @@
 """Values that are bound once and then changed in place with gradients on, as an average of weights is: their graph gets
-longer with every change. The line to mend is the one that changes them."""
+longer with every change. The line to fix is the one that changes them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SURE = 2
 """Sampled steps that must have had it."""
 _MOVES = re.compile(r"\.(?:to|cuda|cpu|double|half|float|long|bfloat16)\(")
 _BEGINS = re.compile(r"(?:[^\n#=]*[;:])?[ \t]*[\w.]+(?:\[[^\]\n]*\])?\.(to|cuda|cpu|double|half|float|long|bfloat16)\(")
-"""A statement that begins with such a call, be it behind a semicolon or on the line of its `if`."""
+"""A statement that begins with such a call, also behind a semicolon or on the line of its `if`."""
 
 
 class MoveResultDiscarded(_crashes.CrashRule):

@@ -195,7 +195,7 @@ def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str
 
 
 def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
-    """Whether an expression surely has a graph, be it by way of an attribute that a method of the class binds or of
+    """Whether an expression surely has a graph, also by way of an attribute that a method of the class binds or of
     `x.max(dim=1).values`."""
     answer = file.gradients.carries(node, event)
     if answer != "unknown" or depth > _DEEPEST:

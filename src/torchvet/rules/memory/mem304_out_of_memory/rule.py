@@ -74,7 +74,7 @@ def _advice(failure: Failure) -> str:
     if failure.reason == "fragmentation":
         return "see MEM301: what pins the segments, and whether expandable segments help here"
     if failure.reason == "growth":
-        return "mend the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
+        return "fix the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
     moment = failure.moment
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
     if failure.of_the_batch > fixed:

@@ -99,6 +99,6 @@ def _is_for_this(file: SourceFile, event: Event, one: Hidden, condition: ast.exp
     stored = {
         n.id for e in between for n in walk(e.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
-    # Whatever is called or stored into may change what the condition reads; names that are bound may be it.
+    # Whatever is called or stored into may change what the condition reads; so may a name that is bound.
     in_place = any(isinstance(e.node, ast.Call) and terminal(e.node).endswith("_") for e in between)
     return not in_place and not names_in(condition) & stored and isinstance(one.at.statement, ast.Assign)

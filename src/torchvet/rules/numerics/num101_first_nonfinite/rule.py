@@ -22,11 +22,8 @@ _WHERE = {
 
 
 class FirstNonfinite(Rule):
-    """The first operator of a step that made NaN or an infinity from finite values."""
+    """The loss or the gradients are NaN or infinite, and this operation was the first."""
 
-    code = "NUM101"
-    name = "first-nonfinite"
-    summary = "The loss or the gradients are NaN or infinite, and this operation was the first"
     severity = "error"
     fix_changes_results = True
 
@@ -82,7 +79,7 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
 
 
 def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:
-    """Whether a scaler skipped every step until the end for something that no smaller scale mends. Skips from the start
+    """Whether a scaler skipped every step until the end for what no smaller scale prevents. Skips from the start
     on need not count as steps of the run (an optimizer that has yet to step may be waiting for an accumulation)."""
     of_the_scale = record.phase == "backward" and record.reason in ("overflow", "unknown")
     return totals.trailing > _CALIBRATING and not of_the_scale

@@ -21,9 +21,6 @@ _WORTH_A_SCALER = 0.01
 class HalfOverflowForecast(NumberRule):
     """Values would overflow, or gradients vanish, were this run done in float16."""
 
-    code = "NUM102"
-    name = "half-overflow-forecast"
-    summary = "Values would overflow, or gradients vanish, were this run done in float16"
     severity = "warning"
     fix_changes_results = True
     found_with = ("run", "--precision-forecast")

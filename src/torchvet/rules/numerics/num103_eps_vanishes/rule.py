@@ -31,11 +31,8 @@ _SENSITIVE = ("log", "log2", "log10", "sqrt", "rsqrt", "reciprocal")
 
 
 class EpsVanishes(NumberRule):
-    """An eps that is 0 in float16."""
+    """An eps that is 0 in float16 protects nothing."""
 
-    code = "NUM103"
-    name = "eps-vanishes"
-    summary = "An eps that is 0 in float16 protects nothing"
     severity = "warning"
     specialises = "NUM101"
     words = (".half", "float16")

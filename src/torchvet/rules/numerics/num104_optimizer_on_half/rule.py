@@ -24,11 +24,8 @@ _ADVICE = "keep the parameters in float32 and run the forward pass under torch.a
 
 
 class OptimizerOnHalf(NumberRule):
-    """An optimizer that divides by a small eps works on half-precision parameters."""
+    """An Adam-like optimizer works on half-precision parameters."""
 
-    code = "NUM104"
-    name = "optimizer-on-half"
-    summary = "An Adam-like optimizer works on half-precision parameters"
     severity = "error"
     specialises = "NUM101"
     words = (".half", "float16")

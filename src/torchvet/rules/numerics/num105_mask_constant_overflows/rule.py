@@ -27,11 +27,8 @@ _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm", "linear")
 
 
 class MaskConstantOverflows(NumberRule):
-    """A mask constant that float16 cannot hold."""
+    """A mask constant, such as -1e9, that float16 cannot hold."""
 
-    code = "NUM105"
-    name = "mask-constant-overflows"
-    summary = "A mask constant, such as -1e9, that float16 cannot hold"
     severity = "error"
     specialises = "NUM101"
     reasons = ("overflow",)

@@ -8,11 +8,8 @@ from torchvet.rules.numerics.fixes.masks import filled_finitely
 
 
 class FullyMaskedRow(NumberRule):
-    """Softmax over a row that is masked throughout."""
+    """Softmax over a row whose every score is -inf gives NaN."""
 
-    code = "NUM106"
-    name = "fully-masked-row"
-    summary = "Softmax over a row whose every score is -inf gives NaN"
     severity = "error"
     specialises = "NUM101"
     reasons = ("masked-row",)

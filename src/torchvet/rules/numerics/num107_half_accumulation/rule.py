@@ -27,9 +27,6 @@ _LASTS = 16
 class HalfAccumulation(NumberRule):
     """A sum, counter or running mean is kept in half precision."""
 
-    code = "NUM107"
-    name = "half-accumulation"
-    summary = "A sum, counter or running mean is kept in half precision"
     severity = "warning"
     words = (".half", "float16")
     fix_changes_results = True

@@ -33,11 +33,8 @@ _ADVICE = {
 
 
 class BatchnormPoisoned(Rule):
-    """Running statistics, optimizer state or averaged weights are not finite although the weights are."""
+    """Running statistics or averaged weights are not finite although the weights are."""
 
-    code = "NUM108"
-    name = "batchnorm-poisoned"
-    summary = "Running statistics or averaged weights are not finite although the weights are"
     severity = "error"
     fix_changes_results = True
 

@@ -24,11 +24,8 @@ _CONVERTED = "converted"
 
 
 class HalfPositions(NumberRule):
-    """Positions are counted in half precision."""
+    """Positions are counted in half precision, where many of them are the same number."""
 
-    code = "NUM109"
-    name = "half-positions"
-    summary = "Positions are counted in half precision, where many of them are the same number"
     severity = "warning"
     words = ("arange",)
     fix_changes_results = True

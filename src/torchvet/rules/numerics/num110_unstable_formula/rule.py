@@ -21,9 +21,6 @@ _IN_FORMULAS = ("log-of-zero", "log-of-negative", "overflow", "zero-by-zero", "i
 class UnstableFormula(NumberRule):
     """A formula that overflows or underflows where torch has a stable one."""
 
-    code = "NUM110"
-    name = "unstable-formula"
-    summary = "A formula that overflows or underflows where torch has a stable one"
     severity = "warning"
     specialises = "NUM101"
     reasons = (*_BY_ITSELF, *_IN_FORMULAS)

@@ -20,11 +20,8 @@ _CAUSE = "backward runs through both branches, and the one not taken multiplies 
 
 
 class WhereHidesNan(NumberRule):
-    """`torch.where` picks the good branch, but the gradient of the other one is NaN."""
+    """`torch.where` hides a branch whose gradient is NaN all the same."""
 
-    code = "NUM111"
-    name = "where-hides-nan"
-    summary = "`torch.where` hides a branch whose gradient is NaN all the same"
     severity = "warning"
     specialises = "NUM101"
     reasons = ("where-branch",)

@@ -44,9 +44,6 @@ _ADVICE = {
 class SyncInLoop(CrossingRule, TraceRule):
     """The host waits for the device at every step, or for every parameter of a step."""
 
-    code = "OPS101"
-    name = "sync-in-loop"
-    summary = "The host waits for the device at every step, or for every parameter of a step"
     severity = "info"
     words = (".item()", ".tolist()", ".cpu()", "float(", "loss")
     lost_in = "syncs"

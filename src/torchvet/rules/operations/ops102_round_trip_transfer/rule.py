@@ -41,9 +41,6 @@ _BRINGING = ("to", "cuda", "tensor", "as_tensor")
 class RoundTripTransfer(CrossingRule, TraceRule):
     """Values go from the device to the host and back again within a step."""
 
-    code = "OPS102"
-    name = "round-trip-transfer"
-    summary = "Values go from the device to the host and back again within a step"
     severity = "warning"
     words = (".cpu()",)
     lost_in = "round_trips"

@@ -29,9 +29,6 @@ _SHAPING = name_set(
 class CreatedOnHostThenMoved(CrossingRule):
     """A tensor is made on the host and copied to the device, where it could be made there."""
 
-    code = "OPS103"
-    name = "created-on-host-then-moved"
-    summary = "A tensor is made on the host and copied to the device, where it could be made there"
     severity = "info"
     words = (".to(", ".cuda(")
     cost = "transfers"

@@ -21,9 +21,6 @@ _DEEPEST = 3
 class BlockingTransfer(CrossingRule, TraceRule):
     """Batches are copied to the device while everything waits, where the copy could overlap."""
 
-    code = "OPS104"
-    name = "blocking-transfer"
-    summary = "Batches are copied to the device while everything waits, where the copy could overlap"
     severity = "info"
     words = ("DataLoader(",)
     cost = "blocking copies"

@@ -22,9 +22,6 @@ _MAKING = name_set("torch.tensor torch.as_tensor torch.FloatTensor torch.LongTen
 class ConstantMovedEachStep(CrossingRule):
     """The same data is copied to the device again in every step."""
 
-    code = "OPS105"
-    name = "constant-moved-each-step"
-    summary = "The same data is copied to the device again in every step"
     severity = "warning"
     words = ()
     cost = "transfers"

@@ -9,9 +9,6 @@ from torchvet.rules.shared.trace_costs import TraceRule, Worst, ms
 class HiddenLayoutCopies(TraceRule):
     """Copies that only change a tensor's layout."""
 
-    code = "OPS201"
-    name = "hidden-layout-copies"
-    summary = "Copies that only change a tensor's layout"
     severity = "info"
     lost_in = "layouts"
 

@@ -14,9 +14,6 @@ _LAST_TWO = ((-2, -1), (-1, -2))
 class ContiguousHurts(Rule):
     """`.contiguous()` copies what needs no copy, or undoes channels_last."""
 
-    code = "OPS202"
-    name = "contiguous-hurts"
-    summary = "`.contiguous()` copies what needs no copy, or undoes channels_last"
     severity = "warning"
     words = (".contiguous()",)
     cost = "copies"

@@ -33,9 +33,6 @@ _LARGE = 32 * 2**20
 class AllocationInLoop(Rule):
     """The same constant tensor is made anew in every step."""
 
-    code = "OPS203"
-    name = "allocation-in-loop"
-    summary = "The same constant tensor is made anew in every step"
     severity = "info"
     words = ("for ", "while ")
     cost = "memory"

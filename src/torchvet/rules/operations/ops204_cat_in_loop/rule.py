@@ -23,9 +23,6 @@ _FEW = 8
 class CatInLoop(Rule):
     """A tensor grows by `torch.cat` in a loop, and is copied whole each time."""
 
-    code = "OPS204"
-    name = "cat-in-loop"
-    summary = "A tensor grows by `torch.cat` in a loop, and is copied whole each time"
     severity = "warning"
     words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
     cost = "memory"

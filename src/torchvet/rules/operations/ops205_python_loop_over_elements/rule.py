@@ -30,9 +30,6 @@ _NEAR = 4
 class PythonLoopOverElements(TraceRule):
     """A Python loop works through a tensor element by element."""
 
-    code = "OPS205"
-    name = "python-loop-over-elements"
-    summary = "A Python loop works through a tensor element by element"
     severity = "warning"
     words = ("range(",)
     lost_in = "element_loops"

@@ -20,9 +20,6 @@ _ADVICE = {
 class LaunchBound(TraceRule):
     """Many small operations: the device waits for the host to launch them."""
 
-    code = "OPS206"
-    name = "launch-bound"
-    summary = "Many small operations: the device waits for the host to launch them"
     severity = "warning"
 
     def costs(self, rank: RankTrace) -> Sequence[Cost]:

@@ -26,9 +26,6 @@ _AGAIN = re.compile(r"^[ \t]+(\w+)[ \t]*(?::[^\n=]+)?=[ \t]*(?:[\w.]+\(\s*)?\1[ 
 class InPlaceOpportunity(Rule):
     """Tensors outside any graph are computed anew where they could be updated in place."""
 
-    code = "OPS207"
-    name = "in-place-opportunity"
-    summary = "Tensors outside any graph are computed anew where they could be updated in place"
     severity = "info"
     words = (".data", "copy_(", "no_grad", "inference_mode")
     cost = "memory"

@@ -41,9 +41,6 @@ _ASSIGNED = re.compile(r"\][ \t]*=(?!=)")
 class InPlaceBreaksAutograd(Rule):
     """An operation changes in place what autograd needs as it was."""
 
-    code = "OPS208"
-    name = "in-place-breaks-autograd"
-    summary = "An operation changes in place what autograd needs as it was"
     severity = "error"
     words = ("requires_grad", "Parameter(", "parameters()", "modules()", "children()", "backward", "forward")
     bad_raises = "modified by an inplace operation"

@@ -22,9 +22,6 @@ _DEEPEST = 4
 class ViewOnIncompatibleLayout(Rule):
     """`.view()` is asked for a shape that a transposed tensor's memory does not have."""
 
-    code = "OPS209"
-    name = "view-on-incompatible-layout"
-    summary = "`.view()` is asked for a shape that a transposed tensor's memory does not have"
     severity = "error"
     words = (".view(",)
     bad_raises = "view size is not compatible"

@@ -9,9 +9,6 @@ from torchvet.rules.shared.trace_costs import TraceRule, Worst
 class InputBound(TraceRule):
     """The step waits for data that the loader has not ready."""
 
-    code = "OPS301"
-    name = "input-bound"
-    summary = "The step waits for data that the loader has not ready"
     severity = "warning"
     lost_in = "loader"
 

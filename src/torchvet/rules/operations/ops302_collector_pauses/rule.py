@@ -9,9 +9,6 @@ from torchvet.rules.shared.trace_costs import TraceRule, Worst
 class CollectorPauses(TraceRule):
     """Python's garbage collector stops the step."""
 
-    code = "OPS302"
-    name = "collector-pauses"
-    summary = "Python's garbage collector stops the step"
     severity = "info"
     lost_in = "collector"
 

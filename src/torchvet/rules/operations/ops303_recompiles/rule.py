@@ -9,9 +9,6 @@ from torchvet.rules.shared.trace_costs import TraceRule, Worst
 class Recompiles(TraceRule):
     """torch.compile compiles again in the middle of training."""
 
-    code = "OPS303"
-    name = "recompiles"
-    summary = "torch.compile compiles again in the middle of training"
     severity = "warning"
     lost_in = "compiling"
 

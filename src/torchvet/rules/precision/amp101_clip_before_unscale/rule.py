@@ -14,9 +14,6 @@ from torchvet.source.model.steps import text_of
 class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
     """Gradients are clipped while they are still multiplied by the loss scale."""
 
-    code = "AMP101"
-    name = "clip-before-unscale"
-    summary = "Gradients are clipped while they are still multiplied by the loss scale"
     severity = "error"
     words = ("clip_grad",)
     judged = ("clip",)

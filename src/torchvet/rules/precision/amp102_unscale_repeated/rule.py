@@ -14,11 +14,8 @@ from torchvet.source.model import Event, edits, walk
 
 
 class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
-    """Gradients are unscaled more than once between two updates of the scaler."""
+    """`scaler.unscale_` runs twice for one optimizer before `scaler.update()`."""
 
-    code = "AMP102"
-    name = "unscale-repeated"
-    summary = "`scaler.unscale_` runs twice for one optimizer before `scaler.update()`"
     severity = "error"
     words = ("unscale_",)
     refusals = ("already been called on this optimizer",)

@@ -9,11 +9,8 @@ from torchvet.rules.precision.fixes.scaled_values import divided_after
 
 
 class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
-    """A scaled backward adds to gradients that have been unscaled."""
+    """A scaled backward adds to gradients that have been unscaled already."""
 
-    code = "AMP103"
-    name = "backward-after-unscale"
-    summary = "A scaled backward adds to gradients that have been unscaled already"
     severity = "error"
     words = ("unscale_",)
     judged = ("unscale",)

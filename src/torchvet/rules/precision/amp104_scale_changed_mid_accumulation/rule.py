@@ -13,11 +13,8 @@ from torchvet.source.model import blocks, edits
 
 
 class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
-    """The scale is updated in the middle of an accumulation."""
+    """`scaler.update()` runs at every micro-step, `scaler.step` only at the end of the accumulation."""
 
-    code = "AMP104"
-    name = "scale-changed-mid-accumulation"
-    summary = "`scaler.update()` runs at every micro-step, `scaler.step` only at the end of the accumulation"
     severity = "error"
     words = ("caler",)
     judged = ("update",)

@@ -13,11 +13,8 @@ _NOTHING_CHECKED = "No inf checks were recorded prior to update"
 
 
 class ScalerOrder(ScalerOrderRule, ScalerRule):
-    """The scaler's calls come in an order that it refuses, or that undoes its work."""
+    """`unscale_`, `step` and `update` of a scaler come in the wrong order, or one is missing."""
 
-    code = "AMP105"
-    name = "scaler-order"
-    summary = "`unscale_`, `step` and `update` of a scaler come in the wrong order, or one is missing"
     severity = "error"
     words = ("caler",)
     kinds = ("update-before-step", "unscaled-too-early")

@@ -12,11 +12,8 @@ from torchvet.source.model import edits, receiver
 
 
 class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
-    """An optimizer steps past the scaler, on gradients that are still multiplied by the loss scale."""
+    """The loss is scaled, and `optimizer.step()` is called past the scaler."""
 
-    code = "AMP106"
-    name = "step-bypasses-scaler"
-    summary = "The loss is scaled, and `optimizer.step()` is called past the scaler"
     severity = "error"
     words = ("caler",)
     judged = ("step",)

@@ -10,11 +10,8 @@ from torchvet.source.model import edits, receiver
 
 
 class LossNotScaled(scaling.ScalerOrderRule, ScalerRule):
-    """A loss goes backward unscaled, and the scaler divides its gradients all the same."""
+    """A loss goes backward unscaled and is stepped through the scaler, which divides its gradients."""
 
-    code = "AMP107"
-    name = "loss-not-scaled"
-    summary = "A loss goes backward unscaled and is stepped through the scaler, which divides its gradients"
     severity = "error"
     words = ("caler",)
     kinds = ("not-scaled", "other-scaler")

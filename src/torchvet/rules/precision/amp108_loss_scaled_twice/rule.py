@@ -13,11 +13,8 @@ from torchvet.source.model import Event, Unit, edits, value_for
 
 
 class LossScaledTwice(ScalerRule):
-    """A loss is multiplied by the loss scale twice."""
+    """A loss that is scaled already is scaled again."""
 
-    code = "AMP108"
-    name = "loss-scaled-twice"
-    summary = "A loss that is scaled already is scaled again"
     severity = "error"
     words = ("caler",)
     kinds = ("scaled-twice",)

@@ -12,11 +12,8 @@ from torchvet.source.model import Event, edits, targets_of
 
 
 class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
-    """The scale is updated between the steps of two optimizers that share a backward."""
+    """`scaler.update()` runs between the steps of two optimizers whose gradients exist already."""
 
-    code = "AMP109"
-    name = "update-between-optimizers"
-    summary = "`scaler.update()` runs between the steps of two optimizers whose gradients exist already"
     severity = "warning"
     words = ("caler",)
     judged = ("update",)

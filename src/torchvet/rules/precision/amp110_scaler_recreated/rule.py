@@ -19,11 +19,8 @@ _OFTEN = {
 
 
 class ScalerRecreated(ScalerRule):
-    """A scaler is made anew every epoch, or every step, for an optimizer that goes on."""
+    """A new gradient scaler is made every epoch, or every step, of one training run."""
 
-    code = "AMP110"
-    name = "scaler-recreated"
-    summary = "A new gradient scaler is made every epoch, or every step, of one training run"
     severity = "warning"
     words = ("GradScaler",)
     fix_changes_results = True

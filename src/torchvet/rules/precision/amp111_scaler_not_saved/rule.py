@@ -17,11 +17,8 @@ _KEY = re.compile(r"""["'](grad_|loss_|amp_)?scaler(_state)?(_dict)?["']""")
 
 
 class ScalerNotSaved(EventRule):
-    """A checkpoint holds the optimizer's state and not the scaler's."""
+    """A checkpoint saves the optimizer's state and not the gradient scaler's."""
 
-    code = "AMP111"
-    name = "scaler-not-saved"
-    summary = "A checkpoint saves the optimizer's state and not the gradient scaler's"
     severity = "warning"
     words = ("GradScaler",)
     fix_changes_results = True

@@ -8,11 +8,8 @@ from torchvet.rules.precision.fixes.scaled_steps import one_object
 
 
 class DoubleUnscale(ScalerRule):
-    """Gradients are divided by the scale twice, once for a wrapper and once for the optimizer inside."""
+    """Gradients are divided by the scale twice, for two objects with the same parameters."""
 
-    code = "AMP112"
-    name = "double-unscale"
-    summary = "Gradients are divided by the scale twice, for two objects with the same parameters"
     severity = "error"
     kinds = ("divided-twice",)
     fix_changes_results = True

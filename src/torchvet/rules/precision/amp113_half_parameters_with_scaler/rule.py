@@ -17,11 +17,8 @@ _DTYPE = ("dtype", "torch_dtype")
 
 
 class HalfParametersWithScaler(ScalerRule):
-    """A scaler steps parameters that are half themselves."""
+    """A model is turned to half precision and trained through a gradient scaler."""
 
-    code = "AMP113"
-    name = "half-parameters-with-scaler"
-    summary = "A model is turned to half precision and trained through a gradient scaler"
     severity = "error"
     words = ("caler",)
     refusals = ("Attempting to unscale FP16",)

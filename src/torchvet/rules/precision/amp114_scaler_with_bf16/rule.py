@@ -14,11 +14,8 @@ from torchvet.source.model import Event, is_set, keyword
 
 
 class ScalerWithBf16(ScalerRule):
-    """A gradient scaler around bf16 autocast, which needs none."""
+    """A gradient scaler is used with bf16 autocast, which needs none."""
 
-    code = "AMP114"
-    name = "scaler-with-bf16"
-    summary = "A gradient scaler is used with bf16 autocast, which needs none"
     severity = "info"
     words = ("caler",)
     needs_at_work = "autocast"

@@ -25,11 +25,8 @@ _MOST, _SOME = 0.5, 0.05
 
 
 class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
-    """A model is trained under fp16 autocast with no loss scaling."""
+    """Training under fp16 autocast without a gradient scaler: small gradients become zero."""
 
-    code = "AMP115"
-    name = "fp16-without-scaler"
-    summary = "Training under fp16 autocast without a gradient scaler: small gradients become zero"
     severity = "warning"
     advice = "scale the loss with `torch.amp.GradScaler`, or use `dtype=torch.bfloat16` where the device has it"
     fix_changes_results = True

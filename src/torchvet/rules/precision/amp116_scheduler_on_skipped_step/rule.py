@@ -15,11 +15,8 @@ _LOGGED = (ast.Call, ast.FormattedValue, ast.Dict, ast.keyword)
 
 
 class SchedulerOnSkippedStep(ScalerOrderRule, ScalerRule):
-    """The learning rate schedule goes on where the scaler leaves the step out."""
+    """The scheduler steps at every pass, also where the scaler has left the optimizer's step out."""
 
-    code = "AMP116"
-    name = "scheduler-on-skipped-step"
-    summary = "The scheduler steps at every pass, also where the scaler has left the optimizer's step out"
     severity = "info"
     words = ("sched",)
     fix_changes_results = True

@@ -22,11 +22,8 @@ _MEASURES = ("norm", "vector_norm", "abs", "mean", "max", "std", "get_total_norm
 
 
 class ScaledValuesInspected(ScalerRule):
-    """A loss or gradients are looked at while they are multiplied by the loss scale."""
+    """A norm, a penalty or a log is taken of values that are multiplied by the loss scale."""
 
-    code = "AMP117"
-    name = "scaled-values-inspected"
-    summary = "A norm, a penalty or a log is taken of values that are multiplied by the loss scale"
     severity = "warning"
     words = ("caler",)
     once_a_place = False

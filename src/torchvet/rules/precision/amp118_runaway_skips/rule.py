@@ -16,11 +16,8 @@ _OFTEN = 0.05
 
 
 class RunawaySkips(ScalerRule):
-    """A scaler leaves out step after step, and halves its scale each time."""
+    """The scaler leaves out step after step, and halves its scale each time."""
 
-    code = "AMP118"
-    name = "runaway-skips"
-    summary = "The scaler leaves out step after step, and halves its scale each time"
     severity = "error"
     fix_changes_results = True
 

@@ -14,11 +14,8 @@ from torchvet.source.model import Event, edits, is_set, keyword
 
 
 class ScalerDisabled(ScalerRule):
-    """A scaler that is off, where fp16 training needs one."""
+    """A gradient scaler is off, or made for a device that is not used, and scales nothing."""
 
-    code = "AMP119"
-    name = "scaler-disabled"
-    summary = "A gradient scaler is off, or made for a device that is not used, and scales nothing"
     severity = "warning"
     words = ("GradScaler",)
     needs_at_work = None

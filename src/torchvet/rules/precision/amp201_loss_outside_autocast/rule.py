@@ -14,9 +14,6 @@ from torchvet.source.model import Event, edits, terminal
 class LossOutsideAutocast(AutocastRule):
     """A loss is computed on half logits, outside the autocast region that made them."""
 
-    code = "AMP201"
-    name = "loss-outside-autocast"
-    summary = "A loss is computed on half logits, outside the autocast region that made them"
     severity = "warning"
     fix_changes_results = True
 

@@ -15,9 +15,6 @@ from torchvet.source.model import Event, edits
 class BackwardInsideAutocast(AutocastRule):
     """Backward runs inside an autocast region."""
 
-    code = "AMP202"
-    name = "backward-inside-autocast"
-    summary = "Backward runs inside an autocast region"
     severity = "warning"
     cause = "backward repeats the dtypes of the forward pass; an active region casts its operators once more"
     advice = "end the `with` block after the loss and call backward outside it"

@@ -13,11 +13,8 @@ from torchvet.source.model import Event
 
 
 class AutocastAroundLoop(AutocastRule):
-    """One autocast region holds the whole training loop, so that its copies of the weights go stale."""
+    """One autocast region holds the training loop: its half copies of the weights go stale."""
 
-    code = "AMP203"
-    name = "autocast-around-loop"
-    summary = "One autocast region holds the training loop: its half copies of the weights go stale"
     severity = "error"
     cause = "autocast keeps each weight's half copy until the outermost region ends, and the loop lies in it"
     advice = "open the region inside the loop, around forward pass and loss only"

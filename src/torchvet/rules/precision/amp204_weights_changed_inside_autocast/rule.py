@@ -18,11 +18,8 @@ _KINDS = {"step": "an optimizer step", "load": "load_state_dict", "other": "a ch
 
 
 class WeightsChangedInsideAutocast(AutocastRule):
-    """Weights change between two forward passes of one autocast region, which keeps copies of the old ones."""
+    """Weights change between two forward passes of one autocast region."""
 
-    code = "AMP204"
-    name = "weights-changed-inside-autocast"
-    summary = "Weights change between two forward passes of one autocast region"
     severity = "error"
     cause = "autocast keeps the half copy of each weight until the outermost region ends"
     advice = "give each forward pass a region of its own, and change weights outside"

@@ -30,9 +30,6 @@ _FULL = ("float", "double", "dtype", "autocast", ".type(")
 class DisabledRegionStillHalf(AutocastRule):
     """A region with autocast off computes on tensors that are half already."""
 
-    code = "AMP205"
-    name = "disabled-region-still-half"
-    summary = "A region with autocast off computes on tensors that are half already"
     severity = "warning"
     cause = "the operands were made under autocast; `enabled=False` brings nothing back to float32"
     advice = "convert what comes in from the region around it: `x.float()`"

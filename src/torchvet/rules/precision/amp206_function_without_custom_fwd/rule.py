@@ -19,11 +19,8 @@ _HABIT, _OFTEN = 2, 20
 
 
 class FunctionWithoutCustomFwd(AutocastRule):
-    """A custom autograd Function multiplies matrices under autocast without `custom_fwd` and `custom_bwd`."""
+    """A custom autograd Function under autocast lacks `custom_fwd` and `custom_bwd`."""
 
-    code = "AMP206"
-    name = "function-without-custom-fwd"
-    summary = "A custom autograd Function under autocast lacks `custom_fwd` and `custom_bwd`"
     severity = "warning"
     words = ("save_for_backward",)
     cause = "without `custom_fwd` its forward runs under autocast; its backward runs outside, on what was saved"

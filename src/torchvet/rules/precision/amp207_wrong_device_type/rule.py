@@ -25,9 +25,6 @@ _DEEPEST = 3
 class WrongDeviceType(AutocastRule):
     """Autocast is opened for a device that the tensors are not on."""
 
-    code = "AMP207"
-    name = "wrong-device-type"
-    summary = "Autocast is opened for a device that the tensors are not on"
     severity = "warning"
     cause = "a region casts the operators of its own device type only"
     needs_at_work = None

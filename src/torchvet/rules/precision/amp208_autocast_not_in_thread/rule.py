@@ -21,11 +21,8 @@ _HANDED = ("submit", "map", "imap", "apply_async", "starmap", "apply")
 
 
 class AutocastNotInThread(AutocastRule):
-    """A forward pass runs in another thread, which autocast does not reach."""
+    """A forward pass runs in another thread, which the autocast region does not reach."""
 
-    code = "AMP208"
-    name = "autocast-not-in-thread"
-    summary = "A forward pass runs in another thread, which the autocast region does not reach"
     severity = "warning"
     cause = "autocast's state belongs to the thread that opened the region"
     silence_clears = False  # never: what threads compute without layers of their own is not seen

@@ -17,11 +17,8 @@ _FUNCTION = "torch.nn.functional.binary_cross_entropy"
 
 
 class BCEUnderAutocast(AutocastRule):
-    """Binary cross entropy on probabilities under autocast."""
+    """Binary cross entropy on probabilities under autocast: CUDA raises, the CPU saturates."""
 
-    code = "AMP209"
-    name = "bce-under-autocast"
-    summary = "Binary cross entropy on probabilities under autocast: CUDA raises, the CPU saturates"
     severity = "error"
     cause = "probabilities in half precision cannot tell 0.999 from 1, so that autocast refuses the loss on CUDA"
     advice = "let the model give logits and use BCEWithLogitsLoss / binary_cross_entropy_with_logits"

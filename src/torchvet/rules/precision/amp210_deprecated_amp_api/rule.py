@@ -16,11 +16,8 @@ _MODULE = re.compile(r"torch\s*\.\s*(cuda|cpu)(\s*\.\s*amp(\.autocast_mode|\.gra
 
 
 class DeprecatedAMPAPI(EventRule):
-    """Names of `torch.cuda.amp` and `torch.cpu.amp`, which are deprecated."""
+    """`torch.cuda.amp` and `torch.cpu.amp` are deprecated; `torch.amp` takes the device."""
 
-    code = "AMP210"
-    name = "deprecated-amp-api"
-    summary = "`torch.cuda.amp` and `torch.cpu.amp` are deprecated; `torch.amp` takes the device"
     severity = "info"
     words = (".amp", " amp")
 

@@ -19,9 +19,6 @@ _SLOWER, _NO_FASTER, _SAVES = 1.1, 0.98, 0.9
 class AmpDoesNotPay(Rule):
     """Mixed precision is on, and measured against float32 it does not pay."""
 
-    code = "AMP211"
-    name = "amp-does-not-pay"
-    summary = "Mixed precision is on, and measured against float32 it does not pay"
     severity = "warning"
     found_with = ("amp",)
     fix_changes_results = True
