@@ -104,9 +104,10 @@ class Pausing(Protocol):
 
 
 class Look:
-    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: `keep` gets the
-    work that failed (`what`) and its error, and says whether the failure is kept from the program. With a ledger
-    nothing that is made within is noted. It happens several times a step: hence a class, no generators, all in one place.
+    """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: `keep` gets
+    the work that failed (`what`) and its error, and says whether the failure is kept from the program. With a
+    ledger nothing that is made within is noted. It happens several times a step: hence a class, no generators, all
+    in one place.
     """
 
     __slots__ = (
