@@ -201,9 +201,7 @@ def single(findings: dict[str, list[Finding]], folder: Path, number: int, seed: 
         path = finding.remedy.edits[0].path
         after = apply({path: text}, [finding])[0][path]
         kind = "safe" if finding.remedy.safe else "unsafe"
-        yield f"### {finding.code} ({kind}, {finding.severity}) {finding.message}\n" + "".join(
-            made(text, after, name)
-        )
+        yield f"### {finding.code} ({kind}, {finding.severity}) {finding.message}\n" + "".join(made(text, after, name))
 
 
 def main() -> int:
