@@ -116,7 +116,7 @@ class Launch:
 
 
 def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str]) -> Launch:
-    """Set everything up for the program of `config` (see `commands.supervise.child_command`) and start the probes.
+    """Set everything up for the program of `config` (see `supervisor.supervise.child_command`) and start the probes.
 
     `known` are the modules that a bare interpreter had loaded. Exits with status 2 where the program cannot start.
     """
