@@ -61,6 +61,7 @@ class BackwardProbe(Watcher):
             return
         use = self._uses.setdefault((place, flag), _Use())
         use.calls += 1
+        # Following a graph takes time: the first calls are judged, then those whose number is a power of two.
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
         if flag != "retain_graph" or not judge or not roots:
             return
@@ -69,6 +70,7 @@ class BackwardProbe(Watcher):
             use.late += 1
         else:
             self.heed()
+            # The roots are held until the pass ends: what the kept graph still saves can be measured only then.
             self._after = _Pending(use, sequences, self.host.tick, roots)
 
     def backward_failed(self) -> None:

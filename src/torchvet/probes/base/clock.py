@@ -191,6 +191,7 @@ class StepClock:
         certain = no_grad or self._evaluating or _LEVELS[self.level] <= _LEVELS["evaluation"]
         if not certain and self._quiet_batches <= _QUIET_BATCHES:
             return None
+        # The batches that passed before it was certain were steps of the evaluation, too.
         return self._boundary("evaluation", self._uncounted)
 
     def forward_started(self, key: int) -> StepKind | None:
@@ -198,6 +199,7 @@ class StepClock:
         self._forwards_since_batch += 1
         if self._quiet_batches:
             return None
+        # A second module beside the first (a student and its teacher) belongs to the same step.
         if key != self._forward_key and self._quiet_forwards:
             return None
         self._forward_key = key
@@ -217,11 +219,14 @@ class StepClock:
         self._uncounted = 0
         self._quiet_forwards = 0
         self._forwards_since_batch = 0
+        # A frozen teacher that was put in eval mode does not make the training around it an evaluation.
         self._evaluating = False
         self._trained = True
 
     def _boundary(self, kind: StepKind, steps: int = 1) -> StepKind | None:
         rank, current = _LEVELS[kind], _LEVELS[self.level]
+        # Evaluations, and weights that are updated by hand, are steps beside those of a stronger signal. All other
+        # weaker signals are parts of its steps.
         if kind not in ("evaluation", "backward") and rank < current:
             return None
         if kind == "evaluation" and self.level == "manual":

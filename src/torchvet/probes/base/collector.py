@@ -60,6 +60,7 @@ class CollectorProbe(Watcher):
         total.seconds += time.perf_counter() - self._started
         self._heap_freed(self._heap - self._heap_in_use())
         for birth in ledger.collected:
+            # An adopted gradient was there before the window: nobody knows how long it has lived.
             if birth.op != "adopted":
                 total.freed += birth.nbytes
                 total.storages += 1
@@ -95,6 +96,7 @@ class CollectorProbe(Watcher):
         total = self.total
         total.sampled, total.enabled, total.steps = self.host.sampled_steps, gc.isenabled(), len(self._ticks)
         total.place, total.sites = sites[0].site.place if sites else None, sites
+        # The later collections were not measured: the sum of the earlier ones would pass for all of them.
         if self._slow >= _TIMES_SLOW:
             total.heap_freed = 0
         yield total

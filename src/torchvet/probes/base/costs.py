@@ -126,6 +126,7 @@ class Look:
         if ledger is not None:
             self._before, ledger.paused = ledger.paused, True
         mine = threading.get_ident()
+        # A look of another thread is under way: seconds that both take at once would count twice.
         if costs._depth and costs._owner != mine:
             self._start = 0.0
             return

@@ -43,6 +43,7 @@ def _classify(filename: str) -> int:
     if filename.startswith("<"):
         # Generated code: dynamo's, dataclasses', namedtuple's; notebooks name their cells `<ipython-input…>`.
         return USER if filename.startswith("<ipython") else STDLIB
+    # A folder of the user's may be called torch as well: only files of the imported package are torch's.
     if f"{os.sep}torch{os.sep}" in filename and _is_torch(filename):
         return TORCH
     if filename.startswith(_INSTALLED) or f"{os.sep}site-packages{os.sep}" in filename:
@@ -67,6 +68,7 @@ def place_of(frame: FrameType) -> Place:
     known = _places.get(key)
     if known is not None and known[0] is code:
         return known[1]
+    # The table keeps code objects alive: a program that writes its own code would fill it without end.
     if len(_places) >= _MOST_PLACES:
         _places.clear()
     place = Place(code.co_filename, frame.f_lineno, _qualified(code))

@@ -30,12 +30,14 @@ def backward_begins() -> None:
 
 def stepped(optimizer: Optimizer) -> None:
     """Note whose parameters these are, where several threads train."""
+    # A thread that trains alone may read every gradient, so that owners need not be known.
     if len(_TRAINING) < 2:
         return
     now = threading.get_ident(), sum(len(group["params"]) for group in optimizer.param_groups)
     if _STEPPED.get(optimizer) == now:
         return
     _STEPPED[optimizer] = now
+    # Other threads write to the table meanwhile: a copy is one turn of the interpreter.
     for gone in [key for key, (ref, _) in _OWNERS.copy().items() if ref() is None]:
         _OWNERS.pop(gone, None)
     _OWNERS.update((id(p), (weakref.ref(p), now[0])) for group in optimizer.param_groups for p in group["params"])

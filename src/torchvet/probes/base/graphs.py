@@ -93,6 +93,7 @@ def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
     """The storages behind a tensor: one for a strided tensor, its parts for sparse and wrapper tensors."""
     if type(t) is torch.Tensor or t.layout is torch.strided:
         flatten = getattr(t, "__tensor_flatten__", None)
+        # A wrapper subclass shows a storage without memory: its inner tensors have the bytes.
         if flatten is not None and type(t) is not torch.nn.Parameter:
             for name in flatten()[0]:
                 yield from storages_of(getattr(t, name))
@@ -102,6 +103,7 @@ def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
         except (NotImplementedError, RuntimeError):
             parts = _sparse_parts(t)
         else:
+            # A meta storage has a size and takes no memory.
             if storage.device.type != "meta":
                 yield storage
             return
@@ -149,6 +151,8 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
                 # What backward saved may itself belong to a deeper graph (create_graph, stored outputs).
                 if tensor.grad_fn is not None:
                     stack.append(tensor.grad_fn)
+        # Not `next_functions`: torch frees nodes that Python has seen by recursion, and a chain of 50,000 would
+        # overflow the stack without the breakers that `nodes_below` sets.
         stack.extend(graph_teardown.nodes_below(node))
     return reach
 
@@ -197,6 +201,7 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
         if not count & 1023 and late():
             return None
         for following in graph_teardown.nodes_below(node):
+            # Leaves lead nowhere, and their number is the highest of all: by that they would be walked.
             if following.name() == ACCUMULATE or following._sequence_nr() < sequence:
                 continue
             if following in above:

@@ -101,6 +101,8 @@ class Taps:
     def install(self) -> None:
         """Put the permanent taps in."""
         listener = self._listener
+        # Before torch 2.10 a saved tensor can be read only by unpacking it, which calls the program's hooks: nodes that
+        # were made under hooks must be known so that they are skipped.
         if not private.SLOTS_SHOW_TENSORS:
             PACKING.listen(self._undo)
         REGIONS.watch()
@@ -140,6 +142,7 @@ class Taps:
 
     def _hook_modules(self, undo: ExitStack) -> None:
         undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
+        # A module that raises must be heard of, too: without its end `_depth` would stay too high.
         undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
 
     def _hook_optimizers(self, undo: ExitStack) -> None:
@@ -206,6 +209,8 @@ def _tap_pass(listener: Listener, original: Callable[..., Any], is_grad: bool) -
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
+        # Said even while nobody listens: other threads must not read gradients that this one writes. `autograd.grad`
+        # writes none.
         if not is_grad:
             gradients.backward_begins()
         if torch.compiler.is_compiling() or not listener.active or tracing():

@@ -29,6 +29,7 @@ def _heap_reader() -> Callable[[], int] | None:
 
     def read() -> int:
         info = function()
+        # malloc maps large blocks, such as those of tensors, apart from its heap: `hblkhd` counts them.
         return int(info.uordblks + info.hblkhd)
 
     return read
@@ -94,6 +95,7 @@ def address_space() -> int:
 def memory_limit() -> tuple[int, str]:
     """The host memory that the program can use in bytes, and where that was read: a cgroup's limit or the machine's."""
     total = _machine()
+    # Without a limit version 2 says `max`, and version 1 a number that is larger than any machine's memory.
     found = [int(text) for text in _cgroup_limits() if text.isdigit() and 0 < int(text) < (total or 1 << 62)]
     if found:
         return min(found), "the cgroup's memory limit"

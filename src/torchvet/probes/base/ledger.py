@@ -93,6 +93,7 @@ def place_of_line(line: Line | None) -> Place | None:
 
 def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
     """The nearest line of the user's code from a frame outward, and the nearest of an installed package before it."""
+    # The table is read directly: this runs for every operator, and nearly every file is known.
     owners = frames._owner_of_file
     inner: Line | None = None
     while frame is not None:
@@ -188,6 +189,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self.operators += 1
             try:
                 self._note(func, args, out)
+                # A copy: a listener that lacks a name of torch's is taken out of the list meanwhile.
                 for listener in tuple(self.heard.get(func, ())):
                     listener(func, args, kwargs, out)
                 for listener in self.listeners:
@@ -353,10 +355,12 @@ class _Death:
             birth.died = -1
             return
         birth.died = len(ledger.events)
+        # An event of an earlier window's storage would be a death without a birth in the replay of this one.
         if birth.counted:
             ledger.events.append((birth, -birth.nbytes))
         if ledger.collecting:
             ledger.collected.append(birth)
+        # The key is an address, which another storage may have by now.
         if ledger.live.get(self.key) is birth:
             del ledger.live[self.key]
 

@@ -85,6 +85,7 @@ class KnownMemory:
         for gradient in self.gradients():
             _claim(found, gradient, "gradients")
         for optimizer in self._in_use():
+            # Deep enough for LBFGS, which keeps lists of tensors by name for each parameter.
             for tensor in _tensors_below(optimizer.state, 4):
                 _claim(found, tensor, "optimizer state")
         return found
@@ -138,6 +139,7 @@ def _tensors_below(value: Any, depth: int) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif depth and isinstance(value, dict):
+        # Nothing is asked for by key: an optimizer's state is a defaultdict, in which that would make entries.
         for item in list(value.values()):
             yield from _tensors_below(item, depth - 1)
     elif depth and isinstance(value, (list, tuple)):

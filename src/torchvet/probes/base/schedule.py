@@ -84,6 +84,7 @@ class Schedule:
 
     def suspect(self, tick: int) -> None:
         """Survivors were seen in two windows: look at names soon."""
+        # A second suspicion must not bring the next census forward.
         if not self.suspected:
             self.suspected = True
             self.census_at = tick

@@ -79,9 +79,11 @@ class CompiledRegions:
     def follow(self) -> None:
         """Begin to follow the compiler if it has been imported by now: torch imports it late."""
         compiler = sys.modules.get("torch._dynamo.eval_frame")
+        # On a torch that does not show where regions begin, hooks stay out from the first compilation on.
         if self._hidden:
             for aside in list(self._asides):
                 aside.take()
+        # A module that is just being imported is in `sys.modules` before it has its functions.
         imported = compiler is not None and not getattr(compiler.__spec__, "_initializing", False)
         if not self._users or self._compiler is not None or not imported:
             return

@@ -55,6 +55,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
     if not numeric(tensor):
         return True
     tensor = tensor.detach()
+    # A float16 sum overflows where no element comes near it.
     total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
@@ -132,5 +133,6 @@ def _sums_up(tensors: list[torch.Tensor]) -> bool:
     sums = [t.sum() for t in tensors if t.numel() > _SMALL]
     if small:
         sums.append(torch.cat(small).sum())
+    # In double precision the sum of finite float32 sums does not overflow by itself.
     total = torch.stack([s.double() for s in sums]).sum() if len(sums) > 1 else sums[0]
     return bool(total.isfinite())

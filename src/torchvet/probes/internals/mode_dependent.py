@@ -107,6 +107,7 @@ class SteppingAside:
                 return original(*args, **kwargs)
             with self._modes_off() as modes:
                 out = original(*args, **kwargs)
+            # What ran without the modes has made storages that they did not see.
             for mode in modes:
                 mode.ran_aside(f"aten.{name.strip('_')}", out)
             return out

@@ -58,6 +58,7 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
             return self.enter()
         if compiled_anything() and not private.MODES_BESIDE_COMPILE:
             return False
+        # Modes with a key are torch's own, of tracing and of fake tensors: nothing has values under them.
         if not self.can_leave or any(getattr(m, "_mode_key", None) is not None for m in stack):
             return False
         above = [private.pop_mode() for _ in stack]

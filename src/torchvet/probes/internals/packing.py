@@ -63,6 +63,7 @@ class Packing:
         if mine.depth > 1:
             return
         bounds, number = self._bounds(), private.sequence_nr()
+        # No node was made since hooks went off: the stretch before goes on.
         if bounds and bounds[-1] == number:
             bounds.pop()
         else:
@@ -81,6 +82,7 @@ class Packing:
             return
         bounds.append(number)
         if len(bounds) > _MOST:
+            # An even number of bounds goes, so that on and off still take turns.
             del bounds[1 : _MOST // 2 - 1]
 
     def _bounds(self) -> list[int]:

@@ -141,6 +141,7 @@ def _slot_spoilt(node: Any, name: str, why: Why) -> bool:
 
 
 def _is_changed(slot: Any) -> bool:
+    # Unpacking would call the program's hook, which under checkpointing computes the forward pass again.
     if slot.unpack_hook is not None or slot.data is None:
         return False
     try:

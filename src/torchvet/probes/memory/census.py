@@ -85,10 +85,12 @@ class CensusTaker:
         self._find_carriers(one)
         self._find_updates(one)
         one.claim_graphs(set(self._carriers))
+        # Strays take a pass over the heap: they are looked for only where something lives on without a name.
         asks = not self._strays and self._descriptions < _DESCRIPTIONS
         if asks and one.unreached() and one.walk_strays():
             self._strays = self.anew = True
             one.claim_graphs(set(self._carriers))
+        # Globals of installed packages are walked only where the program's own names explain too little.
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
             one.claim_graphs(set(self._carriers))
@@ -102,6 +104,7 @@ class CensusTaker:
         seconds = time.perf_counter() - start
         census = Census(tick=tick, kind=kind, seconds=seconds, complete=one.complete, total=one.total)
         census.categories, census.holdings, census.final = one.categories, holdings, final
+        # A window that was cut short amid a step gives no rate: a GAN's leak was 7 steps' worth in 6.
         census.unreached = sum(b.nbytes for b in one.unreached().values() if b.rated)
         census.unreached_sites, census.strangers, census.garbage = sites, found.strangers, found.garbage
         return census
@@ -182,6 +185,7 @@ class _Count:
         self.bound: dict[tuple[str, str], Binding] = {}
         self.extra_frames: list[FrameType] = []
         self.walk = heap.HeapWalk(deadline.left())
+        # Whatever torchvet notes of the program is no name that a person would say.
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
@@ -215,6 +219,7 @@ class _Count:
             self.walk.allow(_FURTHER_SECONDS)
             self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
+            # Each age is walked to its end before the next: a lasting name claims even what a passing one is nearer to.
             for roots in self._by_age():
                 self.walk.add_roots(roots)
                 self.walk.run(tees=not strays)

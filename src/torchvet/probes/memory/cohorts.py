@@ -58,6 +58,7 @@ class Cohorts:
 
     def suspicious(self) -> bool:
         """Storages of two windows live on: something may be growing."""
+        # What a program makes once and keeps is of one window; what every step keeps is of all of them.
         return sum(c.survived > 0 for c in self._all) >= 2
 
     def forget(self) -> None:

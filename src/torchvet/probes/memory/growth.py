@@ -29,6 +29,7 @@ class GrowthProbe(Watcher):
         super().__init__(host)
         self._schedule = host.schedule
         self._trend, self._cohorts = HeapTrend(), Cohorts()
+        # Names amid an evaluation are compared only with each other: at a boundary its variables may be gone.
         self._census, self._amid = CensusTaker(host.known), CensusTaker(host.known)
         self._suspected_at_end = False
 

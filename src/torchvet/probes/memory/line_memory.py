@@ -89,6 +89,7 @@ class LineMemory(Watcher):
         """A step ended, or a pass of an evaluation: was it sampled?"""
         self._sums.steps += self.host.sampling
         evaluates = kind == "evaluation" and not self.host.sampling
+        # A dispatch mode belongs to a thread, and only there can it be left.
         if self._thread == threading.get_ident():
             self._mode.sums.steps += 1
             if not evaluates or not self._due():

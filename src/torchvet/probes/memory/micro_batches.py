@@ -44,6 +44,7 @@ class MicroBatches(SiteWatcher[Place, SummedLosses]):
         if len(roots) != 1 or place is None:
             return
         self._calls += 1
+        # Parameters are in the graphs of all losses: they are no loss's share.
         known = set(self.host.known.storages())
         parts = _independent(_terms(roots[0]), known, graphs.within(_SECONDS))
         alike = _alike(parts or [])
@@ -118,6 +119,7 @@ def _independent(terms: dict[Any, int], known: set[int], late: graphs.Late) -> l
         waiting = [term]
         while waiting:
             node = waiting.pop()
+            # Losses of one model meet at its parameters in any case: that does not make their graphs one.
             if node in part.nodes or node.name() == graphs.ACCUMULATE:
                 continue
             other = owner.get(node)

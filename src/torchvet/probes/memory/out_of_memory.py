@@ -65,6 +65,7 @@ class OutOfMemoryWatcher(Watcher):
             torch.cuda._lazy_call(self._start)  # type: ignore[no-untyped-call]
 
     def _start(self) -> None:
+        # torch calls this when a GPU is used first, which may be after the watch has ended.
         if not self._installed:
             return
         with self.host.looking(_WHAT):

@@ -76,6 +76,7 @@ class HoldingTree:
         if known is not None:
             return known
         chain = self._walk.chain(key)
+        # A linked list may be thousands of hops long: the name of its end must stay readable.
         if len(chain) > 64:
             chain = chain[:24] + chain[-8:]
         objects = self._walk.objects
@@ -104,11 +105,14 @@ class HoldingTree:
             found.append(self._holding(key, sums, births))
             branches = [c for c in sums.children if c in self._sums]
             if len(branches) > _BRANCHES:
+                # Items of a container are not told apart, but for handlers, each of which is somebody's own, and for
+                # what hangs from a root: there the two heaviest are.
                 apart = key in self._walk.roots or naming.holds_handlers(self._walk.objects[key])
                 branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if apart else []
             # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
             if len(self._path(key)[0]) <= _DEEPEST:
                 stack.extend(branches)
+        # Nodes decide among equals: a graph that only gets longer holds next to no bytes.
         found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
         return _without_repeats(found)[:_MOST]
 

@@ -144,6 +144,8 @@ def _of_instance(o: Any, members: set[int]) -> Iterator[_Cut]:
     for name, value in space.items():
         if id(value) in members and not issubclass(type(value), torch.Tensor):
             stranger = Stranger(kind="cycle", owner=_qualname(cls), attribute=str(name), path=file)
+            # From Python 3.11 on an instance may hold its values itself, and else its dictionary does: either may
+            # be the reference that closes the cycle.
             for holder in (id(o), id(space)):
                 yield _Cut(stranger, holder, id(value), (owner != frames.USER, 0, _is_container(value)))
 

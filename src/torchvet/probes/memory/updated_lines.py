@@ -26,12 +26,14 @@ class UpdatedLines(Watcher):
         self.host.hear(overloads, self._changed)
 
     def _changed(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        # Without gradients no graph gets longer: the updates of an optimizer come by here, too.
         if not torch.is_grad_enabled() or not args:
             return
         updated = self.host.ledger.updated
         line = self.host.line()
         if line is None:
             return
+        # Storages that have died stay in the table: without a bound it would grow with the run.
         if len(updated) >= _MOST:
             updated.clear()
         for tensor in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:

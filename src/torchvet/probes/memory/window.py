@@ -148,6 +148,7 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
         for name, tensor, frame in bound_tensors():
             if frame not in above:
                 above[frame] = bound_above(frame) if fresh else set()
+            # What was made since the boundary and is bound above the pass is this step's own: its inputs and targets.
             old = carry - fresh if name in above[frame] else carry
             # A loss that nobody has deleted is every loop's; some pin a buffer of the size of their input (mse_loss).
             direct = {storage._cdata for storage in graphs.storages_of(tensor)} if tensor.ndim else set()
@@ -171,6 +172,7 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     stored = known.storages()
     note_gradients(window, ledger, known)
     lasting = {ledger.live[k]: c for k, (c, _) in stored.items() if k in ledger.live}
+    # Gradients that the step has let go of since would pass for temporaries of the backward pass.
     lasting |= dict.fromkeys(window.born, "gradients")
     gradient_births = {id(b) for b, c in lasting.items() if c == "gradients"}
     peak, at = _peak(ledger)

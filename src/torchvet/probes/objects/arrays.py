@@ -24,6 +24,7 @@ def children(array: Any) -> list[Any]:
     cls = _array_type()
     if cls is None:
         return []
+    # Attributes are read by ndarray's own descriptors: a subclass may compute them.
     base = cls.base.__get__(array)
     found = [] if base is None else [base]
     if base is None and cls.dtype.__get__(array).hasobject and cls.size.__get__(array) <= _MOST_OBJECTS:

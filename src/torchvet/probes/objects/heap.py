@@ -177,6 +177,7 @@ class HeapWalk:
         queue, parent, objects, kinds = self._queue, self.parent, self.objects, _kinds
         for child in children:
             cls = type(child)
+            # `kind_of` is written out here because this runs for every object of the walk.
             kind = kinds.get(cls)
             if kind is None:
                 kind = kind_of(cls)
@@ -379,6 +380,7 @@ def _stacks() -> list[tuple[int, list[types.FrameType]]]:
 
 def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Iterator[Root]:
     code = frame.f_code
+    # The variables of a module's code are its globals, which are roots already.
     if code.co_name == "<module>":
         return
     variables = frame_locals(frame)
@@ -389,6 +391,7 @@ def _roots_of(frame: types.FrameType, thread: str, unreadable: list[str]) -> Ite
     caller = _caller(frame)
     scope = f"{module}.{getattr(code, 'co_qualname', code.co_name)}{thread}"
     for name, value in variables.items():
+        # Python calls the iterator of a comprehension's outermost loop `.0`.
         if name == ".0":
             yield root_of_loop(value, code.co_firstlineno, frame)
         elif name.isidentifier():  # pytest's assertions have variables of their own
@@ -441,6 +444,7 @@ def _is_torchs(called: Any) -> bool:
 def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
     """Globals of the loaded modules that belong to these owners, the main module's first."""
     modules = list(sys.modules.items())
+    # Of several names for one object the first counts, and a person would say the main module's.
     modules.sort(key=lambda item: item[0] not in ("__main__", "__mp_main__"))
     for name, module in modules:
         file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None

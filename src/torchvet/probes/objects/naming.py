@@ -159,6 +159,7 @@ def _short(key: Any) -> str:
 
 def _sequence_hop(parent: Any, child: Any) -> Hop:
     base = next(b for b in (list, tuple, deque) if issubclass(type(parent), b))
+    # By the base's own method: a subclass of the program's may have another, which would run.
     for index, value in enumerate(base.__iter__(parent)):
         if value is child:
             names = heap.namespace_of_class(type(parent)).get("_fields")
@@ -227,6 +228,7 @@ def _instance_hop(parent: Any, child: Any) -> Hop:
     for name, value in (space or {}).items():
         if value is child:
             return _attribute_hop(parent, name)
+    # The bases are read past any metaclass, whose code would be the program's.
     slots = (item for cls in type.__dict__["__mro__"].__get__(type(parent)) for item in _slots(cls))
     name = next((name for name, slot in slots if _held(slot, parent) is child), f"<{type(parent).__name__}>")
     return Hop(f".{name}")

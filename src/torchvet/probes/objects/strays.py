@@ -107,6 +107,7 @@ def _held_from_outside(found: list[Any]) -> list[Any]:
     counted: Counter[int] = Counter()
     for referrer in gc.get_referrers(*found):
         counted.update(key for key in map(id, gc.get_referents(referrer)) if key in wanted)
+    # The last referrer may be one of `found`, and this variable would be one reference more to it.
     del referrer
     extra = [sys.getrefcount(one) - counted[id(one)] for one in found]
     return [one for one, more in zip(found[:-1], extra[:-1], strict=True) if more > extra[-1]]
@@ -118,6 +119,7 @@ def _loops_of(frame: types.FrameType) -> list[Loop]:
     found: list[Loop] = []
     lines = {offset: line for start, end, line in code.co_lines() if line for offset in range(start, end, 2)}
     for at in dis.get_instructions(code):
+        # FOR_ITER jumps to its argument when the loop is over: a frame between the two is in the loop.
         if at.opname == "FOR_ITER" and at.offset <= frame.f_lasti < at.argval:
             line = lines.get(at.offset, code.co_firstlineno)
             before = (i for i in dis.get_instructions(code) if i.offset < at.offset and lines.get(i.offset) == line)

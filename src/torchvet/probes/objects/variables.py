@@ -41,6 +41,7 @@ def frame_locals(frame: types.FrameType) -> dict[str, Any] | None:
         return dict(frame.f_locals)
     layout = _proven()
     if layout is None:
+        # Nobody knows whether the frame has a dictionary: only calls that could have handed it out give a sign.
         return None if _HANDED_OUT_BY & {*code.co_names} else _read_and_emptied(frame)
     address = _address_of_dict(frame, layout)
     if address is None:
@@ -65,6 +66,7 @@ def _read_and_restored(frame: types.FrameType, address: int) -> dict[str, Any]:
         del cache[name]
     if len(cache) < len(before):  # a variable was deleted since
         cache.clear()
+    # Entries that did not change are left alone: the program may be going through this very dictionary.
     for name, value in before.items():
         if name not in cache or cache[name] is not value:
             cache[name] = value
