@@ -268,6 +268,7 @@ def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[...
         # Recursion into children comes through here too: only the call from outside counts.
         if listener.active and sys._getframe(1).f_code is not original.__code__ and self.training is not None:
             caller = sys._getframe(1)
+            # `eval()` is torch's own function, and calls `train(False)` for the program.
             if frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval":
                 listener.mode_changed(self, mode)
         return result

@@ -166,6 +166,7 @@ class CensusTaker:
     def _mark(self, holding: Holding) -> Holding:
         name = holding.name
         if name not in self._carriers:
+            # An average of many weights is one container: what holds carried tensors counts as carried itself.
             below = next((n for n in self._carriers if n.startswith(f"{name}[")), None)
             if below is None:
                 return holding

@@ -108,6 +108,7 @@ class LineMemory(Watcher):
         return self._passes < _FIRST or self._passes % _EVERY < _LENGTH
 
     def _leave(self) -> None:
+        # Within `inference_mode` or a backward pass the mode stays on until a boundary at which it can be left.
         if self._mode.can_leave:
             self._mode.leave()
             self._thread = 0

@@ -43,6 +43,7 @@ def hop(parent: Any, child: Any, grandparent: Any = None) -> Hop:
         return _partial_hop(grandparent, parent, child)
     if issubclass(cls, dict):
         return _dict_hop(parent, child, grandparent)
+    # `zip` keeps its iterators in a tuple, which a person would not see as a hop either.
     if _is_plain_iterator(type(grandparent) if cls is tuple else cls):
         return UNSEEN
     if cls.__module__ == "itertools":
