@@ -114,6 +114,7 @@ def compared(rank: RankRecording) -> GrowthSummary:
         for key, points in series.items()
         if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
     }
+    # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
     if not survived and not all(c.complete for c in usable):
         growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]

@@ -89,6 +89,7 @@ def rising_tail(points: Points) -> Points:
         highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
         if size_of(points[-1][1]) <= highest * 1.5:
             return run[-1:]
+    # The flat beginning goes: with it the rate would be too low.
     while len(run) > 1 and rise(run[0], run[1]) == 0:
         run.pop(0)
     if len(run) < 2:

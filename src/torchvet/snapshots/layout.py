@@ -107,6 +107,7 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
 
 
 def _live(memory: DeviceMemory, at: int) -> list[_Live]:
+    # Only the end is known exactly: there the snapshot says what blocks take, with rests that were not split off.
     moment, trace = memory.moment(at), memory.lifetimes.trace
     exact = {b.address: b.size for s in memory.segments for b in s.blocks if b.active} if at >= len(trace) - 1 else {}
     found = [

@@ -33,6 +33,7 @@ def collectives_of(timeline: Timeline, window: Window, time: DeviceTime | None, 
     starts = [s for s, _ in window.spans]
     result = []
     for start, end, name, launched in found[:MOST]:
+        # By its launch: the kernel itself may run when the host is in the next step already.
         step = bisect_right(starts, launched) - 1
         if step >= 0 and launched <= window.end:
             begins, lasts = (start - starts[step]) / 1e6, (end - start) / 1e6

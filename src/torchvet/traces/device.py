@@ -54,6 +54,7 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     busy = merged(zip(starts, ends, strict=True))
     gaps = idle.idle_stretches(busy, window.start, end)
     host = idle.host_times(timeline, waits)
+    # Backwards, so that of several pieces of work that begin at once the first one counts.
     ending = dict(zip(reversed(starts), reversed(work), strict=True))
     explained = (
         idle.explain(gaps, ending, launches, host, painted)
