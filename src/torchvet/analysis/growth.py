@@ -202,6 +202,7 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     # long stretch that makes no difference.
     if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
         found = found[:-1]
+    # Of two looks in one step the earlier one counts: the last look finds names of functions gone.
     unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
     ordered = [unique[t] for t in sorted(unique)]
     # Which names last and which carry a graph is known from the second census on: the first may credit others.

@@ -148,10 +148,10 @@ def _limit(size: int, seconds: int) -> None:
         import resource
     except ImportError:
         return
-    # A file that crashes the unpickler leaves no core file behind either.
     for kind, most in (
         (resource.RLIMIT_AS, _SPARE + _FACTOR * size),
         (resource.RLIMIT_CPU, seconds + size // _BYTES_A_SECOND),
+        # A file that crashes the unpickler leaves no core file behind either.
         (resource.RLIMIT_CORE, 0),
     ):
         try:

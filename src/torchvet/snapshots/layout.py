@@ -72,6 +72,7 @@ def layout_at(memory: DeviceMemory, at: int) -> Layout:
     for address, size in segments.items():
         blocks = sorted(inside[address], key=lambda b: b.address)
         gaps = _gaps(address, size, blocks)
+        # A segment without a block in use can be given back: it is cache and no fragmentation.
         if not blocks:
             whole += size
             continue

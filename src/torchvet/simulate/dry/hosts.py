@@ -97,8 +97,8 @@ def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return operators.written_of(plan, args, kwargs)
     try:
         out = func(*map(_meta, args), **{n: _meta(a) for n, a in kwargs.items()})
-    # Without a meta kernel the operator really runs: it reads zeros, and takes memory for its result.
     except (NotImplementedError, RuntimeError):
+        # Without a meta kernel the operator really runs: it reads zeros, and takes memory for its result.
         return func(*args, **kwargs)
     return replaced(out, phantoms.made_up)
 
