@@ -229,6 +229,7 @@ class Search:
 
     def _unsound(self, group: Sequence[Fix], after: Trial, losses: bool = True) -> str:
         """How a run fails or differs, whatever its findings; empty if it does not."""
+        # A failure says nothing of a fix where the unchanged program fails the second time as well.
         if after.failure:
             return self._not_repeatable() or f"the fixed program failed: {after.failure}"
         if self._is_short(after):
