@@ -83,6 +83,7 @@ class Pool:
         following = (self.blocks[address] for _, address in self.order[at:])
         if not wanted:
             return next((b for b in following if not b.expandable), None)
+        # As in torch, best fit goes by what a block can become: a larger one with less room behind it fits better.
         found = next(following)
         for block in following:
             if not found.expandable or _room(block) >= _room(found):

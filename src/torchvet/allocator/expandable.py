@@ -64,6 +64,8 @@ class Expandable:
 
     def _segment(self, pool: Pool) -> Block:
         total = self._owner.total
+        # torch's figure: addresses for an eighth more than the card has, as pages unmapped at the front come back at
+        # the end.
         size = _RANGE if total is None else total + total // 8
         size = -(-size // LARGE_SEGMENT) * LARGE_SEGMENT
         block = Block(self._owner.addresses(size), size, pool, 0, expandable=True)

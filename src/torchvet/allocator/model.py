@@ -97,6 +97,7 @@ class CachingAllocator:
         was_split = block.before is not None or block.after is not None
         if block.size != need and self._worth_splitting(block, need):
             pool.add(cut(block, need))
+            # torch counts no free parts of expandable segments: their pages can be given back one by one.
             if not block.expandable:
                 rest = block.after.size if block.after is not None else 0
                 self._count_split(pool, *((0, -need) if was_split else (1, rest)))
@@ -163,6 +164,7 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give segments that hold nothing back to the driver, and whole free pages of expandable ones."""
+        # torch waits for all streams before it gives segments back, so nothing waits for them after this.
         self.process_events()
         self.syncs += 1
         self._releasing.everything()
@@ -352,6 +354,7 @@ class CachingAllocator:
         return block
 
     def _worth_splitting(self, block: Block, need: int) -> bool:
+        # As `should_split` in torch: a large block keeps a rest of up to 1 MiB. Requests that small have another pool.
         rest = block.size - need
         if block.pool.small or self.settings.expandable_segments:
             return rest >= SMALLEST

@@ -30,6 +30,7 @@ class Releasing:
         if most is None:
             return False
         wanted = max(need, most)
+        # As in torch, one block that is large enough goes alone; only without one do several go, the largest first.
         at = bisect_left(pool.order, (wanted, 0))
         if at < len(pool.order):
             self._release(pool.blocks[pool.order[at][1]])

@@ -114,6 +114,7 @@ def compared(rank: RankRecording) -> GrowthSummary:
         for key, points in series.items()
         if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
     }
+    # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
     if not survived and not all(c.complete for c in usable):
         growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
@@ -201,6 +202,7 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     # long stretch that makes no difference.
     if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
         found = found[:-1]
+    # Of two looks in one step the earlier one counts: the last look finds names of functions gone.
     unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
     ordered = [unique[t] for t in sorted(unique)]
     # Which names last and which carry a graph is known from the second census on: the first may credit others.

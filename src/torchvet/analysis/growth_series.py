@@ -89,6 +89,7 @@ def rising_tail(points: Points) -> Points:
         highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
         if size_of(points[-1][1]) <= highest * 1.5:
             return run[-1:]
+    # A leak that starts late is measured from there: with the flat beginning its rate would be too low.
     while len(run) > 1 and rise(run[0], run[1]) == 0:
         run.pop(0)
     if len(run) < 2:
@@ -137,6 +138,7 @@ def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
         if not is_container or child.container in CONTAINERS or not main[-1].startswith("[") or child.items > 0:
             return _descend(main, growing)
         return [key]
+    # A dictionary that grows in all its lists is one leak; attributes of an object that grow apart are several.
     if is_container or not children:
         return [key]
     parts = [k for k in children if children[k] >= _WORTH * total]

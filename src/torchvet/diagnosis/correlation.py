@@ -38,6 +38,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     alone: list[Finding] = []
     lines = lines_seen(recording)
     named = {f.location.path for f in observed if f.location is not None}
+    # A file that a finding names counts even if no line of it was sampled.
     for path in sorted((lines.keys() | named) & recording.sources.keys()):
         for suspicion in _suspicions(path, recording.sources[path], rules):
             twins = _twins(suspicion, observed, found, by_code[suspicion.code])

@@ -49,6 +49,7 @@ def _parts(rank: RankRecording, folder: Path | None) -> Iterator[Record]:
 
 def _records(memory: DeviceMemory, size: DrySize) -> Iterator[Record]:
     trace, peak = memory.lifetimes.trace, memory.peak
+    # A workspace is allocated within some line's product, and would count among that line's bytes.
     ours = {start for start in peak.blocks if trace.addresses[start] in size.workspaces}
     parts, blocks = Counter(peak.by_category), Counter[str]()
     hidden: Counter[tuple[object, str]] = Counter()

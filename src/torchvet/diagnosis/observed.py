@@ -64,6 +64,7 @@ def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
             where,
             tuple(finding.holder.path) if finding.holder is not None else finding.message,
         )
+        # Findings without a line are all kept: nothing says that two of them are one.
         if where is None or key not in best or _weight(finding) > _weight(best[key]):
             best[key if where is not None else id(finding)] = finding
     return list(best.values())

@@ -47,6 +47,7 @@ def _unpacked(path: Path, file: BinaryIO, cut: Callable[[], None]) -> Iterator[b
         if not data:
             break
         try:
+            # Bounded, however much the data unpacks to: the rest stays in `unconsumed_tail`.
             block = unpacker.decompress(data, BLOCK)
         except zlib.error:
             cut()

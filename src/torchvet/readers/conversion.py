@@ -90,6 +90,7 @@ def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:
                 stack=stacks.number(block.get("frames") or history[0].get("frames")),
             )
         )
+        # Blocks lie one behind the other, so torch 2.0's, which have no addresses, get theirs.
         at += size
     return Segment(
         device=_int(raw, "device", 0),
@@ -104,6 +105,7 @@ def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:
 
 def _int(raw: dict[str, Any], key: str, default: int | None = None) -> int:
     value = raw.get(key, default)
+    # `type` and not `isinstance`: True is an int, and columns take 64 bits.
     if type(value) is not int or not -(2**63) <= value < 2**63:
         raise BadInput(f"`{key}` is {value!r:.80}, expected a whole number")
     return value

@@ -76,6 +76,7 @@ class TraceFile:
                     rest, inside = self._begin(rest)
                     if not inside:
                         break
+                # Another trace may follow in the same file.
                 following = rest.find(_MARKS[0])
                 if following < 0:
                     found, rest = self._whole(rest)
@@ -93,6 +94,7 @@ class TraceFile:
 
         A block that decodes within an array holds neither its end nor the beginning of another trace.
         """
+        # Only the last boundary is wanted, so only the tail is searched.
         boundaries = list(_BOUNDARY.finditer(block, max(0, len(block) - _TAIL)))
         if not boundaries:
             return None, rest

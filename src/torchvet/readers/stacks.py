@@ -43,6 +43,7 @@ class Stacks:
             if known == frames:
                 return number
         number = self.stacks.setdefault(tuple([self._frame(f) for f in frames]), len(self.stacks))
+        # A hostile file could make every lookup compare with all stacks before it.
         if len(alike) < _ALIKE:
             alike.append((frames, number))
         return number

@@ -50,6 +50,7 @@ def start(card: Card, count: int = 1) -> None:
     )
     backward_errors.install()
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    # Kept, because torch takes the kernels back when the library object dies.
     _libraries.append(library)
     factories.install(library)
     autocasting.install(library)

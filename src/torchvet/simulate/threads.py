@@ -11,6 +11,7 @@ def in_every_thread(enter: Callable[[], None]) -> None:
     enter()
     bootstrap: Callable[[threading.Thread], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
+    # Not `run`, which programs override: every thread passes here.
     def _bootstrap_inner(self: threading.Thread) -> None:
         enter()
         bootstrap(self)

@@ -139,6 +139,7 @@ class Categories:
         sizes, ends, best = self.lifetimes.trace.sizes, self.lifetimes.let_go, Counter[int]()
         number = len(self.lifetimes.trace)
         for run in self.phases.backwards[:8]:
+            # A pass that the trace ends in has temporaries left, which would pass for gradients.
             if run.end == number and len(self.phases.backwards) > 1:
                 continue
             inside = (s for s in self.lifetimes.starts if run.start <= s < run.end)

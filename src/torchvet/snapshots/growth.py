@@ -114,6 +114,7 @@ def _leak(memory: DeviceMemory, group: list[int], first: int, last: int, steps: 
 
 def _all_along(made_in: set[int], first: int, steps: int) -> bool:
     """Whether the early, the middle and the late third of the steps each left something, and about equally often."""
+    # A cache that has filled left blocks only early, a window of the last results only late.
     thirds = [0] * _THIRDS
     for step in made_in:
         thirds[min(_THIRDS - 1, (step - first) * _THIRDS // max(1, steps))] += 1

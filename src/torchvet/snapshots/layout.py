@@ -72,6 +72,7 @@ def layout_at(memory: DeviceMemory, at: int) -> Layout:
     for address, size in segments.items():
         blocks = sorted(inside[address], key=lambda b: b.address)
         gaps = _gaps(address, size, blocks)
+        # A segment without a block in use can be given back: it is cache and no fragmentation.
         if not blocks:
             whole += size
             continue
@@ -107,6 +108,7 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
 
 
 def _live(memory: DeviceMemory, at: int) -> list[_Live]:
+    # Only the end is known exactly: there the snapshot says what blocks take, with rests that were not split off.
     moment, trace = memory.moment(at), memory.lifetimes.trace
     exact = {b.address: b.size for s in memory.segments for b in s.blocks if b.active} if at >= len(trace) - 1 else {}
     found = [

@@ -80,6 +80,7 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
                 older.append(Older(address, trace.sizes[at], at))
             else:
                 ends[start], begins[at] = at, start
+                # Where other streams were at work, the request to free it came earlier and has set this.
                 if let_go[start] == number:
                     let_go[start] = at
         elif code == FREE_REQUESTED and address in live:

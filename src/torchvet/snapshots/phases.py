@@ -57,6 +57,7 @@ class Phases:
 
     def _raw_runs(self) -> list[Run]:
         kinds, stacks, starts = self.kinds, self.lifetimes.trace.stacks, self.lifetimes.starts
+        # A loss or a mask between two modules would otherwise cut a forward pass in pieces.
         merged = [FORWARD if k == USER else k for k in kinds]
         found: list[tuple[str, int, int]] = []
         for kind, group in groupby(starts, key=lambda at: merged[stacks[at]]):
@@ -109,6 +110,7 @@ class Phases:
 
     @cached_property
     def _steps(self) -> tuple[str, list[int]]:
+        # torch writes annotations from 2.5 on; without them the phases tell, and where there are none, what repeats.
         marks = [a.before for a in self.annotations if a.stage == "END" and a.name.startswith("Optimizer.step")]
         marks = sorted({m for m in marks if 0 < m <= len(self.lifetimes.trace)})
         if marks:

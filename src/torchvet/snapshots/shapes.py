@@ -47,6 +47,7 @@ def churn_of(memory: DeviceMemory) -> Churn | None:
         if size < _LARGE or phases.kinds[stack] != FORWARD or step >= steps:
             continue
         whole += size if step >= late else 0
+        # With its stack: a size that another line has used before is new all the same.
         if (stack, size) not in seen:
             seen.add((stack, size))
             if step >= late:

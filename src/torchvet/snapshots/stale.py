@@ -24,6 +24,7 @@ def stale_at_peak(memory: DeviceMemory) -> Row | None:
     for start in memory.peak.blocks:
         place = memory.stacks[trace.stacks[start]].place
         end = lifetimes.let_go[start]
+        # What is never freed, or lives longer than one step, is growth and not a result that is replaced.
         one_over = phases.step(start) == here - 1 and end < len(trace) and phases.step(end) == here
         if not one_over or place is None or phases.kind(start) not in (FORWARD, USER):
             continue

@@ -60,6 +60,7 @@ class Keep:
             outcome = Outcome(how=how, status=status, ticks=step.n if step else 0, seconds=seconds)  # type: ignore[arg-type]
             self._append(outcome)
             recording = read(self.directory)
+        # The folder is removed on leaving, so no report may name it.
         if not self.kept:
             recording.path = None
         return recording, outcome

@@ -85,6 +85,8 @@ class _BlockedRelay(_Relay):
         follow = super().before_program()
 
         def prepare() -> None:
+            # Before they are unblocked: a signal that waits must meet none of the supervisor's handlers between here
+            # and exec.
             for number in self.signals:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
@@ -104,6 +106,8 @@ class _BlockedRelay(_Relay):
         return child.returncode
 
     def restore(self) -> None:
+        # What still waits was meant for the program, which is over: unblocked, it would end the supervisor before the
+        # diagnosis.
         while signal.sigtimedwait(self.taken, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
@@ -146,6 +150,7 @@ def _follow_parent() -> Callable[[], None]:
 
     def follow() -> None:
         prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        # The supervisor may have died before the line above: then its death sends no signal any more.
         if os.getppid() != parent:
             os._exit(128 + signal.SIGKILL)
 

@@ -113,6 +113,7 @@ class Untouched:
     ) -> None:
         assert self._held is not None
         with _undisturbed():
+            # First: what forked processes change after the rollback is not undone.
             ended = self._held.wait(_PATIENCE)
             undone = _finish(self._held, self._useful)
         if not ended:

@@ -54,6 +54,7 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     busy = merged(zip(starts, ends, strict=True))
     gaps = idle.idle_stretches(busy, window.start, end)
     host = idle.host_times(timeline, waits)
+    # Backwards, so that of several pieces of work that begin at once the first one counts.
     ending = dict(zip(reversed(starts), reversed(work), strict=True))
     explained = (
         idle.explain(gaps, ending, launches, host, painted)
@@ -106,6 +107,7 @@ def _busiest(work: list[Work]) -> Thread | None:
 
 def _own_left_out(waits: list[Call], window: Window, timeline: Timeline) -> list[Call]:
     """Without the profiler's own: what waits outside the steps, or for everything once nothing is launched any more."""
+    # When it stops, the profiler synchronizes the device: for 158 and 89 ms in two real traces.
     asking = timeline.driver.get("launch", ()) or timeline.driver.get("copy", ())
     last = max(asking, key=stretch).start if asking else window.end
     return [

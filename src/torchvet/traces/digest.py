@@ -26,6 +26,7 @@ _SLOWING = ("with_stack", "profile_memory", "record_shapes", "with_modules")
 
 def digest(path: Path) -> RankTrace:
     """Read a trace and sum it up. Raises `BadInput` when the file is none or cannot be read."""
+    # The collector finds nothing to free in a growing heap of events: without it parsing is 1.5 to 4 times as fast.
     with collector_off():
         file, timeline = TraceFile(path), Timeline()
         for batch in file.batches():

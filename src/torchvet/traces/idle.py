@@ -94,6 +94,7 @@ def explain(
         call = launches.get(work.correlation) if work is not None else None
         launched = min(end, call.end) if call is not None else end
         phase = phase_at(painted, (start + launched) / 2) if end - start > LAUNCH_LATENCY else ""
+        # Launched before the gap began: the host was ahead, so nothing that it did explains the gap.
         if work is not None and (call is None or launched <= start):
             found.append(Gap(start, end, "device", None, phase))
             continue

@@ -26,6 +26,7 @@ def launched_backwards(timeline: Timeline) -> tuple[int, int]:
 
 def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[bool, list[Note]]:
     """Whether host and device times can be set against each other, and what is to be said of the file."""
+    # All reasons for idle time set host times against device times: with clocks that disagree each would be wrong.
     notes = _of_file(file)
     early, known = launched_backwards(timeline)
     trusted = early <= _TRUSTED * known and not (file.cut and timeline.work)

@@ -112,6 +112,7 @@ class _Within:
 
 def misaligned(timeline: Timeline, time: DeviceTime) -> list[Cost]:
     """Matrix products in half precision whose sizes keep tensor cores from working at their full rate."""
+    # By external id: one product may launch several kernels.
     spent: dict[object, float] = {}
     for work in time.work if timeline.shapes else ():
         call = time.launches.get(work.correlation)

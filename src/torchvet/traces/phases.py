@@ -53,6 +53,7 @@ def _outermost(timeline: Timeline, main: Thread | None) -> list[tuple[float, flo
     backward = timeline.spans.get("backward", ())
     found += [(i.start, -i.end, "backward") for i in backward if i.thread == main]
     found += [(i.start, -i.end, "forward") for i in timeline.operators if i.thread == main]
+    # Other threads apart: their backward passes run beside the main thread and not within it.
     top = _top(found)
     return sorted(top + _top([(i.start, -i.end, "backward") for i in backward if i.thread != main]))
 

@@ -62,6 +62,7 @@ def _main_thread(timeline: Timeline) -> Thread | None:
     for item in timeline.spans.get("backward", ()):
         # Each node of backward stands for several operators that are not of a forward pass.
         counts[item.thread] = counts.get(item.thread, 0) - 4
+    # An optimizer step or a loader outweighs any number of operators: both are in the main thread.
     for item in timeline.spans.get("optimizer", []) + timeline.spans.get("data", []):
         counts[item.thread] = counts.get(item.thread, 0) + 1_000_000
     return max(counts, key=lambda t: counts[t], default=None)

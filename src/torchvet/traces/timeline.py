@@ -121,6 +121,7 @@ class Timeline:
         if usable is None:
             return
         start, length, name = usable
+        # Before anything is looked up: most events of a trace with stacks end here.
         if sort == "frame" and length < SHORTEST_FRAME:
             return
         name, kind, kept = known.get(name) or self._about(sort, known, name)

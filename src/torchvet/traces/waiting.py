@@ -63,9 +63,11 @@ class Waiting:
         What belongs to a round trip is told there.
         """
         found: dict[object, Cost] = {}
+        # By what they cost and not by their number: in a real trace 60 of them cost 0.2 ms together.
         ordered = sorted(self._time.waits, key=lambda c: -self._idle.get(c, 0.0))
         for number, call in enumerate(ordered):
             reason = self._reason(call)
+            # What is told among transfers and round trips is not told twice.
             if reason.direction == "host-to-device" or reason.copy in self._travelling:
                 continue
             where = self._places.at(call.start, call.thread) if number < _PLACED else None

@@ -88,6 +88,8 @@ class Hearing:
             if "mode=ro" in asked or "mode=memory" in asked or "immutable=1" in asked:
                 return
         if name and name != ":memory:":
+            # SQLite opens its files in C, which raises no audit event: the database is noted with its companions by
+            # name.
             for ending in ("", "-journal", "-wal", "-shm"):
                 self.changing(name + ending)
 
@@ -95,6 +97,7 @@ class Hearing:
         text = self._text(path, folder)
         if text is None:
             return None
+        # Only the folders are resolved: the last name may be a link, and the call is about the link itself.
         above, name = os.path.split(os.path.abspath(text) if text.endswith(("/", os.sep, ".")) else text)
         return os.path.join(os.path.realpath(above), name)
 

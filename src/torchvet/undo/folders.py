@@ -34,6 +34,7 @@ def new_folder() -> Held:
             (folder / LOG).touch()
             (folder / _BEATS).touch()
             held = Held(folder)
+            # Others look only for names that begin so: they find the folder once it is complete and locked.
             held.rename(_BEGINS)
         except OSError as error:
             wrong = wrong or error
@@ -84,6 +85,7 @@ class Held:
 
     def close(self) -> None:
         """The trial is undone: remove the folder, and those above that are empty."""
+        # The lock goes last: nobody takes a folder that is half removed for a trial left behind.
         shutil.rmtree(self.folder, ignore_errors=True)
         for above in (self.folder.parent, self.folder.parent.parent):
             with contextlib.suppress(OSError):

@@ -61,12 +61,14 @@ class Notes:
         self._known: dict[str, int] = {}
         self._links: dict[str, tuple[int, int]] = {}
         self._numbers = itertools.count()
+        # Reentrant: a signal handler of the program may save within a save, and `refuse` writes under the lock.
         self._lock = threading.RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
     def touch(self, key: str, how: How) -> None:
         """Before something happens to what lies at a path without links in its folders. Raises `Refused`."""
+        # Asked without the lock first: a program writes to the same paths again and again.
         if self._is_noted(key, how) or self._is_left(key):
             return
         with self._careful(key):
@@ -135,6 +137,7 @@ class Notes:
 
     def _note(self, key: str, how: How, seen: os.stat_result | None, first: bool) -> None:
         if seen is None or self._is_in_new(key):
+            # Where the folder above is missing, the call fails and makes nothing.
             if seen is not None or (how != "removal" and os.path.isdir(os.path.dirname(key))):
                 self._note_new(key)
             return
@@ -198,6 +201,7 @@ class Notes:
         """A file's content, in the trial's folder: the file itself where its only name goes, else a copy."""
         name = f"{os.getpid()}-{next(self._numbers)}"
         target = os.path.join(self.folder, name)
+        # A file with another name can still be written to by that name, which would change what a link keeps.
         if may_link and seen.st_nlink == 1:
             try:
                 os.link(key, target, follow_symlinks=False)
@@ -219,11 +223,13 @@ class Notes:
         with open(self._log, "rb") as log:
             log.seek(self._read)
             data = log.read()
+        # Another process may be in the middle of its line: that one is read the next time.
         whole = data.rfind(b"\n") + 1
         self._read += whole
         for entry in parse(data[:whole]):
             if entry.kind != "refused":
                 state = _state(entry)
+                # States are ordered by how much of a path is kept, and what is kept once stays so.
                 self._known[entry.path] = max(state, self._known.get(entry.path, state))
                 if state == _LINKED:
                     self._links.setdefault(entry.path, entry.file)

@@ -51,6 +51,7 @@ class _Rollback:
                 self._cached.add(entry.path)
             if entry.grows:
                 self.grown.setdefault(entry.path, entry)
+            # A copy takes a link's place: the same file was changed later, and the link shows the change.
             before = self.copies.get(entry.path)
             if entry.copy and (before is None or (before.linked and not entry.linked and before.file == entry.file)):
                 self.copies[entry.path] = entry
@@ -62,6 +63,7 @@ class _Rollback:
         for entry in folders:
             with self._each(entry):
                 self._open_folder(entry)
+        # Deepest first, so that a folder is empty when its own turn comes.
         for entry in reversed(down):
             with self._each(entry):
                 self._clear(entry)
@@ -73,6 +75,7 @@ class _Rollback:
             with self._each(entry):
                 self._fill(entry)
         full = {os.path.dirname(path) for path in (*self.undone.stay, *self.undone.unheard)}
+        # Deepest first: a folder that has its permissions back may let nobody reach what lies in it.
         for entry in reversed(folders):
             with self._each(entry):
                 _finish_folder(entry, times=entry.path not in full)
@@ -94,6 +97,7 @@ class _Rollback:
             self._check_time(now)
             os.unlink(entry.path)
         elif now is not None and stat.S_IMODE(now.st_mode) != entry.mode:
+            # Writable for now, though it may have been read-only: `_finish_folder` sets what it had.
             os.chmod(entry.path, entry.mode | 0o700)
 
     def _clear(self, entry: Entry) -> None:
@@ -174,6 +178,7 @@ class _Rollback:
                 os.unlink(entry.path)
             os.rename(copy, entry.path)
         elif now is not None and _id(now) == entry.file:
+            # Written over and not replaced, so that the file's other names still lead to it.
             os.chmod(entry.path, stat.S_IMODE(now.st_mode) | stat.S_IWUSR)
             with open(copy, "rb") as source, open(entry.path, "rb+") as sink:
                 _transfer(source, sink, entry.size)

@@ -35,6 +35,7 @@ def became(before: str, after: str, line: int) -> set[int]:
 
     Indentation does not count.
     """
+    # A fix that wraps a line in a `with` block only indents it, and leaves its cost where it is.
     old, new = ([one.strip() for one in text.splitlines()] for text in (before, after))
     for kind, start, end, new_start, new_end in _blocks(tuple(old), tuple(new)):
         if start < line <= end:

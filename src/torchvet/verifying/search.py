@@ -146,6 +146,7 @@ class Search:
 
     def _least(self, group: Sequence[Fix], after: Trial, first: Sequence[Fix]) -> tuple[Sequence[Fix], Trial]:
         """A joint set without those of its first fixes that it does not need, and its run."""
+        # Each costs a run, so no more are tried than of fixes alone.
         for fix in first[:ALONE]:
             fewer = [m for m in group if m is not fix]
             without = self._try(fewer)
@@ -216,6 +217,7 @@ class Search:
 
     def _whole(self, group: Sequence[Fix], after: Trial) -> str:
         """What is wrong with a run as a whole; empty if nothing is."""
+        # Losses come last: if they differ, the unchanged program has to run a second time.
         if why := self._unsound(group, after, losses=False):
             return why
         for finding in new_findings(self.before, after):
@@ -227,6 +229,7 @@ class Search:
 
     def _unsound(self, group: Sequence[Fix], after: Trial, losses: bool = True) -> str:
         """How a run fails or differs, whatever its findings; empty if it does not."""
+        # A failure says nothing of a fix where the unchanged program fails the second time as well.
         if after.failure:
             return self._not_repeatable() or f"the fixed program failed: {after.failure}"
         if self._is_short(after):

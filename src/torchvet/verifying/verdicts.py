@@ -41,6 +41,7 @@ class Judgement:
 
 def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judgement:
     """Judge one observed finding of the run before by the run after, by a kind of `cost` if one is given."""
+    # An edit above moves a finding to another line, which does not make it a new one.
     same = [f for f in after.findings if is_same(finding, f, before, after)] or _as_many(finding, before, after)
     if cost_of(finding, cost, before.costs) > 0:
         return _costing(finding, cost, before, after, same)
@@ -102,6 +103,7 @@ def remains(finding: Finding, after: Trial) -> bool:
 def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judgement:
     name = _held(finding)
     measured = f"{size(rate)} per step"
+    # A run that ends early or is hardly sampled looks like one without growth.
     if after.steps < ENOUGH:
         return Judgement(False, measured, "", f"{after.steps} steps are too few to show that nothing grows")
     if after.windows < COMPARED:

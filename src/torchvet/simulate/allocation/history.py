@@ -96,6 +96,7 @@ def stack_here() -> Stack:
         code = frame.f_code
         number = id(code)
         if number not in _codes:
+            # Kept for good: no later code object can have the number, which stacks refer to.
             _codes[number] = code
         found.append(number)
         found.append(frame.f_lasti)

@@ -58,6 +58,7 @@ class DeviceMemory:
         """The address of a new block, by default the current stream's. Raises CUDA's error where nothing is left."""
         if stream is None:
             stream = devices.current.streams.get(self.index, 0)
+        # Only here: a program that never uses the device does not fail for its settings.
         if self._refused is not None:
             raise ValueError(self._refused)
         try:
@@ -80,6 +81,7 @@ class DeviceMemory:
     def give_back(self, address: int) -> None:
         """A block that nothing refers to any more."""
         if self.history.active:
+            # Asked for and noted first: `free` forgets both.
             size, stream = self.allocator.requested_of(address), self.allocator.stream_of(address)
             self.history.note("free_requested", address, size, stream)
         waits = self.allocator.is_used_elsewhere(address)
@@ -189,6 +191,7 @@ def hand_over(old: torch.UntypedStorage, new: torch.UntypedStorage) -> None:
     if block is None or block.size != new.nbytes() or block.address is None or new._cdata in _blocks:
         return
     heir = _Block(new, block.memory, block.address)
+    # The old storage gives nothing back when it dies: it has no address any more.
     block.address = None
     _keep(heir, new)
 

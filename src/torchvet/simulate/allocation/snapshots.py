@@ -33,6 +33,7 @@ def snapshot(traces: bool = True) -> dict[str, Any]:
         "external_annotations": list(marks.annotations),
     }
     for m in held:
+        # After the events were copied, so that a snapshot does not show itself.
         if m.history.tracing:
             m.history.note("snapshot", 0, m.allocator.allocated, 0)
     return found

@@ -32,6 +32,7 @@ def needed(index: int) -> None:
     """A matrix product is about to be computed on a device. Raises CUDA's error where the device is full."""
     if not _size:
         return
+    # The simulation has one thread for both passes, while a GPU's backward has a thread, and a workspace, of its own.
     key = (index, _in_backward() >= 0, devices.current.streams.get(index, 0))
     if key not in _taken:
         _taken[key] = memory.everyone()[index].take(_size)

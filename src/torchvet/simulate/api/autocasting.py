@@ -36,6 +36,7 @@ def _cached(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     weight = tensor.dtype is torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
     if not weight or dtype is not torch.get_autocast_dtype("cuda") or not torch.is_autocast_cache_enabled():
         return tensor.to(dtype)
+    # By identity, which is reused: the weak reference tells whether it is still the same tensor.
     known = _cache.get(id(tensor))
     if known is not None and known[0]() is tensor:
         return known[1]

@@ -18,6 +18,7 @@ def to_dlpack(tensor: torch.Tensor) -> Any:
     if not isinstance(tensor, SimulatedTensor):
         return _real_to(tensor)
     capsule = _real_to(tensor.host)
+    # The capsule is kept too, so that no later object has its identity.
     _capsules[id(capsule)] = (capsule, tensor.host, tensor.ordinal)
     return capsule
 

@@ -152,6 +152,7 @@ def in_callbacks() -> None:
 
     run: Callable[..., Any] = graph._engine_run_backward
 
+    # Hooks and custom backwards of the program run in here, and name devices too.
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         with Naming():
             return run(*args, **kwargs)
@@ -180,6 +181,7 @@ def in_default_devices() -> None:
     fill: Callable[..., Any] = DeviceContext.__torch_function__
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Only while it fills in: the program may ask the context for its device in between.
         named = self.device
         self.device = devices.inward(named)
         try:

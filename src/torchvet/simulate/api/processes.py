@@ -28,6 +28,7 @@ _here = _Here()
 
 def _after_fork(here: _Here) -> None:
     """In a child of multiprocessing: a device that was in use before the fork cannot be used here."""
+    # CUDA refuses only after a first use: a parent that never held memory of a device may fork workers that use it.
     devices.refuse_after_fork(any(held.allocator.peak_reserved for held in memory.everyone()))
 
 

@@ -43,6 +43,7 @@ def _put(package: ModuleType, name: str, answer: Any) -> None:
     before = getattr(package, name, None)
     setattr(package, name, answer)
     for value in list(vars(package).values()):
+        # torch imports names from one of its modules into another, where the replacement of one would leave the other.
         own = isinstance(value, ModuleType) and value.__name__.startswith(package.__name__ + ".")
         if own and hasattr(value, name) and (before is None or getattr(value, name) is before):
             setattr(value, name, answer)

@@ -73,6 +73,7 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
             key = keys.setdefault(untyped._cdata, str(len(keys)))
             name = f"data/{key}"
             if name not in archive.storages:
+                # A copy: the program goes on to change its weights, and a file would not change with them.
                 archive.storages[name] = _copy(untyped, dtype, numbers.get(untyped._cdata))
             return "storage", kind, key, serialization.location_tag(untyped), untyped.nbytes() // dtype.itemsize
 

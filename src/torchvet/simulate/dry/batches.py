@@ -57,6 +57,7 @@ class Batches:
         if phantoms.is_phantom(tensor):
             size = (self.rows, *tensor.size()[1:])
             return phantoms.phantom(size, torch.empty(size, device="meta").stride(), tensor.dtype)
+        # The program's own rows, again and again: labels and indices stay within their ranges.
         return tensor[torch.arange(self.rows) % self.own]
 
     def made(self, func: Any, args: Any) -> Any:

@@ -98,6 +98,7 @@ def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     try:
         out = func(*map(_meta, args), **{n: _meta(a) for n, a in kwargs.items()})
     except (NotImplementedError, RuntimeError):
+        # Without a meta kernel the operator really runs: it reads zeros, and takes memory for its result.
         return func(*args, **kwargs)
     return replaced(out, phantoms.made_up)
 

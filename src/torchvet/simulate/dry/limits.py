@@ -61,4 +61,5 @@ def install() -> None:
         return address
 
     memory.DeviceMemory.take = take_  # type: ignore[method-assign]
+    # It comes before a refusal of this machine, whose memory no tensor of a dry run takes.
     memory.DeviceMemory.check_room = lambda self, size: None  # type: ignore[method-assign]

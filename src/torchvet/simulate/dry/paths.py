@@ -235,11 +235,14 @@ def install() -> None:
     answers |= {name: _moving(f"os.{name}", getattr(os, name)) for name in ("rename", "replace")}
     answers |= {name: _removing(f"os.{name}", getattr(os, name)) for name in ("remove", "unlink")}
     for name, made in answers.items():
+        # Callers look a function up in these sets before they pass it a descriptor: the stand-in takes what the
+        # original does.
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if getattr(os, name) in able:
                 able.add(made)
         setattr(os, name, made)
     removing: Any = _rmtree(shutil.rmtree)
+    # Python documents this attribute of `rmtree`, so programs may ask the stand-in for it.
     removing.avoids_symlink_attacks = shutil.rmtree.avoids_symlink_attacks
     shutil.rmtree = removing
     shutil.copymode, shutil.copystat = _of_disk(shutil.copymode), _of_disk(shutil.copystat)

@@ -51,6 +51,7 @@ def phantom(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> t
         flat = torch.frombuffer(_pages(needed), dtype=torch.uint8)
         storage = flat.untyped_storage()
         key = storage._cdata
+        # The key is an address, which a later storage may have: the entry goes with the storage.
         _storages[key] = weakref.ref(storage, lambda _: _storages.pop(key, None))
         return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(size), tuple(stride))
 

@@ -78,6 +78,7 @@ def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: li
     if seen is _NEVER:
         before = arithmetic.operations
         out = _asked(func, plan.name, args, kwargs)
+        # Asking may only now have found that numbers decide the shape.
         if func in _by_numbers:
             return out
         made = None if _own_results(func, plan) else _layout(out, _storages(tensors))
@@ -135,6 +136,7 @@ def _key_of(value: Any) -> Any:
         return value.size(), value.stride(), value.dtype
     if isinstance(value, (list, tuple)):
         return _key(value)
+    # 1, 1.0 and True are equal as keys, and lead to results of different dtypes.
     return type(value), value
 
 

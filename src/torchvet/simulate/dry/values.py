@@ -47,6 +47,7 @@ def known(meta: torch.Tensor) -> torch.Tensor | None:
 
 def know(meta: torch.Tensor, numbers: torch.Tensor, same: torch.Tensor | None = None) -> None:
     """From now on the numbers are known. `same` is the meta tensor that this is a view of."""
+    # One flag for all views, so that a write through any of them makes all unknown.
     valid = same.__dict__["torchvet_known"].valid if same is not None else [True]
     meta.__dict__["torchvet_known"] = _Known(numbers, valid)
 

@@ -129,6 +129,7 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     except RuntimeError as error:
         if "DefaultCPUAllocator" not in str(error):
             raise
+        # Raised outside the handler: chained to it, the first error would keep its frames and their tensors alive.
         message = str(error)
     raise host_memory.refusal(message, str(func))
 

@@ -39,6 +39,7 @@ def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`copy_`: the one operator whose two tensors may be anywhere."""
     target, source = args[0], args[1]
     on_host(func, [numbers_of(target), numbers_of(source)], {})
+    # A copy of the list: who hears of it may take itself off.
     for told in brought[:]:
         told(source, target)
     return target  # type: ignore[no-any-return]
