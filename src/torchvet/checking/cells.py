@@ -70,12 +70,14 @@ def _is_python(metadata: Any) -> bool:
 
 def without_magics(source: str) -> str:
     """A cell's source with `pass` where IPython's own lines stand; columns and lines of all else stay."""
+    # What Python takes as it stands is left alone: `x = (a\n% b)` has a line that only looks like a magic.
     if not (_MAGIC.search(source) or source[:1] in (" ", "\t")) or parsing_error(source) is None:
         return source  # a line may begin with % in the middle of an expression or a string
     lines = split_lines(source)
     if _begins_indented(lines):
         return "\n" * (len(lines) - 1)
     first = next((line.strip() for line in lines if line.strip()), "")
+    # The body of any other cell magic may be another language; empty lines keep the places of what follows.
     if first.startswith("%%") and first.split()[0] not in _PYTHON_CELLS:
         return "\n" * (len(lines) - 1)
     out, continued = [], False
@@ -95,6 +97,7 @@ def _begins_indented(lines: list[str]) -> bool:
 def _blanked(line: str) -> str:
     assigned = _ASSIGNED.match(line)
     if assigned is not None:
+        # `files = !ls` binds a name that later cells use.
         return assigned[1] + "None"
     return line[: len(line) - len(line.lstrip())] + "pass"
 

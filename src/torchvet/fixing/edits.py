@@ -126,6 +126,7 @@ def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:
     if not 0 < line <= len(starts) or column < 1:
         return None
     limit = starts[line] if line < len(starts) else len(text)
+    # A column may stand behind the last character, not within the line end, where an edit would split a "\r\n".
     length = len(text[starts[line - 1] : limit].rstrip("\r\n"))
     return starts[line - 1] + column - 1 if column <= length + 1 else None
 
