@@ -69,6 +69,7 @@ class MaskConstantOverflows(NumberRule):
             return
         constant = max((o.largest for o in record.operands if o.dtype == "float16"), default=0.0)
         masked = _times_mask(record) if failure.operator == "mul" else 0.0
+        # A constant in range is fine by itself; the score that is added takes it over 65504.
         if constant >= _LARGEST / 2:
             message = f"{failure.operator} pushed a constant of {_runs.figure(constant)} {_OUT_OF_RANGE}"
             cause = "a mask constant close to the limit leaves no room for the score that it is added to"
