@@ -114,6 +114,7 @@ class MaskConstantOverflows(NumberRule):
             return "error" if half_precision.named(file, given, event.unit) == "fp16" else None
         if half_precision.kind(tensor, event) == "fp16":
             return "error"
+        # Autocast makes only the results of matrix products half: other tensors keep the dtype that they have.
         if not _is_product(tensor, event):
             return None
         state = autocast_regions.state(event)
@@ -132,6 +133,7 @@ class MaskConstantOverflows(NumberRule):
         owner, lines = event.unit.owner, file.lines[event.unit.first - 1 : event.unit.last]
         if owner is None or "module" not in file.roles.of_class(owner):
             return None
+        # The function may compute its scores in float32 by itself.
         if any("float" in line and "masked_fill" not in line for line in lines):
             return None
         if half_precision.half_classes(file).get(owner.name) == "fp16":

@@ -44,6 +44,7 @@ class BatchnormPoisoned(Rule):
             yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
+        # Running averages keep a NaN for ever; what has become finite again was replaced.
         lasts = record.recovered is None
         return self.observed(
             rank,
