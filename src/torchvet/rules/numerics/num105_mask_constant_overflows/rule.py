@@ -114,7 +114,7 @@ class MaskConstantOverflows(NumberRule):
             return "error" if half_precision.named(file, given, event.unit) == "fp16" else None
         if half_precision.kind(tensor, event) == "fp16":
             return "error"
-        # Autocast makes only the results of matrix products half: other tensors keep the dtype that they have.
+        # Under autocast what a matrix product gives is half; of other tensors the text does not say it.
         if not _is_product(tensor, event):
             return None
         state = autocast_regions.state(event)

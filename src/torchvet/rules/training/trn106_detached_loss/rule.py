@@ -117,6 +117,7 @@ class DetachedLoss(loops.LoopRule):
             cut = _pretended(file, loss, event)
             if cut is not None:
                 yield self._pretends(file, event, loss, cut)
+            # Where a function sets `requires_grad`, the loss may be a leaf, and backward does not raise.
             elif "requires_grad" not in loops.unit_text(event.unit) and _is_cut(file, loss, event):
                 yield self._raises(file, event, loss)
             else:
