@@ -57,6 +57,7 @@ def moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool =
     strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
     line = last_line(other) + 1 if behind else first_line(other)
     inner, outer = margin(file, statement), margin(file, other)
+    # Other white space within a string would change what it says.
     torn = inner != outer and any(n.lineno != n.end_lineno for n in strings)
     if not removed or line > len(file.lines) or torn:
         return []
@@ -83,6 +84,7 @@ def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> 
         if text.startswith(inner):
             # From the line's beginning, so that no other edit puts a line before it with the margin of before.
             found.append(Edit(path=file.path, start=(line, 1), end=(line, len(inner) + 1), text=outer))
+        # A statement that stands further left than its block has another margin, as of tabs among spaces.
         elif line in begin:
             return None
     return found
