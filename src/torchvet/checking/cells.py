@@ -70,7 +70,6 @@ def _is_python(metadata: Any) -> bool:
 
 def without_magics(source: str) -> str:
     """A cell's source with `pass` where IPython's own lines stand; columns and lines of all else stay."""
-    # What Python takes as it stands is left alone: `x = (a\n% b)` has a line that only looks like a magic.
     if not (_MAGIC.search(source) or source[:1] in (" ", "\t")) or parsing_error(source) is None:
         return source  # a line may begin with % in the middle of an expression or a string
     lines = split_lines(source)

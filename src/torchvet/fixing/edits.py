@@ -109,7 +109,7 @@ def _located(
         start, end = (_offset(text, offsets[edit.path], place) for place in (edit.start, edit.end))
         if start is None or end is None or start > end:
             return []
-        # Rules write "\n"; a file with other line ends keeps its own, or it would have two kinds after a fix.
+        # An edit may be written with "\n"; a file with other line ends would have two kinds after it.
         span = _Span(start, end, LINE_END.sub(newline_of(text), edit.text))
         same = next((s for path, s in found if path == edit.path and s.touches(span)), None)
         if same is None:

@@ -61,7 +61,7 @@ def _slots(growth: Growth) -> Bound | None:
 def _stored(growth: Growth, recording: Recording) -> Bound | None:
     """What the statement that stores says itself."""
     stores = recording.index.stores(*growth.holding.where)
-    # A store outside of all loops runs once and says nothing of how long it grows.
+    # A store in a loop is what makes it grow; any other counts only where there is none.
     stores = [s for s in stores if s.in_loop] or stores
     if not stores:
         return None

@@ -84,7 +84,6 @@ def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> 
         if text.startswith(inner):
             # From the line's beginning, so that no other edit puts a line before it with the margin of before.
             found.append(Edit(path=file.path, start=(line, 1), end=(line, len(inner) + 1), text=outer))
-        # A statement that stands further left than its block has another margin, as of tabs among spaces.
         elif line in begin:
             return None
     return found

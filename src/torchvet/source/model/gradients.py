@@ -108,7 +108,7 @@ class Gradients:
         if outer != "yes":
             return outer
         callers = self._file.callers(unit)
-        # Called from nowhere in this file, it runs as torch begins: with gradients on.
+        # Called from nowhere in this file, it is taken to run as torch begins: with gradients on.
         if not callers:
             return "yes"
         return _same({self.enabled(event) for event in callers})

@@ -149,7 +149,6 @@ class StateCarried(GrowthRule):
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""
         if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
             return False
-        # Sums and averages are no forward pass: that chain is MEM101's, and another line cuts it.
         sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
         # A counter of a module is no state that its forward pass goes on from: its graph saves next to nothing.
         return not sums or (growth.holding.on_module and not nodes_outweigh(growth))

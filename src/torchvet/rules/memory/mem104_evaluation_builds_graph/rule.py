@@ -181,7 +181,7 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         for run in file.calls(*words):
             in_loop = run.loop is not None and not run.loop.comprehension
             again = in_loop or (run.loop is None and _lasting.is_repeated(file, run.unit))
-            # A result that nobody takes is freed at once, with its graph.
+            # A run whose result nobody takes warms the model up, and its graph is freed at once.
             warms_up = isinstance(run.parent, ast.Expr)
             if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run

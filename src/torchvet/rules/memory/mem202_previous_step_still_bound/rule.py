@@ -51,7 +51,7 @@ class PreviousStepStillBound(Rule):
         for record in rank.all(StaleAtPeak):
             seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
         for records in seen.values():
-            # The window in the middle: one step may have an odd batch, or do something that others do not.
+            # The window in the middle, so that one odd step does not decide.
             typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
             worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
             if worth and not self._is_kept(recording, typical):

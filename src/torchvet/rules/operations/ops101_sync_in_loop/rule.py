@@ -88,7 +88,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         for rank, record in every:
             if record.kind == "to device" or record.place in fetched:
                 continue
-            # Calls cost nothing by themselves: of 945 `item()` in a real trace only 30 copied from the device.
+            # The number of calls is no measure: of 945 `item()` in a real trace only 30 copied from the device.
             if record.stalls >= _MANY * record.steps:
                 waits = f"{record.what} makes the host wait for the device {record.stalls / record.steps:,.0f} times"
                 message = f"{waits} a step, with work queued in between"
