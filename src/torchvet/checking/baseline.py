@@ -95,6 +95,7 @@ def _known(finding: Finding, result: FileResult, folder: Path) -> Known:
     at = finding.location
     if at is None:
         return Known(_relative(result.path, folder), finding.code, "", "")
+    # The line's text and no number: what is known stays so when lines are added above it.
     text = result.lines.get(at.path, {}).get(str(at.line), "").strip()
     return Known(_relative(at.path, folder), finding.code, at.function or "", text)
 

@@ -96,11 +96,13 @@ class Cache:
 
     def _store(self, shown: str, content: bytes, status: os.stat_result, encoded: msgspec.Raw) -> None:
         settled = time.time_ns() - status.st_mtime_ns > SETTLED
+        # A file written twice within one tick of a coarse clock keeps its time: 0 makes the next run read the content.
         changed = status.st_mtime_ns if settled else 0
         self._entries[shown] = Entry(content, changed, status.st_size, self.today, encoded)
         self._changed = True
 
     def _result(self, shown: str, entry: Entry) -> FileResult | None:
+        # The day is noted only now and then: otherwise a check that changes nothing would write the cache each day.
         if entry.seen < self.today - KEPT // 3:
             entry.seen, self._changed = self.today, True
         if bytes(entry.result) == b"\xc0":
@@ -118,6 +120,7 @@ class Cache:
         kept = {k: e for k, e in self._entries.items() if e.seen >= self.today - KEPT}
         try:
             self._prepare()
+            # Checks may run side by side: each writes a file of its own, and the last one to be put in place counts.
             beside = self.file.with_suffix(f".{os.getpid()}.tmp")
             content = msgspec.msgpack.encode(kept)
             beside.write_bytes(digest(content) + content)

@@ -76,6 +76,7 @@ def without_magics(source: str) -> str:
     if _begins_indented(lines):
         return "\n" * (len(lines) - 1)
     first = next((line.strip() for line in lines if line.strip()), "")
+    # The body of any other cell magic may be another language; empty lines keep the places of what follows.
     if first.startswith("%%") and first.split()[0] not in _PYTHON_CELLS:
         return "\n" * (len(lines) - 1)
     out, continued = [], False
@@ -95,6 +96,7 @@ def _begins_indented(lines: list[str]) -> bool:
 def _blanked(line: str) -> str:
     assigned = _ASSIGNED.match(line)
     if assigned is not None:
+        # `files = !ls` binds a name that later cells use.
         return assigned[1] + "None"
     return line[: len(line) - len(line.lstrip())] + "pass"
 

@@ -107,6 +107,7 @@ def _above(folder: str) -> list[_Ignore]:
     """The .gitignore files of the repository that a folder lies in, from its root down; the folder's own not yet."""
     chain = []
     current = folder
+    # Outside a repository git reads no .gitignore above the folder, so none counts.
     while not os.path.exists(os.path.join(current, ".git")):
         parent = os.path.dirname(current)
         if parent == current:

@@ -80,6 +80,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
         return not_checked(path, f"Python cannot parse it: {error}")
     try:
         result = _ask(file, rules)
+        # Few files have such a comment, and for the others tokenize need not be imported.
         if "torchvet:" in text:
             from torchvet.checking.suppression import suppress
 

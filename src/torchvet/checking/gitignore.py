@@ -54,6 +54,7 @@ def _pattern(line: str) -> Pattern | None:
     if not line:
         return None
     anchored = "/" in line
+    # A slash anywhere but at the end ties the pattern to the folder of its file, as in git.
     regex = glob_regex(line.removeprefix("/"))
     if regex is None:
         return None

@@ -38,6 +38,7 @@ class Notebook:
         firsts, line = [], 1
         for text in self.masked:
             firsts.append(line)
+            # Of the masked text, which has as many lines as the cell, so that places fit both.
             line += len(split_lines(text))
         return firsts
 
@@ -74,6 +75,7 @@ class Notebook:
 
     def _mapped(self, finding: Finding) -> Finding:
         edits = [edit for edit in map(self._edit, finding.remedy.edits) if edit is not None]
+        # Half of a fix may leave a program that does not run.
         whole = len(edits) == len(finding.remedy.edits)
         remedy = msgspec.structs.replace(finding.remedy, edits=edits if whole else [])
         related = [self._related(r) for r in finding.related]

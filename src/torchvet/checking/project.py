@@ -71,6 +71,7 @@ def check_files(
             waiting.append((target, status))
     if waiting or cache is None or cache.is_new:
         _ = checker.scope  # the options are judged
+        # Before the processes are forked, so that they share the rules and none imports them again.
         if len(waiting) > _FEW:
             checker.load()
     found |= _read(waiting, checker, cache, processes)

@@ -110,6 +110,7 @@ def _spans(tree: ast.AST) -> list[tuple[int, int]]:
             body = getattr(node, "body", None) or getattr(node, "cases", None)
             if body:
                 inner = body[0].pattern if isinstance(node, ast.Match) else body[0]
+                # A comment at the end of a `for` line speaks for the head alone, not for the whole body.
                 last = max(first, first_line(inner) - 1)
             spans.append((first, last))
             spans += [(d.lineno, last_line(d)) for d in getattr(node, "decorator_list", ())]

@@ -109,6 +109,7 @@ def _located(
         start, end = (_offset(text, offsets[edit.path], place) for place in (edit.start, edit.end))
         if start is None or end is None or start > end:
             return []
+        # An edit may be written with "\n"; a file with other line ends would have two kinds after it.
         span = _Span(start, end, LINE_END.sub(newline_of(text), edit.text))
         same = next((s for path, s in found if path == edit.path and s.touches(span)), None)
         if same is None:
@@ -126,6 +127,7 @@ def _offset(text: str, starts: list[int], place: tuple[int, int]) -> int | None:
     if not 0 < line <= len(starts) or column < 1:
         return None
     limit = starts[line] if line < len(starts) else len(text)
+    # A column may stand behind the last character, not within the line end, where an edit would split a "\r\n".
     length = len(text[starts[line - 1] : limit].rstrip("\r\n"))
     return starts[line - 1] + column - 1 if column <= length + 1 else None
 

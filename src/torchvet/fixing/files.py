@@ -48,9 +48,11 @@ def replace_file(path: str, content: bytes) -> None:
     path = os.path.realpath(path)  # a link stays a link
     beside = ""
     try:
+        # In the same folder, since a file can be put in place at once only within one file system.
         with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), prefix=".torchvet-", delete=False) as stream:
             beside = stream.name
             stream.write(content)
+        # A temporary file is made for its owner alone.
         os.chmod(beside, os.stat(path).st_mode & 0o7777)
         os.replace(beside, path)
     except OSError as error:

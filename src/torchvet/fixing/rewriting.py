@@ -25,6 +25,7 @@ def rewritten(data: bytes, sources: Mapping[int, str]) -> bytes:
             members = {key: (start, end) for key, start, end in _entries(text, at)}
             start, end = members["source"] if "source" in members else members["input"]
             found.append((start, end, _value(text[start:end], sources[index])))
+    # From the end, so that the offsets of the cells before stay true.
     for start, end, value in reversed(found):
         text = text[:start] + value + text[end:]
     return text.encode("utf-8")
@@ -60,12 +61,14 @@ def _skip(text: str, at: int) -> int:
 
 def _value(raw: str, source: str) -> str:
     """A source in the style of the value that it replaces: unchanged lines keep their escapes."""
+    # Some editors escape all but ASCII; the new text follows the one that it replaces.
     ascii_only = raw.isascii()
     if not raw.startswith("["):
         return json.dumps(source, ensure_ascii=ascii_only)
     items = [(start, end) for _, start, end in _entries(raw, 0)]
     if not items:
         return json.dumps(lines_of(source), ensure_ascii=ascii_only)
+    # JSON can spell a character in several ways: a line that was not fixed must not show in the diff.
     spelt = {json.loads(raw[start:end], strict=False): raw[start:end] for start, end in items}
     opening, closing = raw[1 : items[0][0]], raw[items[-1][1] : -1]
     between = raw[items[0][1] : items[1][0]] if len(items) > 1 else "," + opening

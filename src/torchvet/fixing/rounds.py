@@ -64,6 +64,7 @@ def _single_out(fixed: FixResult, applied: list[Finding], broken: set[str]) -> N
         texts, _ = apply(document.texts, [finding])
         if soundness(document.with_texts(texts).module()) < before:
             alone.append(finding)
+    # Edits that break the text only together leave no culprit: dropping one a round ends the search.
     for finding in alone or applied[-1:]:
         broken.add(_key(finding))
         at = finding.location

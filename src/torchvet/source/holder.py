@@ -93,6 +93,7 @@ class _Reader:
                 last = self.parts[-1]
                 self.parts[-1] = Part(last.name, last.free, (*last.keys, _key(token)))
         elif token == "<closure>":
+            # Behind hooks the last part is what they are registered on, not the function that closes over the variable.
             self.function = self.parts[-1].name if self.parts and not self._in_hooks else ""
             self._closed = True
         elif token.startswith("<partial "):

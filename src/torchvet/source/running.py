@@ -34,6 +34,7 @@ class Running:
             return True
         way = path_to_line(module.tree, line)
         inner = next((i for i in range(len(way) - 1, 0, -1) if isinstance(way[i].owner, DEFINITIONS)), 0)
+        # Under a condition the statement may have been passed over.
         if not all(map(_is_sure, way[inner:])):
             return False
         owner = way[inner].owner if inner else None

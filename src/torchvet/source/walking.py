@@ -180,6 +180,7 @@ class Walker:
         self.emit(statement, statement)
 
     def _binding(self, statement: Any, context: Context) -> None:
+        # The value first, as it is evaluated: of `x = f(x)` the call reads the old `x`.
         if statement.value is not None:
             self._expr(statement.value, statement)
         for target in statement.targets if statement.__class__ is ast.Assign else [statement.target]:
@@ -237,6 +238,7 @@ class Walker:
 
     def _expr(self, node: ast.AST, parent: ast.AST) -> None:
         kind = node.__class__
+        # A loop and no recursion: chains of attributes are common, and none of their links is emitted.
         while kind is ast.Attribute:
             node, parent = node.value, node  # type: ignore[attr-defined]
             kind = node.__class__
@@ -265,6 +267,7 @@ class Walker:
 
     def _lambda(self, node: Any, parent: ast.AST) -> None:
         outer = self.context
+        # An arm of its own, since nobody knows whether and when a lambda is called.
         self.context = outer.in_arm(node, 0, deferred=True)
         self._expr(node.body, node)
         self.context = outer

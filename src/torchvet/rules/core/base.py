@@ -143,6 +143,7 @@ class Rule:
         ran. A rule that needs more than its class attributes can say extends this."""
         if not self.silence_clears or "in_recording" not in self.inputs():
             return False
+        # One rank that was not sampled may be the one with the fault.
         if not recording.ranks or not all(rank.sampled for rank in recording.ranks):
             return False
         return self.needs_at_work is None or was_at_work(self.needs_at_work, recording)
@@ -189,6 +190,7 @@ class Rule:
         """A finding at an event, or at a `node` of its unit: suspected, since nothing was measured. Edits of a rule
         whose fix changes losses are not safe, whatever is asked for."""
         where = file.place(node if node is not None else at.node, at)
+        # A fix that changes losses must be chosen, however sure the edit itself is.
         safe = safe and not (self.fix_changes_results or self.fix_may_change_losses)
         return DetailedFinding(
             code=self.code, name=self.name, severity=severity or self.severity, evidence="suspected", message=message,

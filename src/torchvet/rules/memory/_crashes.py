@@ -76,6 +76,7 @@ def _message(record: CarriedGraph, group: list[Carrier]) -> str:
 
 def _cause(record: CarriedGraph, group: list[Carrier]) -> str:
     name, carrier = _names(group), group[0]
+    # torch raises for both: for buffers that are freed, and for saved tensors of another version.
     if record.why == "changed":
         spoilt = "what that graph saved has been changed in place since, as an optimizer's step changes the weights"
     else:

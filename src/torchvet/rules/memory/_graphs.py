@@ -45,6 +45,7 @@ def _of_name(file: SourceFile, name: str, event: Event, depth: int) -> Event | N
     flow = Destinations(file)
     for binding in found:
         flow.bound_by(binding)
+    # Where a part of it may go backward, its graph is needed.
     if not flow.follow().harmless:
         return None
     for binding in found:

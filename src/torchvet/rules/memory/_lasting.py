@@ -63,6 +63,7 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
     home = event.unit.home(name)
     if home is None or name in home.parameters:
         return None
+    # `total = total + x` continues what was there; only a binding of something else ends the growth.
     fresh = [b for b in home.bindings.get(name, []) if not _from_itself(b, name)]
     if not fresh or not all(_can_grow(b, name, store) for b in fresh):
         return None
@@ -98,6 +99,7 @@ def _on_attribute(
         return None
     if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
         return None
+    # By the text of the whole file: who shortens an attribute may have the object under any name.
     if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
         return None
     return replace(store, loop=None, lasting=True)

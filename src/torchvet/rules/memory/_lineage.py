@@ -248,6 +248,7 @@ class _Tracer:
             return self._seen[key]
         self._seen[key] = False  # recursion ends here
         node = binding.node
+        # What is bound under `no_grad` has no graph, whatever it is made of.
         if self._file.gradients.enabled(binding) == "no" or isinstance(node, (ast.With, ast.AsyncWith)):
             return False
         value = value_bound(node, name)
@@ -257,6 +258,7 @@ class _Tracer:
                 if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension))
                 else getattr(node, "value", None)
             )
+        # A batch is data: no graph leads back through a loader.
         if self._is_loader(value, binding):
             return False
         holds = self.visit(value, binding, depth + 1)

@@ -71,6 +71,7 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
                 unpack = _defined(file.tree, call.args[1] if len(call.args) > 1 else None)
                 seen = any(unpack is not None and s.path == path and s.line == _first_line(unpack) for s in who)
                 found.append((seen, path, hook))
+    # Several pairs of hooks may hand tensors back; the run knows of some nodes which unpack hook they have.
     known = any(s.path is not None for s in who)
     sure = [f for f in found if f[0] or not known]
     return list({id(hook): (path, hook) for _, path, hook in sure}.values())

@@ -132,6 +132,7 @@ class Shapes:
         for made, where in made_by(loader, unit):
             if not is_call(made, "DataLoader") or not made.args:
                 continue
+            # A collate function of the program's own may give batches of any form.
             if any(k.arg in ("collate_fn", "batch_sampler") for k in made.keywords):
                 return None
             for dataset, inside in made_by(made.args[0], where):
@@ -179,6 +180,7 @@ class Shapes:
         return _NO_MODULE
 
     def _through_forward(self, forward: Unit, node: ast.Call, event: Event, depth: int) -> Shape | None:
+        # A module may run itself, or one of its kind: each `forward` is gone through once.
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
         given = {

@@ -72,6 +72,7 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
     No fused operator gives the weights: where more reads them, or they outlive the step, they are wanted.
     """
     seen = [record for record in rank.latest(AttentionMatrix, "place", "shape") if record.applied]
+    # `scaled_dot_product_attention` gives the result alone, so that it cannot replace weights that are read.
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
     shapes = {_matrices(r.shape) for r in replaced or seen}
     matrices = [

@@ -172,6 +172,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
     if not found:
         return None
     first = replace(found[0], node=node)
+    # `autocast() if use_amp else nullcontext()`: on or off is decided by the run.
     alike = len(found) == len(values) and all(f.enabled == first.enabled for f in found)
     same = all((f.device, f.dtype) == (first.device, first.dtype) for f in found)
     first = first if same else replace(first, device="", dtype="")

@@ -61,6 +61,7 @@ def _slots(growth: Growth) -> Bound | None:
 def _stored(growth: Growth, recording: Recording) -> Bound | None:
     """What the statement that stores says itself."""
     stores = recording.index.stores(*growth.holding.where)
+    # A store in a loop is what makes it grow; any other counts only where there is none.
     stores = [s for s in stores if s.in_loop] or stores
     if not stores:
         return None
@@ -110,6 +111,7 @@ def _loop(growth: Growth, recording: Recording) -> Bound | None:
     for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
         if loop.place.path != path or not scope.endswith(f".{loop.place.function}"):
             continue
+        # It has outlived one run of the loop, so it is not made anew for each.
         if growth.last_tick - growth.first_tick > loop.length:
             continue
         if recording.index.loop_bound(loop.place.function, path, name, loop.place.line):
@@ -147,6 +149,7 @@ def _limited(growth: Growth, limit: Limit, recording: Recording) -> Bound | None
     if occasion.items is not None:
         held = growth.holding.length
         each = growth.bytes / held if held else growth.bytes_per_step
+        # It already holds more than the line would leave; one more may be stored before the line takes one out.
         if (held or 0) > occasion.items + 1:
             return None
         return Bound(f"line {line} keeps it to {occasion.items:,} items", max(growth.bytes, int(each * occasion.items)))
@@ -155,6 +158,7 @@ def _limited(growth: Growth, limit: Limit, recording: Recording) -> Bound | None
     if _too_slow(limit.removal, recording):
         return None
     if occasion.turns is not None:
+        # It has outlived the turns after which the line should have emptied it.
         if growth.last_step - growth.first_tick > 1.5 * occasion.turns:
             return None
         most = max(growth.bytes, int(growth.bytes_per_step * occasion.turns))

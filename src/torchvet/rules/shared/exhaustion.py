@@ -110,7 +110,9 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
         if bound is None or not bound.sure or (more is not None and left is not None and more > left):
             named += part_of(growth, rank)
         elif more and left is not None:
+            # What is bounded takes its share of memory once; the rest runs out of what remains.
             left -= more
+    # Where memory has run out, the end is known: the last step of the run, not that of the last census.
     outcome = rank.last(Outcome)
     ran_out = outcome is not None and (outcome.how == "out-of-memory" or _HOST in (outcome.error or ""))
     return Exhaustion(

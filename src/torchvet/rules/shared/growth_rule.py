@@ -98,6 +98,7 @@ class GrowthRule(Rule):
         more = bound.bytes - growth.bytes
         if growth.memory_left is not None and more > growth.memory_left:
             return "error"
+        # Within its bound it does no more than make the peak higher, so its share of the peak is what counts.
         peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
         if self.matters_bounded(growth):
             return grading.of_share(bound.bytes / (bound.bytes + peak))

@@ -47,6 +47,7 @@ def together(
             found.append(finding)
             continue
         mine = [g for g in groups if any(part.marks & other.marks for other in g)]
+        # A name that shares a mark with two groups makes one group of them.
         groups = [g for g in groups if g not in mine] + [[*(p for g in mine for p in g), part]]
     reported: dict[str, str] = {}
     for group in groups:
@@ -91,6 +92,7 @@ def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Reco
     callers = recording.index.passed_by(store) if store is not None else []
     if store is not None and callers and (at.path, at.line) == (callers[0].path, callers[0].line):
         one = len({(c.path, c.function) for c in callers}) == 1
+        # One `push()` may store for several parts of a program, each with a fault of its own.
         return (store.path, store.line, store.column) if one else None
     if "hook" in growth.holding.via and _registered_twice(growth, recording):
         # Which of the registrations a module's hooks come from is not known: by where what they keep was made.

@@ -83,6 +83,7 @@ class TraceRule(Rule):
         given."""
         rank, ranks = found.rank, len(found.trace.ranks)
         where = found.costs[0].where if found.costs else None
+        # With `with_stack` a profiler attributes operators to the enclosing `def`, so that no line can be named.
         if where is not None and not where.exact:
             cause += f"; the trace names the function {where.function}, not the line in it"
         if ranks > 1 and found.counting:

@@ -161,8 +161,10 @@ def device_memory(rank: RankRecording) -> Witness:
 def heap(rank: RankRecording) -> Witness:
     """What the process has from malloc: tensors of the host, nodes of graphs, everything native."""
     growth = growth_of(rank)
+    # On a device the tensors are not in the heap; a simulated one keeps them there.
     there = not _on_device(rank) or (rank.program is not None and rank.program.simulated is not None)
     least = _named_bytes(rank) if there else 0.0
+    # A kept tensor costs the heap more than its bytes: its objects and its nodes are explained growth as well.
     objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in growth.growths)
     explained = (least, least + objects + _NODE_MOST * max(0.0, _named_nodes(rank)))
     sizes = heap_sizes(rank)
@@ -176,6 +178,7 @@ def nodes(rank: RankRecording, host: Witness) -> Witness:
     small, _ = sampled_thresholds(rank)
     threshold = small / NODE_BYTES
     rate = _nodes_rate(rank)
+    # Nodes live on the host: where its memory is flat, a rise between two counts is no growth.
     if rate is not None and (rate <= threshold or host.state != "flat"):
         grows = rate > threshold
         reason = f"autograd graphs grow by {count(rate)} nodes per step" if grows else ""
@@ -200,8 +203,10 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     low, high = trend.low * ticks - most, trend.high * ticks - least
     base = replace(base, measured=rate, low=low, high=high, explained=most)
     ceiling = trend.ceiling * ticks - most
+    # What findings explain is itself only known between two limits, so the interval may be wider by that much.
     if rate <= small and high <= large + most - least:
         return replace(base, state="flat")
+    # A state that is carried through an epoch and dropped rises and falls: its peaks do not rise.
     if trend.falls and ceiling <= small:
         return replace(base, state="flat", ceiling=ceiling)
     between = f"between {size(low)} and {size(high)} per step"

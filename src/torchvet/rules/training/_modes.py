@@ -73,6 +73,7 @@ def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tupl
     """What a function of the file does that a call runs; and where the call makes the context manager of a `with`
     statement, what it does when the block is left."""
     inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
+    # A context manager switches before its `yield` and switches back after it, when the block is left.
     handed = _first_yield(callee) if _entered(event) else None
     later = [m for m in inner if handed is not None and m.at.index > handed.index]
     now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
@@ -94,6 +95,7 @@ def _kind(event: Event) -> Literal["train", "eval", "either"]:
     if not given(call):
         return "train"
     mode = given(call)[0]
+    # `model.train(was_training)` may switch either way.
     return ("train" if mode.value else "eval") if isinstance(mode, ast.Constant) else "either"
 
 
@@ -165,6 +167,7 @@ def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Ite
     if dotted.startswith("torch.") or (receiver(event.call) is not None and terminal(event.node) in ("eval", "train")):
         return
     if callee is None or callee.name == "__init__":
+        # A class used in a `with` switches in `__enter__`, which no call in the text runs.
         unseen = _entered(event) or bool(_SWITCHES.search(terminal(event.node)))
     else:
         unseen = any(_SWITCHES.search(d.rpartition(".")[2]) for d in callee.decorators if not d.startswith("torch."))

@@ -57,6 +57,7 @@ def moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool =
     strings = (n for n in walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
     line = last_line(other) + 1 if behind else first_line(other)
     inner, outer = margin(file, statement), margin(file, other)
+    # Other white space within a string would change what it says.
     torn = inner != outer and any(n.lineno != n.end_lineno for n in strings)
     if not removed or line > len(file.lines) or torn:
         return []

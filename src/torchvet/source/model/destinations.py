@@ -189,6 +189,7 @@ class Destinations:
             if self.flows(node.value, event):
                 self._return(event.unit)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
+            # Who consumes a generator, and when, is not followed.
             self.escaped |= self.flows(node.value, event)
         else:
             for target, sources in _given(node):
@@ -255,6 +256,7 @@ class Destinations:
         by_name = ((k.value, k.arg if k.arg in parameters else None) for k in call.keywords)
         for value, name in (*by_position, *by_name):
             if self.flows(value, event):
+                # By `*args` or `**options` it goes into a parameter that is not known.
                 if name is None or isinstance(value, ast.Starred):
                     self.escaped = True
                 else:

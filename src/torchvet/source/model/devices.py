@@ -149,12 +149,14 @@ class Devices:
         device = keyword(node, "device")
         if device is not None:
             return self.named(device, event.unit)
+        # `**options` may hold a device.
         if any(k.arg is None for k in node.keywords) or self.default_changed:
             return ""
         if last.endswith("_like") or last in ("tril", "triu", "bernoulli", "multinomial"):
             return self.of(node.args[0], event, depth + 1) if node.args else ""
         if last in _SIZED:
             return "cpu" if node.args else ""
+        # A scalar on the CPU goes with tensors of every device, so it is on none.
         listed = bool(node.args) and isinstance(node.args[0], (ast.List, ast.ListComp))
         return "cpu" if listed or last == "from_numpy" else ""
 
@@ -248,6 +250,7 @@ class Devices:
         ):
             return False  # what was moved is another object
         moved = self.move(call.call, call.unit)
+        # Under a condition the move may not have happened.
         return moved is not None and moved[0] == "device" and not call.context.arms
 
     # What loaders yield ----------------------------------------------------------------------------------------------
@@ -278,6 +281,7 @@ class Devices:
         given = {k.arg: k.value for k in loader.keywords}
         collate = given.get("collate_fn")
         collating = [self._file.text_of(u) for u in self._file.functions(terminal(collate))] if collate else [""]
+        # A collate function that is not in this file, or that moves, may put the batch anywhere.
         if None in given or not collating or any(map(_moves, collating)):
             return False
         dataset = loader.args[0] if loader.args else given.get("dataset")

@@ -102,11 +102,13 @@ class Gradients:
             return "no" if decorator in _OFF else "unknown"
         if unit.owner is not None and unit.name in _OFF_BY_FRAMEWORK:
             return "no"
+        # What switches gradients off around a nested function's definition may hold where it is called.
         nested = unit.parent is not None and not unit.parent.is_module and unit.owner is None
         outer = self._in_unit(unit.parent) if nested and unit.parent is not None else "yes"
         if outer != "yes":
             return outer
         callers = self._file.callers(unit)
+        # Called from nowhere in this file, it is taken to run as torch begins: with gradients on.
         if not callers:
             return "yes"
         return _same({self.enabled(event) for event in callers})
@@ -138,6 +140,7 @@ class Gradients:
         """Calls and names lead to other expressions, and may lead back: each is asked once."""
         key = (id(node), id(event))
         found, asked = self._known.get(key, ("unknown", _DEEPEST + 1))
+        # *Unknown* may only mean that the first question came too deep: a shallower one asks anew.
         if found == "unknown" and depth < asked:
             self._known[key] = ("unknown", depth)  # recursion ends here
             if isinstance(node, ast.Call):
@@ -211,6 +214,7 @@ class Gradients:
             # What is added may bring a graph; that it brings none says nothing of what was there before.
             return "yes" if self.carries(node.value, binding, depth + 1) == "yes" else "unknown"
         value = value_bound(node, name)
+        # An empty list carries what is appended to it.
         if isinstance(value, ast.List) and not value.elts:
             added = [e for e in binding.unit.calls.get("append", ()) if terminal(receiver(e.call)) == name]
             return _any(self.carries(e.call.args[0], e, depth + 1) for e in added if e.call.args)

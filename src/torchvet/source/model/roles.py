@@ -113,6 +113,7 @@ class RoleFinder:
             return self.of_class(known)
         name, on = terminal(node), receiver(node)
         before = self._of(on, unit, depth + 1)
+        # A method of something known keeps its own meaning: `model.compile()` wraps nothing that it is given.
         if name in WRAPPERS and node.args and not before:
             return self._of(node.args[0], unit, depth + 1)
         by_name = self._of_method(name, before, on, unit) if on is not None else None

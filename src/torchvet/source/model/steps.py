@@ -127,6 +127,7 @@ class StepFinder:
         found = {id(loop): loop for loop in loops if loop is not None}
         for loop in found.values():
             yield Step(unit, loop, [e for e in effects if e.at.inside(loop)])
+        # A function that goes backward without a loop is a step by itself only if no caller has laid it out already.
         if loops and not found and not self._file.callers(unit):
             yield Step(unit, None, effects)
 
@@ -134,6 +135,7 @@ class StepFinder:
     def _loop_of(backward: Effect, effects: list[Effect]) -> Loop | None:
         """The innermost loop around a backward that also steps an optimizer, else the innermost."""
         loop = innermost = backward.at.loop.statement() if backward.at.loop is not None else None
+        # Accumulation: the micro-batches are an inner loop, and a step ends where the optimizer runs.
         stepping = [e for e in effects if e.kind in ("step", "scaler_step") and not e.excludes(backward)]
         while loop is not None:
             if any(effect.at.inside(loop) for effect in stepping):
@@ -209,6 +211,7 @@ class StepFinder:
         """The caller's names of a function's parameters."""
         renamed: dict[str, str] = {}
         if callee.is_bound and callee.parameters:
+            # In `step(x)` of an instance, `self` is what is called and not what stands before a dot.
             instance = callee.name == "__call__" and terminal(event.node) != "__call__"
             renamed[callee.parameters[0]] = text_of(event.call.func if instance else receiver(event.call))
         for name, value in zip(callee.given_parameters, event.call.args, strict=False):

@@ -110,6 +110,7 @@ class MutationReader:
             cut = _cuts(value, base)
             if cut:
                 yield from self._found(base, (), node, removal="slice", value=value)
+            # `x = x[-n:]` only cuts; `x = x[-n:] + [y]` cuts and stores.
             if not (cut and isinstance(value, ast.Subscript)):
                 yield from self._found(base, (), node, store=kind, value=value)
 
@@ -139,6 +140,7 @@ class MutationReader:
     ) -> Iterator[Mutation]:
         base, keys = syntax.peel(on)
         alone = _is_for_effect(call, parent)
+        # `x.add(y)` of a tensor gives a new one; only where the result is dropped does it change a container.
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]

@@ -129,6 +129,7 @@ class Project:
     def _functions(found: list[Scope], flow: Flow) -> Iterator[tuple[Scope, bool]]:
         """Of functions that have the right name those that a call may run: the file's own go before others'."""
         on_object = isinstance(flow.callee, ast.Attribute)
+        # A plain name means the file's own function, where it has one.
         if not on_object and any(f.file is flow.file and f.method_class() is None for f in found):
             found = [f for f in found if f.file is flow.file]
         for function in found:
@@ -187,6 +188,7 @@ class Project:
     def runs_once(self, function: Scope, depth: int = 0) -> bool:
         """Whether the program calls a function from one place only, and runs that place once."""
         sites = list(self.calls(function.name))
+        # What is handed to a call may be called by it any number of times.
         if self.is_passed(function.name) or len(sites) != 1:
             return False
         if sites[0].loop is not None or sites[0].scope.kind == "lambda":

@@ -72,6 +72,7 @@ class AliasSearch:
         while self._waiting:
             alias = self._waiting.popleft()
             subject = alias.subject
+            # A local variable is read in its own file alone; a module's name or an attribute may be used in any.
             if isinstance(subject, Variable) and subject.scope.parent is not None:
                 self._search(alias, subject.scope.file)
                 continue
@@ -88,6 +89,7 @@ class AliasSearch:
         return base is not None and any(self._fit(a, base, scope) > UNLIKELY for a in self.aliases.values())
 
     def _add(self, alias: Alias) -> None:
+        # The nearest names come first, so that the limit cuts off the least certain ones.
         if alias.depth <= DEEPEST and alias.subject not in self.aliases and len(self.aliases) < _MOST:
             self.aliases[alias.subject] = alias
             self._waiting.append(alias)

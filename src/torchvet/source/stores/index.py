@@ -67,6 +67,7 @@ class SourceIndex:
         """The stores into what holds the holder. `learner = Learner()` before the loop stores nothing in it."""
         for index in range(asked.last - 1, -1, -1):
             uses = self._ranked(asked, index)
+            # What binds the whole object anew counts only where it is done again and again.
             found = [u for u in uses if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
             if found:
                 return found
@@ -92,6 +93,7 @@ class SourceIndex:
         found = list(indirect_stores.removals(self._project, asked))
         for index in range(asked.last, -1, -1) if not asked.has_no_statement else ():
             found += removing.of(self._project, self._search(asked, index), asked.name.parts[index])
+            # The search goes outward as for stores, and ends with the part that something stores into.
             if found or self._ranked(asked, index):
                 break
         return list(dict.fromkeys(found))

@@ -81,6 +81,7 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
     owner = function.owner_class() if function is not None else None
     if function is None or function.node is None or owner is None:
         return False
+    # Only with `__len__` is the number of indexes limited.
     if not all(any(s.parent is owner for s in module.functions(m)) for m in ("__getitem__", "__len__")):
         return False
     made_of_given = set(function.params[1:])

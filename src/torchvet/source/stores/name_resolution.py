@@ -41,6 +41,7 @@ def _fit_variable(subject: Variable, base: Base, scope: Scope) -> int:
     if isinstance(base, ast.Name):
         return SURE if scope.resolve(base.id) is subject.scope else NO
     imported = scope.file.imports.get(syntax.ident(base.value))
+    # Only a module's own variables are reached by an import.
     if imported is None or subject.scope.parent is not None:
         return NO
     return SURE if is_module(subject.scope.file.path, imported) else NO

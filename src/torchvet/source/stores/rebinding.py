@@ -26,6 +26,7 @@ _MOST = 200
 def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     """See `SourceIndex.is_renewed`. `search` has followed the part of a name."""
     own = [use.mutation for use in search.likely if syntax.ident(use.mutation.base) == part.name]
+    # `resize_` and its like make a tensor larger under the name that it has.
     if any(isinstance(m.node, ast.Call) and syntax.ident(m.node.func) in _OTHER_SIZE for m in own):
         return False
     repeated = [m for m in own if (_binds(m) or m.adds) and _again(project, m)]
@@ -120,6 +121,7 @@ def _is_short(project: Project, mutation: Mutation, others: list[Mutation]) -> b
             loop, outer = mutation.around, one.around
             while loop is not None and loop is not outer:
                 loop = loop.outer()
+            # Made anew as often as it is filled, it holds what one pass puts in and no more.
             if loop is outer and (outer is not None or _again(project, one)):
                 return True
     return False

@@ -41,6 +41,7 @@ def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
 def _is_made_anew(project: Project, mutation: Mutation) -> bool:
     """Whether a fresh value replaces one that was filled, rather than starting the first."""
     base, function = mutation.base, mutation.scope.function()
+    # A constructor makes the holder of a new object; it empties no other.
     if function is not None and project.constructs(function):
         return False
     if mutation.keys:
@@ -121,6 +122,7 @@ def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], 
     if any(m.removal in _TAKES_OUT for m in when_large):
         return True
     if any(use.mutation.store is not None for use in uses if spans(small, use.line)):
+        # `if len(x) < n: x.append(v) else: x.append(w)` limits nothing.
         return not any(m.store in ("append", "extend", "insert") for m in when_large)
     leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
     after = guard.end_lineno or guard.lineno

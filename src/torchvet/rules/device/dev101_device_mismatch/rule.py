@@ -116,6 +116,7 @@ class DeviceMismatch(_crashes.CrashRule):
             return None if wrong is call.args[1] and targets_may_stay(file, event) else wrong
         if not called and roles.hinted("module", call.func):
             called = frozenset({"module"})
+        # A module may move its inputs itself, or compute on the host what it takes from there.
         if "module" in called and "criterion" not in called and not self._moves_inputs(file, event):
             hosted = (a for a in call.args if devices.of(a, event) == "cpu")
             wrong = next((a for a in hosted if not taken_on_host(file, event, a)), None)

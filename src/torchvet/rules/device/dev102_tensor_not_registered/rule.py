@@ -84,6 +84,7 @@ class TensorNotRegistered(_crashes.CrashRule):
     @staticmethod
     def _is_plain(file: SourceFile, owner: ClassModel, name: str) -> bool:
         """Whether the attribute is bound once, in a class that leaves moving to `nn.Module`."""
+        # A class that moves itself may move its plain tensors as well.
         if any(owner.method(m) is not None for m in ("_apply", "to", "cuda")) or len(owner.attributes[name]) != 1:
             return False
         lines = (line for line in file.text_of(owner).split("\n") if name in line)

@@ -93,6 +93,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             if event.index < made.index or event.excludes(made) or not isinstance(node, ast.Assign):
                 continue
             leaf, value = text_of(targets_of(node)[0]), node.value
+            # `Module.to` keeps its parameters, `Tensor.to` gives a copy: so only tensors are asked about here.
             if leaf not in leaves or not isinstance(value, ast.Call) or text_of(receiver(value)) != leaf:
                 continue
             if _moves(file, value, event) and self._goes_on(file, made, event, leaf):

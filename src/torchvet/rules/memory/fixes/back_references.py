@@ -34,8 +34,10 @@ def held_weakly(file: SourceFile, finding: Finding) -> Edits:
 def _weak(file: SourceFile, owner: str, attribute: str) -> list[Edit]:
     model = file.classes.get(owner)
     first = model.methods.get("__init__") if model is not None else None
+    # The private name must be free, and nothing may list the attributes or write them down.
     if model is None or first is None or file.mentions(*_STORED_WHOLE) or file.mentions(f"_{attribute}"):
         return []
+    # A module registers what is assigned to it, and a subclass may bind the attribute by itself.
     if "module" in file.roles.of_class(model) or any(c is not model and model in c.lineage for c in _classes(file)):
         return []
     stored = _only_store(file, model, attribute)

@@ -184,6 +184,7 @@ def _length(file: SourceFile, holder: ast.expr) -> ast.expr | None:
         if node.__class__ is not holder.__class__:
             return None
         if isinstance(node.ctx, ast.Store):
+            # Bound to anything but an empty list, it may be another list, which others read whole.
             if begins(file, parents[id(node)], lists=False) is None:
                 return None
             continue

@@ -47,6 +47,7 @@ class TensorsAccumulate(GrowthRule):
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
         rate = growth.tensors_per_step
+        # More bytes without more tensors: `x = torch.cat([x, …])`.
         if rate * growth.steps < 1:
             return f"{name} is replaced by a larger tensor again and again"
         if name == "weakref.finalize":

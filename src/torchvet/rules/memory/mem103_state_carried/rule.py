@@ -61,6 +61,7 @@ class StateCarried(GrowthRule):
         if flow.backward:
             backward = _backward_in(file, run)
             if backward is not None:
+                # A module of another file may detach the state itself, where this file does not show it.
                 known = _gives_graph_on(file, run.call, event)
                 yield self._suspected(file, event, name, "error" if known else "warning", _RAISES, backward)
         elif (

@@ -181,6 +181,7 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         for run in file.calls(*words):
             in_loop = run.loop is not None and not run.loop.comprehension
             again = in_loop or (run.loop is None and _lasting.is_repeated(file, run.unit))
+            # A run whose result nobody takes warms the model up, and its graph is freed at once.
             warms_up = isinstance(run.parent, ast.Expr)
             if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run
@@ -239,6 +240,7 @@ def _followed(file: SourceFile, run: Event) -> Destinations | None:
     flow = Destinations(file)
     flow.made_by(run)
     flow.follow()
+    # What leaves the function may go into a backward that this file does not show.
     return None if flow.backward or flow.escaped else flow
 
 
@@ -257,6 +259,7 @@ def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
     """The decorator, where the function does nothing that needs gradients."""
     if isinstance(unit.node, ast.Module) or file.imports.names.get("torch") != "torch" or unit.decorators:
         return []
+    # A decorator covers the whole function: one that trains as well would lose its gradients.
     if file.effects(unit) or any(u.parent is unit for u in file.units) or _hands_on(file, unit):
         return []
     return edits.before(file, unit.node, "@torch.no_grad()")

@@ -70,6 +70,7 @@ class HookKeepsTensor(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """Hooks that collect what they are given, and hooks that each step registers anew; none where handles are
         removed."""
+        # A handle may be removed under any name, so that one removal in the file is enough to say nothing.
         if file.mentions(".remove()"):
             return
         told: set[int] = set()

@@ -61,6 +61,7 @@ class TensorOnCtx(GrowthRule):
         given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
         context = given[0] if given else ""
         for event, attribute, value in _set_on(unit, context):
+            # Backward drops it by hand, which is what `save_for_backward` would have done.
             if _let_go_of(model, attribute):
                 continue
             if _is_output(unit, context, attribute, value):

@@ -82,6 +82,7 @@ class CreateGraphCycle(GrowthRule):
                 yield self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Finding:
+        # A fresh leaf is dropped with its gradient in every pass, and nothing that clears parameters reaches that.
         leaf = _leaf_read(event)
         if leaf:
             ring = f"a ring that stays for ever when {leaf} is bound anew"

@@ -110,6 +110,7 @@ class GraphNodesAccumulate(GrowthRule):
             cause=f"backward freed what the graph of {value} saved, not its nodes: they stay as long as {value} does, "
             "and the parameters with them",
             advice=f"keep `{value}.item()`, or `{value}.detach()` where waiting for the device would cost time",
+            # Not `.item()`, which waits for the device at every step, and a number has no methods of tensors.
             edits=() if needed else [edits.replace(file, kept.value, f"{value}.detach()")],
             safe=not needed,
             about=About(operands=(kept.name,)),

@@ -33,6 +33,7 @@ class LoaderRemembersBatches(GrowthRule):
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """`cycle` stops growing after one epoch: by what an epoch's batches take, of the peak."""
+        # A run shorter than an epoch sees only growth, though its end is known: the length of the loader.
         whole = _epoch(growth, recording) if _iterator(growth) != "tee" else None
         if whole is None:
             return super().grade(growth, recording)

@@ -34,6 +34,7 @@ class SparseGradientGrows(Rule):
             series.setdefault(record.name, []).append(record)
         for points in series.values():
             entries = [p.entries for p in points]
+            # Dense gradients are added in place and never grow; a sparse one that is cleared falls back each step.
             if len(points) >= 3 and entries == sorted(entries) and entries[-1] > 1.5 * entries[0]:
                 yield self._finding(recording, rank, points)
 

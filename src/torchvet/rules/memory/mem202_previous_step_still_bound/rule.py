@@ -51,6 +51,7 @@ class PreviousStepStillBound(Rule):
         for record in rank.all(StaleAtPeak):
             seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
         for records in seen.values():
+            # The window in the middle, so that one odd step does not decide.
             typical = sorted(records, key=lambda r: r.saving)[len(records) // 2]
             worth = len(records) >= 2 and typical.saving >= _WORTH_A_LINE * typical.peak
             if worth and not self._is_kept(recording, typical):
@@ -184,6 +185,7 @@ def _deleted(file: SourceFile, step: Step, event: Event, name: str) -> list[Edit
     assert step.loop is not None
     lines = _lines(step, name)
     body: list[ast.stmt] = step.loop.node.body  # type: ignore[attr-defined]
+    # A name that is read after the loop must not be deleted in it.
     if event.statement not in body or set(file.lines_with(name)) - set(lines):
         return []
     last = next((s for s in body if s.lineno <= lines[-1] <= (s.end_lineno or s.lineno)), None)

@@ -39,6 +39,7 @@ class GradientsZeroedInPlace(Rule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """`zero_grad(set_to_none=False)`, and a loop over parameters that writes zeros into their gradients."""
+        # A captured graph, or a hand that adds to `.grad`, needs the gradients where they are.
         if file.mentions("set_to_none", "zero_grad(False") and not _needs_them(file):
             for event in file.calls("zero_grad"):
                 if _is_false(event.call) and receiver(event.call) is not None:

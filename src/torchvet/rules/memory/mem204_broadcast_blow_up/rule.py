@@ -49,6 +49,7 @@ class BroadcastBlowUp(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
         for record in rank.latest(PairTable, "place", "operator"):
+            # A table of all pairs that is not reduced to one number may be wanted, as distances are.
             if record.reduced and 2 * record.reduced >= record.calls:
                 yield self._observed(rank, record)
 
@@ -138,6 +139,7 @@ def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
         node = event.call.args[0] if event.call.args else None
     for _ in range(6):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+            # Who writes `a[:, None] - b` wants the table.
             explicit = any(
                 isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
                 for s in (node.left, node.right)

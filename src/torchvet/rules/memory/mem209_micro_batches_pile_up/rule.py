@@ -27,6 +27,7 @@ class MicroBatchesPileUp(Rule):
         """Calls of backward on sums of losses that could have gone backward one by one."""
         peak = peak_of(rank)
         for record in rank.latest(SummedLosses):
+            # One at a time, only one graph is alive: at worst the largest.
             saving = record.saved - record.largest
             if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
                 yield self._finding(rank, record, saving, peak)

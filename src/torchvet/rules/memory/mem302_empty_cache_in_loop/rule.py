@@ -56,6 +56,7 @@ class EmptyCacheInLoop(Rule):
                 yield self._observed(rank, record)
 
     def _observed(self, rank: RankRecording, record: CacheEmptied) -> Finding:
+        # The call may serve another program on the device: memory that is not asked for again is no waste.
         useless = record.again >= _AGAIN * record.given and record.given > 0
         each = record.calls / max(1, record.steps)
         times = f"{each:,.0f} times a step" if each >= 2 else "in every step"

@@ -71,6 +71,7 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return "error"
     habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
     if record.scale is not None:
+        # A scaler leaves an overflowed step out and goes on with half the scale: that is how it works.
         recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
         lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
         return "info" if recovered and not lasting else "warning"

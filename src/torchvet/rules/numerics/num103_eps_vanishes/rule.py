@@ -108,6 +108,7 @@ class EpsVanishes(NumberRule):
         if event.unit.file.dotted(node.func) != "torch.nn.functional.normalize" or not node.args:
             return None
         eps = keyword(node, "eps")
+        # `F.normalize` has an eps of 1e-12, which is 0 in half: a zero row gives infinite gradients.
         value = 1e-12 if eps is None else _terms.number(eps, event.unit)
         vanishes = value is not None and value <= LARGEST_ZERO
         return (node.args[0], node, f"{value:g}") if vanishes and _is_half(node.args[0], event) else None

@@ -69,6 +69,7 @@ class MaskConstantOverflows(NumberRule):
             return
         constant = max((o.largest for o in record.operands if o.dtype == "float16"), default=0.0)
         masked = _times_mask(record) if failure.operator == "mul" else 0.0
+        # A constant in range is fine by itself; the score that is added takes it over 65504.
         if constant >= _LARGEST / 2:
             message = f"{failure.operator} pushed a constant of {_runs.figure(constant)} {_OUT_OF_RANGE}"
             cause = "a mask constant close to the limit leaves no room for the score that it is added to"
@@ -113,6 +114,7 @@ class MaskConstantOverflows(NumberRule):
             return "error" if half_precision.named(file, given, event.unit) == "fp16" else None
         if half_precision.kind(tensor, event) == "fp16":
             return "error"
+        # Under autocast what a matrix product gives is half; of other tensors the text does not say it.
         if not _is_product(tensor, event):
             return None
         state = autocast_regions.state(event)
@@ -131,6 +133,7 @@ class MaskConstantOverflows(NumberRule):
         owner, lines = event.unit.owner, file.lines[event.unit.first - 1 : event.unit.last]
         if owner is None or "module" not in file.roles.of_class(owner):
             return None
+        # The function may compute its scores in float32 by itself.
         if any("float" in line and "masked_fill" not in line for line in lines):
             return None
         if half_precision.half_classes(file).get(owner.name) == "fp16":

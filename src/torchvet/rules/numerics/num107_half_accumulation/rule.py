@@ -58,12 +58,14 @@ class HalfAccumulation(NumberRule):
 
     def _will_stall(self, rank: RankRecording, record: HalfSum) -> Finding:
         """Not yet: a sum of like terms stands still after as many as the dtype has steps between powers of two."""
+        # Adding 1 stands still at 2048 in float16 and at 256 in bfloat16.
         most, value, addend = EXACT[record.dtype], _runs.figure(record.value), _runs.figure(record.addend)
         left = max(0.0, most - abs(record.value / record.addend)) if record.addend else most
         message = (
             f"what is added to here in {record.dtype} stands still once it is {most:,} times what is added: "
             f"at {value}, with {addend} added, in about {left:,.0f} steps"
         )
+        # An operator in place keeps its tensor; what is bound anew may start afresh at any step.
         lasts = record.grows and record.looks >= _LASTS and record.operator.endswith("_")
         return self._rounds(rank, record, message, "warning" if lasts else "info")
 
@@ -125,6 +127,7 @@ def _accumulates(target: ast.expr, event: Event) -> str:
     value = getattr(start.node, "value", None) if start is not None else None
     if start is None or value is None or not _repeated(start, event):
         return ""
+    # `total = 0` has no dtype: the first addend gives it its own.
     if isinstance(value, ast.Constant) and isinstance(event.node, ast.AugAssign):
         return half_precision.kind(event.node.value, event)
     return half_precision.kind(value, start) if _is_start(value) else ""

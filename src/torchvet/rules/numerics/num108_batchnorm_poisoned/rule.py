@@ -44,6 +44,7 @@ class BatchnormPoisoned(Rule):
             yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: Poisoned) -> Finding:
+        # A running average that has taken in a NaN keeps it: weights are finite, and evaluation gives NaN.
         lasts = record.recovered is None
         return self.observed(
             rank,

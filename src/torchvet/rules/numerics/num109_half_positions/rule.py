@@ -83,6 +83,7 @@ class HalfPositions(NumberRule):
         if on is None or not kind:
             return None
         value, at = _terms.meaning(on, event)
+        # A conversion in between decides the dtype, and is judged at its own call.
         while is_call(value, *_LAYOUT) and not half_precision.converts(file, value, at.unit):
             inner = receiver(value)
             if inner is None:
@@ -95,6 +96,7 @@ class HalfPositions(NumberRule):
         last, step = self._last(call, at)
         dtype = half_precision.NAMES[kind]
         exact = EXACT[dtype] * step
+        # `arange(4096)` has 769 different values in bfloat16; a short range is exact.
         if last is None or last > exact:
             message = f"{file.segment(call)} in {dtype}: positions above {exact} share their numbers"
             cause = _EXACT.format(dtype, EXACT[dtype])

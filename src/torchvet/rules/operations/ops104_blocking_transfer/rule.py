@@ -37,6 +37,7 @@ class BlockingTransfer(CrossingRule, TraceRule):
                 continue
             head, unit = found
             loaders = [call for call, _ in file.devices.loader_calls(head.iter, unit)]
+            # `DataLoader(**options)` may pin its batches unseen, and of several loaders one may do so.
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 judged.add(id(head))
                 yield from self._judge(file, event, loaders[0])

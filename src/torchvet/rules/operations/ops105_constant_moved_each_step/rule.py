@@ -67,6 +67,7 @@ def _numbers_at(place: Place, recording: Recording) -> str:
     calls = [e for e in file.unit_at(place.line).events if e.line == place.line and isinstance(e.node, ast.Call)]
     made = [e for e in calls if file.dotted(e.call.func) in _MAKING and e.call.args]
     moves = [e for e in calls if terminal(e.node) in ("to", "cuda") or keyword(e.call, "device") is not None]
+    # With two moves on a line the run does not say which of them copied.
     if len(made) != 1 or len(moves) != 1:
         return ""
     given = made[0].call.args[0]

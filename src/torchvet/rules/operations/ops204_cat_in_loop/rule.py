@@ -75,12 +75,14 @@ class CatInLoop(Rule):
         if not isinstance(loop.node, (ast.For, ast.While)):
             return False
         start = [e for e in _bindings(event, name) if e.index < event.index]
+        # Started afresh in each turn, it never gets long.
         if any(e.inside(loop) and not e.excludes(event) for e in start):
             return False
         if "." in name and _read_by_methods(file, event, name, loop):
             return False
         if "." not in name and (not start or event.unit.home(name) is not event.unit):
             return False
+        # Decoding reads the joined tensor in each turn (most real hits were that): a list would not do.
         reads = (n for n in walk(loop.node) if text_of(n) == name and isinstance(getattr(n, "ctx", None), ast.Load))
         return all(holds(event.node, node) or _is_start(node, loop.node) for node in reads)
 

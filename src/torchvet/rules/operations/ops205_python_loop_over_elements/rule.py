@@ -47,6 +47,7 @@ class PythonLoopOverElements(TraceRule):
             if few_turns(event.call) or any("jit" in name for name in event.unit.decorators):
                 continue
             body = _statements(loop.body)
+            # A recurrence has no form over whole tensors.
             if not body or _carries_over(body, loop.target.id) or is_test(file):
                 continue
             tensors = [self._elements(file, statement, event) for statement in body]

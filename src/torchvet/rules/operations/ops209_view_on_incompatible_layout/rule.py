@@ -111,6 +111,7 @@ def _breaks(order: list[int], wanted: list[ast.expr]) -> bool:
     known = order[-1] >= 0
     dimensions = order if known else order[:-1]
     groups = len(wanted)
+    # A dimension of one can stand anywhere in memory, so that a view may exist.
     if dimensions == sorted(dimensions) or any(isinstance(w, ast.Constant) and w.value == 1 for w in wanted):
         return False
     if groups >= len(dimensions) or (not known and groups > 2):

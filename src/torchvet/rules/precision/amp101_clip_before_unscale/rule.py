@@ -33,6 +33,7 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
         return Report(
             f"gradients are clipped while multiplied by the scale {scale:,.0f}: a threshold of {limit:g} acts as "
             f"{limit / scale:.2g}, in {how}{text}",
+            # A threshold that never acted changed nothing, whatever the gradients were multiplied by.
             severity="error" if acted and scale > 1 else "info",
             cause="nothing has divided the gradients by the scale between the backward and this line",
             advice="call `scaler.unscale_(optimizer)` after the last backward and before clipping",

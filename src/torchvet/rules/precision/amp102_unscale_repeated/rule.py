@@ -62,6 +62,7 @@ class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
         if not updates or not backwards or any(not one.waits(u, call) for u in updates):
             return None
         head, loop = call.subject.partition(".")[0], call.at.loop
+        # An optimizer that each turn of the loop binds is another one each time.
         own = head and loop is not None and any(b.loop is loop for b in call.at.unit.bindings.get(head, ()))
         return None if own or any(order.counts_alone(call, b) for b in backwards) else updates[0]
 

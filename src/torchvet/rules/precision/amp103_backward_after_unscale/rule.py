@@ -29,6 +29,7 @@ class BackwardAfterUnscale(ScalerOrderRule, ScalerRule):
 
     def wrong_by(self, one: ScaledPass, unscale: Effect) -> Effect | None:
         """`unscale_`, a scaled backward and `scaler.step` of the only optimizer, in this order, with no update."""
+        # With several optimizers the later backward may be another's, whose gradients nothing has divided.
         if one.optimizers != {unscale.subject}:
             return None
         for backward in one.scaled:

@@ -60,6 +60,7 @@ class ScaleChangedMidAccumulation(ScalerOrderRule, ScalerRule):
     def report(self, one: ScaledPass, update: Effect, step: Effect) -> Finding:
         """At the update."""
         scaler = update.through
+        # With an unscale_ in each micro-step update() has inf checks, so that nothing raises.
         early = [u for u in one.of("unscale") if not one.waits(u, update)]
         text = "gradients of different scales are added up" if early else "it raises where nothing was stepped"
         return self.suspect_at(

@@ -86,6 +86,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
         """Whether nothing updates the scaler after its last step, here or in another function."""
         file = one.file
         others = [e for e in file.calls("update") if file.roles.is_a("scaler", receiver(e.call), e.unit)]
+        # An update in another function may be called between the steps, where this pass does not see it.
         if any(e.unit is not step.at.unit or not deeper(one.loop, e.loop) for e in others):
             return False
         if not any(one.sure(b, step) for b in one.scaled) or _may_update(one, step):

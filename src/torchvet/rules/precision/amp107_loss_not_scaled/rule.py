@@ -78,6 +78,7 @@ def _is_forgotten(one: ScaledPass, backward: Effect, step: Effect) -> bool:
         return not one.scaled and not any(id(e.unit) in units for e in one.file.calls("scale"))
     cleared = one.between(backward, step, "zero_grad", "scaler_step", "step")
     divided = [u for u in one.of("unscale") if u.order < backward.order]
+    # The plain loss may train another optimizer's parameters, which the scaler never divides.
     alone = one.optimizers == {step.subject} and step.subject
     return bool(alone) and not cleared and not divided and any(one.sure(b, step) for b in scaled)
 

@@ -62,6 +62,7 @@ def _scaled_before(node: ast.expr, event: Event) -> ast.AST | None:
     if not isinstance(node, ast.Name):
         return None
     binding = latest(event, node.id)
+    # Bound in a deeper loop, the name may not have been bound at all.
     if binding is None or not isinstance(binding.node, ast.Assign) or deeper(binding.loop, event.loop):
         return None
     target = binding.node.targets[0]

@@ -24,6 +24,7 @@ class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
         """Optimizers stepped after an update that came between their backward and them."""
         # A change of the scale alone is a factor of 2 or 1/2; what is far smaller was divided twice.
         twice = fault.factor is not None and fault.factor < 0.1
+        # The scale changes seldom, with a skip or every 2000 clean steps: in most runs the order harms few steps.
         often = fault.changed > 0.02 * fault.count
         effect = f": in {of(fault.changed, fault.count)} its gradients were {smaller(fault.factor)}"
         none = f"; the scale has not changed there in {fault.count:,} steps"

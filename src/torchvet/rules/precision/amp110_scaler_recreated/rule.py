@@ -64,6 +64,7 @@ def _by_loop(file: SourceFile, made: Event, loop: Loop) -> str:
     """How often: the loop that makes it trains with it, and does not make the optimizer."""
     for one in scaling.scaled_passes(file):
         for step in one.steps:
+            # A loop that makes the optimizer as well is a loop over trainings.
             mine = step.through == scaling.bound_to(made) and step.at.unit is made.unit and step.at.inside(loop)
             if mine and not _bound_within(made.unit, step.subject, loop):
                 return "step" if one.loop is loop else "epoch"

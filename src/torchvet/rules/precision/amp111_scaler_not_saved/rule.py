@@ -32,6 +32,7 @@ class ScalerNotSaved(EventRule):
         """A file that makes and uses a scaler, saves the optimizer's state and never asks for the scaler's."""
         if not file.mentions("state_dict") or not file.mentions("save") or _KEY.search(file.text):
             return
+        # A scaler that is off has an empty state.
         made = [m for m in scaling.named_scalers(file) if not is_set(m.call, "enabled", False)]
         saved = [e for e in _calls(file, "optimizer", "state_dict") if not e.call.args]
         if made and saved and scaling.scale_calls(file) and not _reaches(file, scaling.bound_to(made[0])):

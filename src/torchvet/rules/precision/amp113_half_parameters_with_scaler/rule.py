@@ -83,6 +83,7 @@ def _is_optimizer(event: Event) -> bool:
 def _halved(event: Event) -> str:
     """The name of what an event turns to half in every run; empty where it does not."""
     call, unit, node = event.call, event.unit, event.call
+    # Under a condition, half and the scaler may be two ways of which a run takes one.
     if event.context.arms or not _to_half(call, unit):
         return ""
     for outer in (e for name in ("cuda", "to", "train") for e in unit.calls.get(name, ())):

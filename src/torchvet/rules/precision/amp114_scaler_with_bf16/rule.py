@@ -29,6 +29,7 @@ class ScalerWithBf16(ScalerRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Steps through an enabled scaler where every region that was on is bf16, and no parameter is fp16."""
         regions = rank.latest(AutocastRegion, "place", "device", "dtype")
+        # bf16 has the range of float32, and results are the same to the bit without a scaler.
         if {r.dtype for r in regions if r.enabled} == {"bfloat16"}:
             yield from super().in_rank(rank, recording)
 

@@ -33,6 +33,7 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Unscaled backward passes through fp16, graded by what was lost for want of range."""
+        # A backward without an optimizer trains nothing that underflow could harm.
         if any(use.steps for use in rank.all(OptimizerUse)):
             for seen in rank.latest(UnscaledBackward, "place"):
                 if seen.looked and seen.elements:

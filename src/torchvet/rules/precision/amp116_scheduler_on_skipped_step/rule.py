@@ -39,6 +39,7 @@ class SchedulerOnSkippedStep(ScalerOrderRule, ScalerRule):
     def passes(self, file: SourceFile) -> list[ScaledPass]:
         """The passes of files that do not decide anything by the scale."""
         compares = any(not isinstance(event.parent, _LOGGED) for event in file.calls("get_scale"))
+        # `get_scale()` compared before and after a step is how a program learns that it was skipped.
         return [] if compares or file.mentions("skip_lr", "skipped") else super().passes(file)
 
     def in_pass(self, one: ScaledPass) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ class ScaledValuesInspected(ScalerRule):
     def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
         """Numbers that were made of scaled losses and gradients, unless the line asks only whether they are finite."""
         text, loss = recording.source_line(fault.place) or "", fault.kind == "loss-read"
+        # A line that only asks for `isfinite` gets the same answer whatever the scale.
         if fault.scale in (None, 1.0) or _ASKS_FINITE.search(text):
             return None
         return Report(

@@ -40,6 +40,7 @@ def _judged(use: ScalingUse) -> tuple[Severity, str]:
     """How bad a scaler's skips are and what they were; no text where they are what a scaler does to find its scale."""
     low = use.lowest is not None and use.lowest < 1.0
     many, late = _TOO_LOW if low else _MANY, use.skipped - use.early
+    # From 144 halvings in a row on the reciprocal of the scale overflows, and the next step writes infinities.
     if use.trailing >= many:
         return "error", f"the last {use.trailing:,} steps were all left out{_left(use)}"
     if use.longest >= many:

@@ -51,6 +51,7 @@ class ScalerDisabled(ScalerRule):
         """A scaler that is off by a constant, or by its device, in a file that trains under fp16 autocast."""
         opened = [region for region, _, _ in autocast.opened(file)]
         half = [r for r in opened if r.dtype == "fp16" and r.may_be_on]
+        # bf16 needs no scaler: off is right there.
         needless = opened and all(r.dtype == "bf16" for r in opened)
         for made in scaling.named_scalers(file) if scaling.scale_calls(file) else ():
             if is_set(made.call, "enabled", False):

@@ -32,6 +32,7 @@ class LossOutsideAutocast(AutocastRule):
 
     def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
         dtype, scale, overflow = here[0].dtype, max(loss.scale for loss in losses), ""
+        # The gradient of the scaled loss is the scale itself, and 65536 is more than float16 holds.
         if dtype == "float16" and scale > 65504:
             overflow = f", and a gradient scaled by {scale:,.0f} does not fit into it"
         names = ", ".join(dict.fromkeys(s.operator for s in here))

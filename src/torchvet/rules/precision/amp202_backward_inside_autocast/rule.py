@@ -33,6 +33,7 @@ class BackwardInsideAutocast(AutocastRule):
                 seen.place,
                 f"backward runs inside autocast: {mixed if seen.full else harm}",
                 [("region", "the region begins", seen.region)],
+                # Autograd repeats the dtypes of the forward pass: only what ran in float32 is changed by the region.
                 severity="warning" if seen.full else "info",
             )
 

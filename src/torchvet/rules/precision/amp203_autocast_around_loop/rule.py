@@ -42,6 +42,7 @@ class AutocastAroundLoop(AutocastRule):
             changes = step.of("step", "scaler_step")
             if step.loop is not None and changes and not _has_own_precision(step):
                 for at, region in _regions_around(file, step):
+                    # Without the cache every forward pass casts the weights anew, and none is stale.
                     if region.cached and region.enabled != "no":
                         yield self._finding(file, step, at, region, changes[0].event)
 

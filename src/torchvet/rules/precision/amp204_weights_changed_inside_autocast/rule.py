@@ -49,6 +49,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
         if file.mentions("clear_autocast_cache"):
             return
         for region, at, block in autocast.opened(file):
+            # With `cache_enabled=False` each forward pass casts the weights anew.
             if region.enabled == "no" or not region.cached:
                 continue
             calls = autocast.module_calls(at.unit, region)

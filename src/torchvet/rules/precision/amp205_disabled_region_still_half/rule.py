@@ -68,6 +68,7 @@ class DisabledRegionStillHalf(AutocastRule):
         for one in _operands(event):
             name = _losses.rooted(one)
             binding = _losses.latest(event, name) if name else None
+            # What is made within the region that is off has the dtype of what went in, and is judged there.
             if binding is None or region in autocast.regions(binding):
                 continue
             half = _losses.half_output(binding, name) is not None

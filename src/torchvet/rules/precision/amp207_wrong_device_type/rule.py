@@ -66,6 +66,7 @@ class WrongDeviceType(AutocastRule):
         is."""
         from torchvet.source.model import SourceFile
 
+        # A region for CUDA is off on a machine without it, and such a run says nothing against the program.
         text = recording.sources.get(seen.place.path)
         if seen.enabled or text is None:
             return seen.enabled

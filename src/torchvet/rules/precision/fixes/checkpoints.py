@@ -72,6 +72,7 @@ def _loaded(file: SourceFile, event: Event, scaler: str, key: str) -> list[Edit]
     state, word, node = file.segment(given.value), _quoted(file, given.slice), event.unit.node
     more = blocks.step_of(file, node.body, None if isinstance(node, ast.Module) else node)
     inner = f"{file.newline}{blocks.margin(file, statement)}{more}"
+    # A checkpoint from before the fix has no scaler in it.
     lines = f"if {state}.get({word}):{inner}{scaler}.load_state_dict({state}[{word}])"
     return edits.after(file, statement, lines) if more else []
 

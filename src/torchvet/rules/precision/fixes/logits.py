@@ -86,6 +86,7 @@ def _without_sigmoid(file: SourceFile, loss: Event) -> list[Edit]:
     if binding is None or not isinstance(node, ast.Assign) or [type(t) for t in node.targets] != [ast.Name]:
         return []
     inner = _inner_sigmoid(file, node.value)
+    # Changed in place between, the probabilities are no sigmoid of the logits any more.
     if inner is None or _is_changed_in_place(loss.unit, given.id):
         return []
     sigmoid, logits = inner
@@ -167,6 +168,7 @@ def _last_sigmoid(file: SourceFile, value: ast.expr | None) -> list[Edit]:
     start, stop = edits.end_of(file, before), edits.end_of(file, last)
     rows = file.lines[start[0] - 1 : stop[0]]
     rows[0] = rows[0][start[1] - 1 :]
+    # A comment between the layers would go with the last one.
     if isinstance(before, ast.Starred) or any("#" in row for row in rows):
         return []
     return [Edit(path=file.path, start=start, end=stop, text="")]

@@ -81,6 +81,7 @@ def _without(opened: Opening, acting: Sequence[bool]) -> list[Edit]:
     made: list[Edit] = []
     for acts, numbers in groupby(range(len(body)), key=acting.__getitem__):
         run = list(numbers)
+        # Clearing gradients leaves the weights as they are, and the half copies with them.
         if not acts or all(terminal(getattr(body[n], "value", None)) == "zero_grad" for n in run):
             continue
         lines = range(blocks.last_line(body[run[0] - 1]) + 1, blocks.last_line(body[run[-1]]) + 1)

@@ -90,6 +90,7 @@ def _made_before(file: SourceFile, event: Event, names: set[str]) -> Statements 
         if last is not None:
             first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
             made = block[first : last + 1]
+            # A function that is defined in the region may run outside of it.
             odd = any(isinstance(n, _ODD) for one in made for n in walk(one))
             return Statements(unit, made) if blocks.have_lines_of_their_own(file, made) and not odd else None
     return None

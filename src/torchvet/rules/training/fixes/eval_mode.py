@@ -39,6 +39,7 @@ def switched_back(file: SourceFile, one: Moment, backward: Event) -> Edits:
     here = one.at.unit is unit
     if loop is not None and here and one.at.inside(loop):
         return [] if loop.comprehension else edits.before(file, _first_of(loop.node), text)
+    # Once before the whole training pass is enough: the mode lasts until it is switched.
     while loop is not None and loop.parent is not None and not (here and one.at.inside(loop.parent)):
         loop = loop.parent
     if loop is not None and loop.comprehension:

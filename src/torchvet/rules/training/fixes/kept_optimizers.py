@@ -37,8 +37,10 @@ def in_the_constructor(file: SourceFile, made: Event) -> Edits:
         return []
     if not _whole(made.call, unit, own) or not all(_set_once(file, owner, first, a) for a in _on(made.call, own)):
         return []
+    # A subclass may set other parameters after this constructor has run.
     derived = any(c is not owner and owner in c.lineage for c in file.classes.values())
     ends = any(isinstance(e.node, (ast.Return, ast.Yield)) for e in first.events)
+    # At the end of `__init__`, where every attribute that it is built of is there.
     put = edits.after(file, first.node.body[-1], f"{own}.{name} = {file.segment(made.call)}")
     if derived or ends or not put or not edits.stands_alone(file, made.statement):
         return []
@@ -50,6 +52,7 @@ def given_by_the_caller(file: SourceFile, made: Event) -> Edits:
     calls the function still gets one."""
     unit, name = made.unit, _bound(made)
     callers = file.callers(unit)
+    # With several callers each would have to build one, and not all of them train the same model.
     if not name or unit.owner is not None or unit.parent is None or not unit.parent.is_module or len(callers) != 1:
         return []
     caller = callers[0]

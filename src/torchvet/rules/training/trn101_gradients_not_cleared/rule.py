@@ -72,6 +72,7 @@ class GradientsNotCleared(loops.LoopRule):
         clears = step.of("zero_grad")
         if any(e.subject == stepped.subject for e in clears):
             return False
+        # What is cleared under another name may be the same parameters, as those of the model itself.
         if clears and not self._are_others(file, clears, stepped):
             return False
         hidden = self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))

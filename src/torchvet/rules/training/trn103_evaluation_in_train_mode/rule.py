@@ -92,6 +92,7 @@ class EvaluationInTrainMode(loops.LoopRule):
             inside = [h for h in happenings if h.at.inside(loop)]
             effects = [e for e in file.effects(unit) if e.at.inside(loop)]
             goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
+            # A switch back anywhere in the loop is enough, since the next turn comes past it.
             if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
                 continue
             # Without dropout, batch norm and their like both modes compute the same.

@@ -50,6 +50,7 @@ class StepWithoutBackward(loops.LoopRule):
             # A few steps with gradients may have come before the fault set in.
             if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)
+            # A cut output explains parameters without gradients, and TRN106 tells it at its line.
             elif use.without_gradient_count and seen >= _ENOUGH and not cut:
                 yield from self._without_gradient(rank, use)
 

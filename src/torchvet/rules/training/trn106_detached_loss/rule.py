@@ -111,11 +111,13 @@ class DetachedLoss(loops.LoopRule):
         """Backwards of a loss whose path from the parameters is cut."""
         for event in file.calls("backward"):
             loss = loops.loss_in(file, event)
+            # `with pytest.raises(…)`: the error is what the test asks for.
             if loss is None or any("raises" in ast.unparse(w) for w in event.context.withs):
                 continue
             cut = _pretended(file, loss, event)
             if cut is not None:
                 yield self._pretends(file, event, loss, cut)
+            # Where a function sets `requires_grad`, the loss may be a leaf, and backward does not raise.
             elif "requires_grad" not in loops.unit_text(event.unit) and _is_cut(file, loss, event):
                 yield self._raises(file, event, loss)
             else:
