@@ -81,6 +81,7 @@ class CarriedGraphs(Watcher):
 def _way_here() -> _Way:
     """Where the program stands in each of its innermost functions."""
     innermost = itertools.islice(of_program(sys._getframe(2)), _DEEPEST)
+    # By identity: the hash of a code object goes through all that it is made of.
     return tuple((id(frame.f_code), frame.f_lasti) for frame in innermost)
 
 

@@ -31,6 +31,7 @@ class Blocks:
     def checkpoint(self) -> None:
         """From now on each keeps its inputs alone for the backward pass."""
         for module in self.modules:
+            # On the instance, which `restore` then only has to take out again; its class stays as it is.
             module.__dict__["forward"] = _checkpointed(module.forward)
 
     def restore(self) -> None:

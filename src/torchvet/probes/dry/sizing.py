@@ -202,6 +202,7 @@ def _silence() -> None:
     """What the program prints of steps that torchvet has changed is nobody's result."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # The descriptors themselves: C++ and child processes write past `sys.stdout`.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

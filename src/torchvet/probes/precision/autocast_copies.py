@@ -130,6 +130,7 @@ def _is_copied(weight: torch.Tensor) -> bool:
 def off_by(module: nn.Module, weight: torch.Tensor, active: Region) -> float | None:
     """By how much the copy that a layer has just used differs from its weight, relative to the weight's largest
     magnitude; 0 where it is the weight as it is now, None where that cannot be asked."""
+    # With autocast as it is: the operator then takes the cached copy, as the layer has.
     read = _columns(module, weight)
     if read is None:
         return None

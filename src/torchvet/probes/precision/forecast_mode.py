@@ -179,6 +179,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             return not self.fused and (self.inside or reads or any(t.requires_grad for t in operands))
         if kind.policy == "float32" and not self.off:
             return False
+        # In place the tensor keeps its dtype, whatever is read.
         if kind.writes:
             return _key(results[0]) in self._half
         if kind.policy == "first":
@@ -255,6 +256,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, tensor: torch.Tensor, key: int) -> None:
         if key not in self._refs:
+            # The mode is held weakly, too: a storage may outlive it.
             self._refs[key] = weakref.ref(tensor.untyped_storage(), partial(_forget, weakref.ref(self), key))
 
 

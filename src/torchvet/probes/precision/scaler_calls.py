@@ -130,12 +130,14 @@ class ScalerCalls:
 
     def _outcome(self, state: ScalerState, optimizer: Any, fused: bool) -> bool | None:
         """Whether the step was skipped. Fused optimizers on a device tell that without a wait only later."""
+        # A scaler that skips does not call the optimizer, except a fused one, which skips within its kernel.
         if self._scene.fired and not fused:
             return False
         if not fused or not state.on_device():
             return found_infinity(state, optimizer)
         scaler = state.scaler
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+        # Counted on the device: to read it at each step would make the host wait.
         now = torch.stack([value.to(scaler._scale.device) for value in found]).sum().clamp(max=1.0)
         total, run, longest = state.pending or (torch.zeros_like(now),) * 3
         run = (run + now) * now

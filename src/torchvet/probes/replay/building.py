@@ -35,11 +35,13 @@ def build(found: Slice, like: CodeType, owner: str | None, entered: set[int]) ->
     for node in (n for statement in body for n in ast.walk(statement)):
         if type(node) in _REFUSED:
             raise Refused(f"{_REFUSED[type(node)]} cannot be done again")
+    # A loop of one round, in which `break` and `continue` of the program's loop stay valid.
     target, rounds = ast.Name("__torchvet_once__", ast.Store()), ast.Tuple([ast.Constant(None)], ast.Load())
     once = ast.For(target=target, iter=rounds, body=body, orelse=[])
     ast.copy_location(once, found.way.target)
     module = ast.Module([_Alone(owner).visit(once)], [])
     ast.fix_missing_locations(module)
+    # Under the user's file name, whose lines frames then show, and with the `__future__` flags of that file.
     code: CodeType = compile(module, like.co_filename, "exec", like.co_flags & _FUTURES, True)
     changes: dict[str, Any] = {"co_name": like.co_name}
     if hasattr(like, "co_qualname"):

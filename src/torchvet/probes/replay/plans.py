@@ -119,6 +119,7 @@ def _candidates(frame: FrameType, remembered: tuple[Spot, ...] | None) -> Iterat
     stack = list(live(frame))
     if remembered is not None:
         alive = {id(f): f for f in stack}
+        # A frame's identity is used again after its end: its code has to be the same, too.
         common = next((s for s in remembered if s.frame in alive and alive[s.frame].f_code is s.code), None)
         if common is None:
             return
@@ -142,6 +143,7 @@ def _of_frame(
     least = slice_of(way, state, running=running, overwritten=after, batch=has_batch, more=more)
     yield _plan(one, way, least, names, own, entered, _score(least))
     whole = everything(way, has_batch)
+    # Its score lies behind slices whose inputs are all there, and before those that miss some.
     if way.in_loop and whole.chosen != least.chosen:
         yield _plan(one, way, whole, names, own, entered, 1.5)
 
@@ -233,6 +235,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     base, _, attribute = name.partition(".")
     if base not in names:
         builtins = names.get("__builtins__", {})
+        # `__builtins__` is a module in `__main__`, and a dict in every other module.
         space = builtins if isinstance(builtins, dict) else vars(builtins)
         return "fine" if base in space else "absent"
     value = names[base]
@@ -243,6 +246,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     worst: State = "fine"
     for tensor in _tensors(value):
         bad = not is_finite(tensor)
+        # For gradients the graph is needed anew: the backward pass has freed the one that there was.
         if tensor.grad_fn is not None and (bad or backward):
             return "made"
         if bad and not isinstance(tensor, torch.nn.Parameter):

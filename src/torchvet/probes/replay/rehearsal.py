@@ -45,6 +45,7 @@ class Failure:
     scale: float | None = None
 
 
+# No `except Exception` of the program's may catch these two.
 class _Reached(BaseException):
     """The failure has shown again, in these tensors."""
 
@@ -109,6 +110,7 @@ class _Rehearsal:
             mode.taken = self._look_at_number
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
+        # The step may write to these in place; it is exact only if it makes them as they were.
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
         modules.follow()
         autocast.follow(ExitStack())
@@ -204,6 +206,7 @@ def _put_in_place_of_lost(plan: Plan) -> list[str]:
 
 
 def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    # What went wrong may be among them, and NaN is unequal to itself.
     return len(one) == len(other) and all(
         a.shape == b.shape and a.dtype == b.dtype and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b.detach()))
         for a, b in zip(one, other, strict=True)

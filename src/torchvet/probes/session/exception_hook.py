@@ -37,6 +37,7 @@ class OneShotHook:
         traceback = sys.last_traceback = value.__traceback__
         if self.missing:
             del sys.excepthook
+            # The interpreter's own words for a program that has deleted the hook.
             sys.stderr.write("sys.excepthook is missing\n")
             sys.__excepthook__(kind, value, traceback)
             return

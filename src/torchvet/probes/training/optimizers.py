@@ -243,6 +243,7 @@ def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
         for parameter in group["params"][:_WITNESSES]:
             gradient = gradient_of(parameter)
             if gradient is not None and gradient.layout is torch.strided:
+                # Weakly: a gradient that is set to None has to be freed, and its death tells that it was.
                 found.append(weakref.ref(gradient.untyped_storage()))
     return found
 
