@@ -42,6 +42,7 @@ class Blocks:
 
 def _checkpointed(forward: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
+        # Without gradients nothing is saved for a backward pass: there is nothing to checkpoint.
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)

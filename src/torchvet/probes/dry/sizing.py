@@ -178,6 +178,7 @@ class Sizing:
     def _snapshot(self) -> str | None:
         path = Path(self._observer.options.directory) / _SNAPSHOT
         write_snapshot(path)
+        # The events that follow are of trials and no part of the program's history.
         memory.observers.clear()
         for held in memory.everyone():
             held.history.stop()

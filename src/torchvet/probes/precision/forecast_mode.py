@@ -212,6 +212,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _flows(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether a gradient went into these results: what a formula of backward computes besides is not scaled."""
+        # Until the first gradient has been seen, all counts: there is nothing to go by.
         if self._flowing and not any(_key(t) in self._flowing for t in operands):
             return False
         for result in results:

@@ -132,6 +132,7 @@ class Gradients:
         return known
 
     def _died(self, _: Any) -> None:
+        # Lists go by identities, which are given out again after a death.
         self._of.clear()
         self._all = None
 

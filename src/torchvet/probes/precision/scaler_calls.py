@@ -102,6 +102,7 @@ class ScalerCalls:
             return lambda _: self._step_off(state, optimizer)
         place = frames.user_place()
         state.use.step_place = state.use.step_place or place
+        # At the 1st, 2nd, 4th, 8th... step only: this goes through all parameters.
         if not state.use.steps & (state.use.steps + 1):
             state.use.half_parameters = state.use.half_parameters or _has_half_parameters(optimizer)
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))

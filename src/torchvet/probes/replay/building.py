@@ -87,18 +87,21 @@ class _Alone(ast.NodeTransformer):
         return [*value, ast.copy_location(ast.Raise(ast.Name(END, ast.Load()), None), node)]
 
     def visit_Nonlocal(self, node: ast.Nonlocal | ast.Global) -> ast.AST:
+        # A slice runs like a module: the frame's names are its globals.
         return ast.copy_location(ast.Pass(), node)
 
     visit_Global = visit_Nonlocal
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
+        # Without arguments it needs the cell `__class__`, which only a function within a class has.
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
             node.args = [ast.Name("__class__", ast.Load()), ast.Name("self", ast.Load())]
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
+        # Python mangles private names only within a class.
         if self._owner and node.attr.startswith("__") and not node.attr.endswith("__"):
             node.attr = f"_{self._owner.lstrip('_')}{node.attr}"
         return node

@@ -133,6 +133,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.target)
         for statement in node.body:
             self.visit(statement)
+        # The body may run no time at all: what it binds may not be there afterwards.
         self._written = before
         self._branches(node.orelse)
 

@@ -65,6 +65,7 @@ def whereabouts(depth: int) -> Whereabouts:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
+        # The table itself is asked, and `owner` only for a file that it does not have: this runs at every backward.
         whose = owners.get(code.co_filename)
         if whose is None:
             whose = frames.owner(code.co_filename)
@@ -177,6 +178,7 @@ def _written_after(way: Way, line: int) -> set[str]:
     """Names bound in the function between the target and the line that it is at now."""
     scope = way.steps[0].node
     end = way.target.end_lineno or way.target.lineno
+    # The effects of a compound statement are those of the simple ones within it.
     simple = (s for s in ast.walk(scope) if isinstance(s, ast.stmt) and not hasattr(s, "body"))
     after = [s for s in simple if end < s.lineno <= line]
     return effects_of(way.target).writes | effects_of(*after).writes

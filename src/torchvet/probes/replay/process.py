@@ -51,6 +51,7 @@ def why_not() -> str | None:
         return "the step communicates with other ranks"
     from torchvet.probes.base import host
 
+    # The child gets copies of what it writes to: half of the resident memory is allowed for, with a margin.
     free, resident = host.memory_available(), host.resident()
     if free is not None and resident is not None and free < resident // 2 + (256 << 20):
         return f"{free >> 20} MiB of free memory are too few to do the step again"
@@ -173,6 +174,7 @@ def _divert_writing() -> None:
 
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode, str) and set(mode) & set("wax+"):
+            # Mode `x` refuses a file that exists, as the null device does.
             file, mode = os.devnull, mode.replace("x", "w")
         return original(file, mode, *args, **kwargs)
 
@@ -193,6 +195,7 @@ def _cut_files(writer: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    # A crash of the child leaves no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 

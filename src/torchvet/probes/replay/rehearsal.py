@@ -152,6 +152,7 @@ class _Rehearsal:
             self._look_at_loss(outputs)
             return grad(outputs, *args, **kwargs)
 
+        # Never taken back: this process ends with its answer.
         self._mode.backward_code = replayed_backward.__code__
         torch.autograd.backward = replayed_backward
         torch.autograd.grad = replayed_grad
@@ -169,6 +170,7 @@ class _Rehearsal:
     def _look_at_gradients(self) -> None:
         if not self._backward:
             return
+        # To read `.grad` of a tensor that is no leaf makes torch warn.
         gradients = [p.grad for p in self._failure.known.parameters() if p.is_leaf and p.grad is not None]
         gradients = [g._values() if g.is_sparse else g for g in gradients]
         bad = [g for g in gradients if numeric(g) and not is_finite(g)]

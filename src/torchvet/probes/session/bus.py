@@ -84,7 +84,7 @@ class Bus:
         self._listening: dict[str, list[Told]] = {}
         self._sampled = True
         for one in self._all:
-            # A probe that ignores other events from now on has the lists of listeners made anew.
+            # Called where a probe begins to hear what it ignored: the lists of who hears an event are made anew.
             one.heeding = self._listening.clear
 
     def install(self) -> None:

@@ -214,6 +214,7 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
 
 def _is_readable(optimizer: Optimizer) -> bool:
     """Whether no other thread trains with this optimizer's gradients."""
+    # torch writes and frees `.grad` with the interpreter unlocked: to read another thread's ended the process.
     return all(is_readable(p) for group in optimizer.param_groups for p in group["params"][:1])
 
 

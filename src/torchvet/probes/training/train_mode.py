@@ -45,6 +45,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
         if self._hook.wanted or not self.host.active or self._opened.total() >= _ALL:
             return
         frame: FrameType | None = sys._getframe(2)
+        # A decorated function: a frame of torch's lies between it and its caller.
         if frame is not None and frame.f_code.co_name == "decorate_context":
             frame = frame.f_back
         if frame is None or frames.owner(frame.f_code.co_filename) == frames.TORCH:
