@@ -229,6 +229,7 @@ class NonFiniteWatcher(Watcher):
             bad = [t for t in map(local, seen) if not is_finite(t)]
             self._live.failed(symptom, bad, tick, self._scale(), totals.first_stepped)
             return
+        # One look for each step; weights that are lost were explained by the step that lost them.
         if not first or self._lost():
             return
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:

@@ -81,7 +81,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             return None
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
         self.heed()
-        # A scaler that skips a step never calls the optimizer, whose hooks then stay silent.
+        # Unless the optimizer is fused, a scaler that skips a step does not call it: its hooks stay silent.
         self._stepped.discard(id(optimizer))
 
         def after(_: Any, error: BaseException | None) -> None:

@@ -80,6 +80,7 @@ class CopyProbe:
         if not isinstance(weight, torch.Tensor) or active is None or not _is_copied(weight):
             return True
         change = state.last
+        # Another model's step does not make this layer's copy stale.
         if change is None or id(weight) not in change.parameters:
             if id(module) in state.called and not state.changes:
                 self._again(root, module, weight, active)

@@ -174,7 +174,7 @@ def _divert_writing() -> None:
 
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode, str) and set(mode) & set("wax+"):
-            # Mode `x` refuses a file that exists, as the null device does.
+            # The null device exists, and mode `x` refuses what exists.
             file, mode = os.devnull, mode.replace("x", "w")
         return original(file, mode, *args, **kwargs)
 

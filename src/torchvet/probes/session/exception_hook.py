@@ -93,6 +93,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     """The exception and those that it was raised from, or in the handling of."""
     seen: set[int] = set()
     link: BaseException | None = error
+    # A program can tie causes and contexts into a ring.
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         yield link

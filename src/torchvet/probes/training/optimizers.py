@@ -189,6 +189,7 @@ class OptimizerProbe(Watcher):
                 found.append(record)
                 latest[module] = [(weakref.ref(p), p._version) for _, p in lost]
         self._told |= latest
+        # Pyro makes an optimizer for each parameter only when it steps that parameter first.
         found.extend(self._retracted(owned, latest))
         return found
 

@@ -65,6 +65,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
             acts = found and module.training and differs(module)
             if acts:
                 self._note(module)
+            # With gradients on again, the region has ended without a pass: what runs is training.
             if acts or not found or self._left <= 0:
                 self._hook.off()
 
