@@ -64,9 +64,11 @@ class CarriedGraphs(Watcher):
             levels = levels_of(one) if why is not None and isinstance(one, RuntimeError) else []
             level = next((v for v in levels if _is_autograd(v)), None)
             at, mark = users(levels), self._marks.get(self._last, (0, 0, 0))
+            # The first pass of a line has no earlier one whose graph it could fail in.
             if level is None or at is None or why is None or mark[2] < 1:
                 continue
             given = level.local("tensors") if level.function == "backward" else level.local("outputs")
+            # Otherwise each attribute of a tensor subclass runs its `__torch_function__`.
             with collector_off(), private.DisableTorchFunction():
                 record = CarriedGraph(place=at.place, why=why, message=message_of(one), passes=mark[2])
                 self._look(graphs.roots_of(given), record, mark[0], [v.frame for v in levels])
@@ -81,6 +83,7 @@ class CarriedGraphs(Watcher):
 def _way_here() -> _Way:
     """Where the program stands in each of its innermost functions."""
     innermost = itertools.islice(of_program(sys._getframe(2)), _DEEPEST)
+    # By identity: the hash of a code object goes through all that it is made of.
     return tuple((id(frame.f_code), frame.f_lasti) for frame in innermost)
 
 
@@ -116,6 +119,7 @@ def _names(found: Reached, standing: list[FrameType]) -> Iterator[CarriedName]:
     finally:
         tree.close()
         walk.close()
+        # They hold the program's objects, none of which is to live longer for this.
         roots.clear()
 
 

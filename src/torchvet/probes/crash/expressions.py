@@ -51,6 +51,7 @@ def attribute(owner: Any, name: str) -> Any:
             if isinstance(store, dict) and name in store:
                 return store[name]
     found = inspect.getattr_static(owner, name, MISSING)
+    # Slots and fields of named tuples: their descriptors are in C and run no code of the program's.
     if isinstance(found, types.MemberDescriptorType) or type(found).__name__ == "_tuplegetter":
         try:
             return found.__get__(owner, kind)
@@ -65,6 +66,7 @@ def _item(owner: Any, key: str | int) -> Any:
     if not issubclass(type(owner), (dict, list, tuple)):
         owner = attribute(owner, "data")  # UserDict: what tokenizers give
     try:
+        # By the base class: a subclass may have code of its own in `__getitem__`.
         if issubclass(type(owner), dict):
             return dict.__getitem__(owner, key)
         if isinstance(key, int) and issubclass(type(owner), (list, tuple)):

@@ -53,6 +53,7 @@ def readable(tensor: torch.Tensor) -> bool:
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    # A simulated tensor keeps its numbers in a tensor of the CPU's, `host`.
     host = getattr(tensor, "host", tensor)
     return host.detach().cpu()
 

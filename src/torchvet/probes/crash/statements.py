@@ -41,6 +41,7 @@ def forget() -> None:
 
 def thrown_away(tensor: torch.Tensor, levels: list[Level], moves: frozenset[str] = MOVES) -> tuple[str, Place] | None:
     """A move or conversion of this very tensor that ran as a statement of its own: its text and line."""
+    # The identity of a tensor that is gone may be this one's now: the weak reference tells.
     known = _moved.get(id(tensor))
     if known is not None and known[0]() is tensor and known[1].partition("(")[0].rpartition(".")[2] in moves:
         return known[1:]

@@ -31,6 +31,7 @@ class Blocks:
     def checkpoint(self) -> None:
         """From now on each keeps its inputs alone for the backward pass."""
         for module in self.modules:
+            # On the instance, which `restore` then only has to take out again; its class stays as it is.
             module.__dict__["forward"] = _checkpointed(module.forward)
 
     def restore(self) -> None:
@@ -41,6 +42,7 @@ class Blocks:
 
 def _checkpointed(forward: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
+        # Without gradients nothing is saved for a backward pass: there is nothing to checkpoint.
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)

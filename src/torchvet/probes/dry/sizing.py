@@ -178,6 +178,7 @@ class Sizing:
     def _snapshot(self) -> str | None:
         path = Path(self._observer.options.directory) / _SNAPSHOT
         write_snapshot(path)
+        # The events that follow are of trials and no part of the program's history.
         memory.observers.clear()
         for held in memory.everyone():
             held.history.stop()
@@ -202,6 +203,7 @@ def _silence() -> None:
     """What the program prints of steps that torchvet has changed is nobody's result."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # The descriptors themselves: C++ and child processes write past `sys.stdout`.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -198,6 +198,7 @@ def all_of(observer: DryObserver, size: DrySize, rows: list[int]) -> Iterator[Tr
     """The trials in turn, those first whose results others need. Batch sizes are not varied where none was seen."""
     own = size.batch
     base = Batch(rows, own, own)
+    # Steps of this kind have gone before: the program's own.
     base.settled = True
     yield base
     for kind in blocks.repeated(observer.known.live_roots()):

@@ -185,6 +185,7 @@ def _prelude(config: dict[str, Any]) -> str:
     text = json.dumps(config)
     path = config["import_from"]
     return (
+        # It leaves no name behind, because the code after it runs in the same namespace.
         f"import sys; sys.path.append({path!r}); follow = __import__('torchvet.probes.following', None, None, "
         f"['from_text']).from_text; sys.path.remove({path!r}); follow({text!r}); del follow, sys; "
     )
@@ -232,6 +233,7 @@ class _Sleep:
         return self._torch.utils.data.get_worker_info() is not None
 
     def _wake(self) -> None:
+        # Where somebody has wrapped ours, theirs stays: the probes then wrap it, and it goes on to the original.
         ours = [(owner, name) for (owner, name), one in self._ours.items() if owner.__dict__.get(name) is one]
         self._undo.close()
         config = _config

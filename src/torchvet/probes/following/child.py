@@ -18,6 +18,7 @@ from torchvet.recording.writer import RecordingWriter
 def observe(config: dict[str, Any]) -> None:
     """Observe this process from now on. Raises OSError where its record cannot be written."""
     before = sessions.session_of_parent()
+    # In a fork the parent's probes are still in torch's functions.
     if before is not None and before.observer is not None:
         with contextlib.suppress(Exception):
             before.observer.forsake()

@@ -85,4 +85,5 @@ class Allowance:
 
     def spend(self, since: float) -> None:
         """Account for the work since a reading of `time.thread_time`."""
+        # The thread's CPU time: other programs on a busy machine do not use the allowance up.
         self._spent += time.thread_time() - since

@@ -75,6 +75,7 @@ class HalfOptimizers(Watcher):
     def _begin(self, optimizer: Optimizer, state: _State) -> None:
         parameters = [p for g in optimizer.param_groups for p in g["params"]]
         halves = [p for p in parameters if p.dtype in half.HALF and readable(p)]
+        # What such an optimizer rounds away it keeps elsewhere: nothing is lost.
         if not halves or _compensated(optimizer):
             state.other = True
             return
@@ -100,6 +101,7 @@ class HalfOptimizers(Watcher):
             witness.pushed = (gradient != 0) & gradient.isfinite() & (rates.get(id(parameter), 1.0) != 0)
             if witness.first is None and witness.before is not None:
                 witness.first, witness.always = witness.before, torch.ones_like(witness.pushed)
+        # An `eps` that is 0 in half precision spoils weights at the first step, so later ones are not looked through.
         if state.record is not None and state.steps <= _EVERY:
             state.sound = self._sound(optimizer)
 

@@ -73,6 +73,7 @@ class _Sum:
         apart = half.spacing(self.values, self.sample.dtype).cpu()
         addend = self.addend.abs()
         given = addend > 0
+        # Rounding to nearest drops what is at most half the distance to the next number.
         stalled = given & (addend <= apart / 2) & (tick - self.changed >= _STILL)
         coarse = given & (addend < 2 * apart)
         counts = int(stalled.sum()), int(coarse.sum())
@@ -140,6 +141,7 @@ class HalfSums(Watcher):
             return
         found = known if known is not None and _key(target) == before else _Sum(place, bare_name(func), target, 0)
         if known is not None and found is not known:
+            # `total = total + x` makes a new tensor each time: what is known of the sum moves on to it.
             found.calls, found.looks, found.moved, found.grows = known.calls, known.looks, known.moved, known.grows
             found.values, found.changed, found.worst = known.values, known.changed, known.worst
             self._followed = [found if one is known else one for one in self._followed]

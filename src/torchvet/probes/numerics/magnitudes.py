@@ -28,6 +28,7 @@ def largest(tensor: torch.Tensor) -> float:
     """The largest finite magnitude; 0.0 where nothing is finite."""
     with torch.no_grad():
         found = float(torch.linalg.vector_norm(tensor.detach(), math.inf))
+        # One pass is enough unless something is not finite.
         if found < _ENDLESS:
             return found
         finite = tensor.detach().abs()

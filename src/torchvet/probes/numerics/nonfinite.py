@@ -110,9 +110,11 @@ class NonFiniteWatcher(Watcher):
         if self._live.wanted:
             self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
         losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
+        # To read a loss on the device makes the host wait; gradients are looked at before the optimizer steps.
         bad = [t for t in losses if (t.numel() == 1 or not is_grad) and not t.is_cuda and not is_finite(t)]
         if not bad:
             return
+        # A scale that is still too large makes a scaled loss infinite, but never NaN.
         calibrating = self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
         if not calibrating or any(bool(torch.isnan(t).any()) for t in bad):
             self._failed("loss", bad)
@@ -155,6 +157,7 @@ class NonFiniteWatcher(Watcher):
     def _look_at_gradients(self, optimizer: Optimizer) -> None:
         gradients = _gradients(optimizer)
         self._totals.checked += 1
+        # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
         if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
             return
         self._totals.stepped += 1
@@ -190,6 +193,7 @@ class NonFiniteWatcher(Watcher):
         return float(scaler.get_scale()) if scaler is not None else None
 
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
+        # Only between `step` and `update` does this say so: what `step` returns says nothing of a skip.
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not any(float(v) for v in found.values()):
             self._skips[id(optimizer)] = 0
@@ -225,6 +229,7 @@ class NonFiniteWatcher(Watcher):
             bad = [t for t in map(local, seen) if not is_finite(t)]
             self._live.failed(symptom, bad, tick, self._scale(), totals.first_stepped)
             return
+        # One look for each step; weights that are lost were explained by the step that lost them.
         if not first or self._lost():
             return
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:

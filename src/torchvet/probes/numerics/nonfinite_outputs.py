@@ -33,6 +33,7 @@ class OutputWatch:
             return
         self.passes += 1
         found = [t for t in tensors_in(output, 2) if not is_finite(t) and bool(torch.isnan(t).any())]
+        # With weights that are lost already, the outputs say nothing new.
         self._bad = bool(found) and all(is_finite(p) for p in self._known.parameters())
 
     def number_taken(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:

@@ -124,6 +124,7 @@ class LiveLook:
 
     def _enter(self) -> None:
         modules, autocast = Modules(self._host.known), Autocast()
+        # Only with dynamo at hand: to keep it away from the mode imports it, which takes seconds.
         kind = BesideDynamo if "torch._dynamo" in sys.modules else LiveMode
         mode = kind(
             lambda tensor: self._of_step().of(tensor),
@@ -148,6 +149,7 @@ class LiveLook:
         if mode is None:
             self.engaged = False
             return
+        # A mode is on in one thread only, which alone can switch it off.
         if threading.get_ident() != self._thread or not mode.can_leave:
             return
         mode.leave()

@@ -81,6 +81,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             return None
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
         self.heed()
+        # Unless the optimizer is fused, a scaler that skips a step does not call it: its hooks stay silent.
         self._stepped.discard(id(optimizer))
 
         def after(_: Any, error: BaseException | None) -> None:
@@ -226,6 +227,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             flat = torch.empty(0, dtype=written.dtype, device=storage.device)
             count = storage.nbytes() // flat.element_size()
             if count in shapes:
+                # Only the storage was noted, weakly: a flat tensor over it is enough to read its numbers.
                 flat.set_(storage, 0, (count,), (1,))
                 yield _Kept(flat, "copy", "a copy of the weights", "")
 

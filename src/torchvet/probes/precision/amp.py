@@ -221,6 +221,7 @@ class AmpWatcher(Watcher):
             if not plain or given is not None or self._own_scaler or self._dtype is not torch.float16:
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._hook()
+            # In float16, whose largest number is 65504, the first scale would be infinite.
             loss = single.float()
             return original(loss, torch.full_like(loss, self._scale), *args, **kwargs)
 

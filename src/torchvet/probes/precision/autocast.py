@@ -164,6 +164,7 @@ class AutocastWatcher(Watcher):
     def _entered(self, _: Any, context: autocast) -> None:
         if not self.regions.sites:
             self.heed()
+            # Only now: in a program without autocast nobody listens to operators for it.
             self.host.ledger.listeners.append(self._operator)
         # Where no line of the program's is on the stack (in the engine's threads), the one of torch's counts.
         outside = (f for f in outward(sys._getframe(1)) if frames.owner(f.f_code.co_filename) != frames.OWN)

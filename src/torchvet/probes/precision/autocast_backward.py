@@ -68,6 +68,7 @@ class BackwardPrecisionProbe:
                 use.products += 1
                 use.full += _dtype(node) is torch.float32
             kind = getattr(node, "_forward_cls", None)
+            # `custom_fwd` leaves this attribute: a Function that has it minds autocast.
             if kind is not None and not hasattr(node, "_fwd_used_autocast"):
                 self._function(node, kind)
 

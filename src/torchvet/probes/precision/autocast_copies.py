@@ -80,6 +80,7 @@ class CopyProbe:
         if not isinstance(weight, torch.Tensor) or active is None or not _is_copied(weight):
             return True
         change = state.last
+        # Another model's step does not make this layer's copy stale.
         if change is None or id(weight) not in change.parameters:
             if id(module) in state.called and not state.changes:
                 self._again(root, module, weight, active)
@@ -130,6 +131,7 @@ def _is_copied(weight: torch.Tensor) -> bool:
 def off_by(module: nn.Module, weight: torch.Tensor, active: Region) -> float | None:
     """By how much the copy that a layer has just used differs from its weight, relative to the weight's largest
     magnitude; 0 where it is the weight as it is now, None where that cannot be asked."""
+    # With autocast as it is: the operator then takes the cached copy, as the layer has.
     read = _columns(module, weight)
     if read is None:
         return None

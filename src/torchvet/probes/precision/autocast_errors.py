@@ -31,6 +31,7 @@ class ErrorProbe:
         """An exception left a region; the innermost one counts."""
         if id(error) == self._last or not isinstance(error, RuntimeError):
             return
+        # It leaves the regions one after another, and is met at each.
         self._last = id(error)
         text = str(error)
         if _REFUSED in text:

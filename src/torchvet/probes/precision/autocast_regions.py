@@ -65,6 +65,7 @@ class Regions:
     def others(self) -> list[tuple[int, list[Region]]]:
         """The other threads that are in regions."""
         own = threading.get_ident()
+        # From a copy: other threads enter and leave regions meanwhile.
         return [(thread, stack) for thread, stack in list(self._stacks.items()) if thread != own and stack]
 
     def active(self, device: str) -> Region | None:

@@ -179,6 +179,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             return not self.fused and (self.inside or reads or any(t.requires_grad for t in operands))
         if kind.policy == "float32" and not self.off:
             return False
+        # In place the tensor keeps its dtype, whatever is read.
         if kind.writes:
             return _key(results[0]) in self._half
         if kind.policy == "first":
@@ -211,6 +212,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _flows(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether a gradient went into these results: what a formula of backward computes besides is not scaled."""
+        # Until the first gradient has been seen, all counts: there is nothing to go by.
         if self._flowing and not any(_key(t) in self._flowing for t in operands):
             return False
         for result in results:
@@ -255,6 +257,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, tensor: torch.Tensor, key: int) -> None:
         if key not in self._refs:
+            # The mode is held weakly, too: a storage may outlive it.
             self._refs[key] = weakref.ref(tensor.untyped_storage(), partial(_forget, weakref.ref(self), key))
 
 

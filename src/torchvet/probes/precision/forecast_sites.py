@@ -35,6 +35,7 @@ class SiteTally:
         record.overflows += begins
         by_tick[tick] = max(size, by_tick.get(tick, 0.0))
         if len(by_tick) > 2:
+            # Only the first step and the last are kept: their difference shows growth.
             del by_tick[sorted(by_tick)[1]]
         record.first, record.last = by_tick[min(by_tick)], by_tick[max(by_tick)]
         self.changed = True

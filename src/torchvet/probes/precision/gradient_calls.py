@@ -110,6 +110,7 @@ def _noted(parameters: Any, identities: list[int]) -> Any:
     if not isinstance(parameters, Iterator):
         identities += map(id, [parameters] if isinstance(parameters, torch.Tensor) else parameters)
         return parameters
+    # To look into an iterator first would use it up: it is noted as torch goes through it.
     note = identities.append
     passing = (p for p in parameters if note(id(p)) is None)
     # torch warns of an empty generator, and of no other iterator.

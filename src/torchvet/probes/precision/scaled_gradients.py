@@ -108,6 +108,7 @@ class Gradients:
     def of(self, optimizer: Any) -> list[Witness]:
         """The witnesses of an optimizer, or of anything with parameter groups."""
         groups = getattr(optimizer, "param_groups", None) or []
+        # Changes where a group or a parameter is added, without going through all parameters at each step.
         key = (id(groups), *[len(g["params"]) for g in groups])
         known = self._of.get(id(optimizer))
         if known is not None and known[0] == key:
@@ -131,6 +132,7 @@ class Gradients:
         return known
 
     def _died(self, _: Any) -> None:
+        # Lists go by identities, which are given out again after a death.
         self._of.clear()
         self._all = None
 
@@ -184,6 +186,7 @@ class Gradients:
         parts = list(parts)[-_MOST_PARTS:]
         added = []
         for witness, stamp in self._changed():
+            # It had no gradient before: nothing older is in this one.
             if witness.stamp is None:
                 witness.parts, witness.clips = parts, _NOTHING
             else:

@@ -102,6 +102,7 @@ class ScalerCalls:
             return lambda _: self._step_off(state, optimizer)
         place = frames.user_place()
         state.use.step_place = state.use.step_place or place
+        # At the 1st, 2nd, 4th, 8th... step only: this goes through all parameters.
         if not state.use.steps & (state.use.steps + 1):
             state.use.half_parameters = state.use.half_parameters or _has_half_parameters(optimizer)
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
@@ -130,12 +131,14 @@ class ScalerCalls:
 
     def _outcome(self, state: ScalerState, optimizer: Any, fused: bool) -> bool | None:
         """Whether the step was skipped. Fused optimizers on a device tell that without a wait only later."""
+        # A scaler that skips does not call the optimizer, except a fused one, which skips within its kernel.
         if self._scene.fired and not fused:
             return False
         if not fused or not state.on_device():
             return found_infinity(state, optimizer)
         scaler = state.scaler
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
+        # Counted on the device: to read it at each step would make the host wait.
         now = torch.stack([value.to(scaler._scale.device) for value in found]).sum().clamp(max=1.0)
         total, run, longest = state.pending or (torch.zeros_like(now),) * 3
         run = (run + now) * now

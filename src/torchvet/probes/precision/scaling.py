@@ -78,6 +78,7 @@ class ScalerWatcher(Watcher):
         def after(_: Any, error: BaseException | None) -> None:
             if error is None:
                 with self.host.looking(_WHAT):
+                    # A subclass may override a method that was wrapped in its base.
                     for kind in type(args[0]).__mro__:
                         self._wrap_class(kind)
                     self._scene.scalers.made(args[0], _asked(args, kwargs), frames.user_place())
@@ -122,6 +123,7 @@ class ScalerWatcher(Watcher):
         if not self._scene.scalers or not self.host.active or not args or (len(args) < 2 and limit not in kwargs):
             return None
         done: list[Callable[[Any], None]] = []
+        # Where the look fails, the call gets what the program gave.
         given = args
         self._scene.inside.append("clip")
         with self.host.looking(_WHAT):

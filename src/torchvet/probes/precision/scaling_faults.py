@@ -60,6 +60,7 @@ class Faults:
             fault.scale = state.scale()
         if factor is not None and applied:
             fault.changed += factor != 1.0
+            # The worst is the one furthest from 1, whether too large or too small.
             if fault.factor is None or abs(_bits(factor)) > abs(_bits(fault.factor)):
                 fault.factor = factor
         return fault

@@ -35,11 +35,13 @@ def build(found: Slice, like: CodeType, owner: str | None, entered: set[int]) ->
     for node in (n for statement in body for n in ast.walk(statement)):
         if type(node) in _REFUSED:
             raise Refused(f"{_REFUSED[type(node)]} cannot be done again")
+    # A loop of one round, in which `break` and `continue` of the program's loop stay valid.
     target, rounds = ast.Name("__torchvet_once__", ast.Store()), ast.Tuple([ast.Constant(None)], ast.Load())
     once = ast.For(target=target, iter=rounds, body=body, orelse=[])
     ast.copy_location(once, found.way.target)
     module = ast.Module([_Alone(owner).visit(once)], [])
     ast.fix_missing_locations(module)
+    # Under the user's file name, whose lines frames then show, and with the `__future__` flags of that file.
     code: CodeType = compile(module, like.co_filename, "exec", like.co_flags & _FUTURES, True)
     changes: dict[str, Any] = {"co_name": like.co_name}
     if hasattr(like, "co_qualname"):
@@ -85,18 +87,21 @@ class _Alone(ast.NodeTransformer):
         return [*value, ast.copy_location(ast.Raise(ast.Name(END, ast.Load()), None), node)]
 
     def visit_Nonlocal(self, node: ast.Nonlocal | ast.Global) -> ast.AST:
+        # A slice runs like a module: the frame's names are its globals.
         return ast.copy_location(ast.Pass(), node)
 
     visit_Global = visit_Nonlocal
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
+        # Without arguments it needs the cell `__class__`, which only a function within a class has.
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
             node.args = [ast.Name("__class__", ast.Load()), ast.Name("self", ast.Load())]
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
+        # Python mangles private names only within a class.
         if self._owner and node.attr.startswith("__") and not node.attr.endswith("__"):
             node.attr = f"_{self._owner.lstrip('_')}{node.attr}"
         return node

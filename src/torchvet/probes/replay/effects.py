@@ -72,6 +72,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.slice)
         name = dotted(node.value)
         if not isinstance(node.ctx, ast.Load) and name is not None:
+            # Only an element is bound anew: the rest of what the name holds is needed as it was.
             self._read(name)
             self.found.writes.add(name)
         else:
@@ -82,6 +83,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.func, ast.Attribute):
             method, name = node.func.attr, dotted(node.func.value)
             in_place = method.endswith("_") and not method.endswith("__")
+            # The name keeps its object, whose content changes: it counts as read and as written.
             if name is not None and (in_place or method in _MUTATING):
                 self._read(name)
                 self.found.writes.add(name)
@@ -131,6 +133,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.target)
         for statement in node.body:
             self.visit(statement)
+        # The body may run no time at all: what it binds may not be there afterwards.
         self._written = before
         self._branches(node.orelse)
 
@@ -183,6 +186,7 @@ class _Reader(ast.NodeVisitor):
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
         for part in parts:
             self.visit(part)
+        # Its variables are its own: outside of it they are neither bound nor known.
         targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
         self._written = before | (self._written - targets)
         self.found.writes = writes | (self.found.writes - targets)

@@ -168,6 +168,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         source.autocast = self.autocast()
         source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)
         self.sources.append(source)
+        # To describe takes several passes over each operand, and the source that is named is the earliest.
         if self._described < _MOST_DESCRIBED:
             self._described += 1
             self._describe(source, out, call, inputs)

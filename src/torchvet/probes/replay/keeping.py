@@ -41,6 +41,7 @@ class _PythonState:
     def _mark(self) -> Any:
         """What changes with every number drawn; None where that is not known."""
         words = self._told
+        # The position comes round after 624 numbers, when the words are others. `gauss` keeps its second number apart.
         return None if words is None else (words[0], words[1], words[2], self._of.gauss_next)
 
     def take(self) -> Any:
@@ -77,6 +78,7 @@ class Kept:
         buffers = list(found.values())
         if sum(b.nbytes for b in buffers) > _MOST_BYTES:
             buffers = []
+        # A model that the program drops is not to live on here.
         self._buffers = [weakref.ref(b) for b in buffers]
         if len(sys.modules) != self._modules:
             self._modules = len(sys.modules)

@@ -68,6 +68,7 @@ class LiveMode(FiniteMode):
         kwargs = kwargs or {}
         call = None
         if self._asks.counts() and self._may_look(func, args, kwargs):
+            # Before the operator: what it writes in place is gone afterwards.
             with self._looking():
                 call = self._before(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -103,8 +104,10 @@ class LiveMode(FiniteMode):
     def _may_look(self, func: Any, args: Any, kwargs: Any) -> bool:
         if not isinstance(func, private.OpOverload) or func.namespace in _COMMUNICATION or _tracing():
             return False
+        # To read a value while a CUDA graph is being captured ends the capture by an error.
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return False
+        # To look at such a tensor would run its class's own code.
         if any(type(t).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
             self.tensor_subclasses = True
             return False
@@ -114,6 +117,7 @@ class LiveMode(FiniteMode):
         if not all(type(t).__torch_dispatch__ is _PLAIN for t in within(result)):
             return
         super()._after(result, call)
+        # Bad values that were overwritten with finite ones are no longer anybody's source.
         if any(bad for bad, _ in call.was_bad.values()):
             for out in within(result):
                 if is_finite(out):
@@ -122,6 +126,7 @@ class LiveMode(FiniteMode):
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
         taint = super()._external(tensor, value)
         source = self.sources[-1]
+        # Its origin takes the tensor's place: the source must not keep it alive.
         source.external = self._asks.origin(tensor, private.current_node() is not None)
         source.reason = source.external.reason
         return taint
@@ -150,6 +155,7 @@ class BesideDynamo(LiveMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return True
 
+    # torch keeps dynamo away only from a `__torch_dispatch__` that the class itself defines.
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -21,6 +21,7 @@ def counters(frame: FrameType | None) -> dict[str, int]:
         if frames.owner(one.f_code.co_filename) != frames.USER:
             continue
         names = _names(one)
+        # Not `f_locals`, which before Python 3.13 leaves references behind in the frame.
         values = (frame_locals(one) or {}) if names else {}
         mine = [(n, values[n]) for n in names if type(values.get(n)) is int]
         found = [*mine, *found]

@@ -53,6 +53,7 @@ class Names:
 
 
 def _address(tensor: torch.Tensor) -> int:
+    # By memory: what the program makes of a batch by views is still the batch.
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
 
 

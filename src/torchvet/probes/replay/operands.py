@@ -56,6 +56,7 @@ def rows_of(tensor: torch.Tensor) -> list[int]:
 def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, bool]:
     """For each dtype whether the operator on the same operands, cast, gives finite results; {} where it cannot be
     told (random operators, operands that are no tensors)."""
+    # A second draw would be of other numbers, and would move the program's generator.
     if torch.Tag.nondeterministic_seeded in function.tags:
         return {}
     found: dict[str, bool] = {}

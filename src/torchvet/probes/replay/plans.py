@@ -65,6 +65,7 @@ def whereabouts(depth: int) -> Whereabouts:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
+        # The table itself is asked, and `owner` only for a file that it does not have: this runs at every backward.
         whose = owners.get(code.co_filename)
         if whose is None:
             whose = frames.owner(code.co_filename)
@@ -119,6 +120,7 @@ def _candidates(frame: FrameType, remembered: tuple[Spot, ...] | None) -> Iterat
     stack = list(live(frame))
     if remembered is not None:
         alive = {id(f): f for f in stack}
+        # A frame's identity is used again after its end: its code has to be the same, too.
         common = next((s for s in remembered if s.frame in alive and alive[s.frame].f_code is s.code), None)
         if common is None:
             return
@@ -142,6 +144,7 @@ def _of_frame(
     least = slice_of(way, state, running=running, overwritten=after, batch=has_batch, more=more)
     yield _plan(one, way, least, names, own, entered, _score(least))
     whole = everything(way, has_batch)
+    # Its score lies behind slices whose inputs are all there, and before those that miss some.
     if way.in_loop and whole.chosen != least.chosen:
         yield _plan(one, way, whole, names, own, entered, 1.5)
 
@@ -175,6 +178,7 @@ def _written_after(way: Way, line: int) -> set[str]:
     """Names bound in the function between the target and the line that it is at now."""
     scope = way.steps[0].node
     end = way.target.end_lineno or way.target.lineno
+    # The effects of a compound statement are those of the simple ones within it.
     simple = (s for s in ast.walk(scope) if isinstance(s, ast.stmt) and not hasattr(s, "body"))
     after = [s for s in simple if end < s.lineno <= line]
     return effects_of(way.target).writes | effects_of(*after).writes
@@ -233,6 +237,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     base, _, attribute = name.partition(".")
     if base not in names:
         builtins = names.get("__builtins__", {})
+        # `__builtins__` is a module in `__main__`, and a dict in every other module.
         space = builtins if isinstance(builtins, dict) else vars(builtins)
         return "fine" if base in space else "absent"
     value = names[base]
@@ -243,6 +248,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     worst: State = "fine"
     for tensor in _tensors(value):
         bad = not is_finite(tensor)
+        # For gradients the graph is needed anew: the backward pass has freed the one that there was.
         if tensor.grad_fn is not None and (bad or backward):
             return "made"
         if bad and not isinstance(tensor, torch.nn.Parameter):

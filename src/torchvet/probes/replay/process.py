@@ -51,6 +51,7 @@ def why_not() -> str | None:
         return "the step communicates with other ranks"
     from torchvet.probes.base import host
 
+    # The child gets copies of what it writes to: half of the resident memory is allowed for, with a margin.
     free, resident = host.memory_available(), host.resident()
     if free is not None and resident is not None and free < resident // 2 + (256 << 20):
         return f"{free >> 20} MiB of free memory are too few to do the step again"
@@ -74,6 +75,7 @@ def ask(work: Callable[[], bytes], seconds: float) -> bytes:
             return _answer(reader, time.monotonic() + seconds)
         finally:
             os.close(reader)
+            # Killed even where the answer is complete: waiting for it then never blocks.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
@@ -133,6 +135,7 @@ def _child(work: Callable[[], bytes], writer: int, seconds: float) -> None:
         else:
             os.write(writer, b"!" + f"{type(error).__name__}: {error}".encode()[:400])
     finally:
+        # No exit handler and no buffered output of the program may run a second time in the copy.
         os._exit(0)
 
 
@@ -142,12 +145,14 @@ def _isolate(writer: int, seconds: float) -> None:
     # A collection would write to every object's header, and copy on write would then copy all of the parent's memory.
     gc.disable()
     gc.freeze()
+    # The descriptor is shared: a signal here would wake up the parent's event loop.
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if number in _ENDING and signal.getsignal(number) is signal.SIG_IGN:
             continue  # as `nohup` has it: the terminal may close meanwhile
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             signal.signal(number, signal.SIG_DFL)
+    # With the limit on file sizes (`_cut_files`) a write then raises an error and does not end the child.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # The parent kills a child that takes too long. It may be killed itself.
@@ -159,6 +164,7 @@ def _isolate(writer: int, seconds: float) -> None:
     # The pool of threads did not come along.
     torch.set_num_threads(1)
     _divert_writing()
+    # An audit hook can never be taken out again, so it is added in the child alone.
     sys.addaudithook(_refuse)
 
 
@@ -168,6 +174,7 @@ def _divert_writing() -> None:
 
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode, str) and set(mode) & set("wax+"):
+            # The null device exists, and mode `x` refuses what exists.
             file, mode = os.devnull, mode.replace("x", "w")
         return original(file, mode, *args, **kwargs)
 
@@ -182,11 +189,13 @@ def _cut_files(writer: int) -> None:
         number = int(name)
         if number not in (writer, null):
             with contextlib.suppress(OSError):
+                # The listing's own descriptor is closed by now: `dup2` would open it anew.
                 os.fstat(number)
                 os.dup2(null, number, inheritable=False)
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    # A crash of the child leaves no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 

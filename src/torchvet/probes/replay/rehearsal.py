@@ -45,6 +45,7 @@ class Failure:
     scale: float | None = None
 
 
+# No `except Exception` of the program's may catch these two.
 class _Reached(BaseException):
     """The failure has shown again, in these tensors."""
 
@@ -109,6 +110,7 @@ class _Rehearsal:
             mode.taken = self._look_at_number
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
+        # The step may write to these in place; it is exact only if it makes them as they were.
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
         modules.follow()
         autocast.follow(ExitStack())
@@ -150,6 +152,7 @@ class _Rehearsal:
             self._look_at_loss(outputs)
             return grad(outputs, *args, **kwargs)
 
+        # Never taken back: this process ends with its answer.
         self._mode.backward_code = replayed_backward.__code__
         torch.autograd.backward = replayed_backward
         torch.autograd.grad = replayed_grad
@@ -167,6 +170,7 @@ class _Rehearsal:
     def _look_at_gradients(self) -> None:
         if not self._backward:
             return
+        # To read `.grad` of a tensor that is no leaf makes torch warn.
         gradients = [p.grad for p in self._failure.known.parameters() if p.is_leaf and p.grad is not None]
         gradients = [g._values() if g.is_sparse else g for g in gradients]
         bad = [g for g in gradients if numeric(g) and not is_finite(g)]
@@ -204,6 +208,7 @@ def _put_in_place_of_lost(plan: Plan) -> list[str]:
 
 
 def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    # What went wrong may be among them, and NaN is unequal to itself.
     return len(one) == len(other) and all(
         a.shape == b.shape and a.dtype == b.dtype and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b.detach()))
         for a, b in zip(one, other, strict=True)

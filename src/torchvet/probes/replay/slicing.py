@@ -80,6 +80,7 @@ def way_to(tree: ast.Module, first: int, last: int, column: int | None) -> Way |
         if isinstance(inner, ast.stmt):
             way = [*way, Step(node, before)]
             target = inner
+        # Only the innermost function runs again: what is around it is not on the way.
         if isinstance(inner, SCOPES):
             way = []
         node = inner
@@ -184,11 +185,13 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
         index = work.pop()
         for name in sorted(items[index].effects.reads):
             later = range(index, last if running else last + 1)
+            # What stands there now was bound after this statement had read the name.
             stale = name in overwritten or any(name in items[j].effects.writes for j in later)
             why = "overwritten" if stale else state(name)
             if why == "fine":
                 continue
             definitions = _definitions(items, index, name)
+            # A name that is not there and that nothing binds is left to fail when it is read.
             if not definitions and why != "absent":
                 found.missing.setdefault(name, why)
             work += definitions - found.chosen

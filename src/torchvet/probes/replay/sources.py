@@ -85,6 +85,7 @@ class PassingTaints(Taints):
         storage = tensor.untyped_storage()
         key = storage._cdata
         known = self._by_key.get(key)
+        # A storage's key is used again after its death: the entry has to go with it.
         dies = known[1] if known is not None else weakref.ref(storage, partial(self._forget, key))
         self._by_key[key] = (Taint(None, list(nan), list(inf)), dies)
 

@@ -33,15 +33,19 @@ def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradient
             return one
         raise NoBatch("the step takes another batch")
 
+    # The pipes to the loader's workers are cut off here: only the batch at hand can be handed out, and once.
     private.LoaderIterator.__next__ = next_batch
     torch.save = _nothing
     for optimizer in known.live_optimizers():
         optimizer.step = _nothing  # type: ignore[method-assign, assignment]
+    # `.grad` still holds what the failed pass made, which would be taken for what the repeated one makes.
     if clear_gradients:
         for parameter in known.parameters():
             parameter.grad = None
+    # A dispatch mode sees no operator of compiled code. A program without dynamo is not made to import it.
     if "torch._dynamo" in sys.modules:
         torch.compiler.set_stance("force_eager")
+    # Otherwise half copies of weights made in the failed pass are used, and the casts themselves are not seen.
     torch.clear_autocast_cache()
 
 

@@ -84,6 +84,7 @@ class Bus:
         self._listening: dict[str, list[Told]] = {}
         self._sampled = True
         for one in self._all:
+            # Called where a probe begins to hear what it ignored: the lists of who hears an event are made anew.
             one.heeding = self._listening.clear
 
     def install(self) -> None:
@@ -126,6 +127,7 @@ class Bus:
             try:
                 method(*details)
             except Exception as error:
+                # Only a failure gets a guard of its own: one around each call costs more than most calls.
                 with self._host.looking(_name(one)):
                     if isinstance(error, LacksName) and one in self._all:
                         self.switch_off(one)

@@ -37,6 +37,7 @@ class OneShotHook:
         traceback = sys.last_traceback = value.__traceback__
         if self.missing:
             del sys.excepthook
+            # The interpreter's own words for a program that has deleted the hook.
             sys.stderr.write("sys.excepthook is missing\n")
             sys.__excepthook__(kind, value, traceback)
             return
@@ -92,6 +93,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     """The exception and those that it was raised from, or in the handling of."""
     seen: set[int] = set()
     link: BaseException | None = error
+    # A program can tie causes and contexts into a ring.
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         yield link

@@ -24,6 +24,7 @@ def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         callback(module)
         return
+    # First in the list: a finder before it that finds the module ends the search.
     sys.meta_path.insert(0, _Watch(name, callback))
 
 
@@ -41,6 +42,7 @@ class _Watch:
         """The real spec of the watched module with its loader marked; None for every other module."""
         if fullname != self.name or getattr(self.asking, "now", False):
             return None
+        # A finder that asks all of `sys.meta_path` again would otherwise ask this one without end.
         self.asking.now = True
         try:
             spec = self._ask_the_others(fullname, path, target)

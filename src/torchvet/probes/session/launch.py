@@ -126,6 +126,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     target = Target(config["path"], config["module"], arguments)
     try:
         if config.get("overlay"):
+            # Before the program's own file is read, which may be among those replaced.
             install_overlay(Path(config["overlay"]))
         if config.get("undo"):
             _note_changes(config)
@@ -146,6 +147,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     before_hard_exit(launch.before_exit)
     launch.session.start()
     _follow(config, options, writer)
+    # At the end, when all that torchvet needs at the start has been imported.
     target.forget_shadowed(known)
     return launch
 

@@ -66,6 +66,7 @@ class Looks(Host):
         with self._stepping.turn(passed) as mine:
             if mine:
                 self._look_or_count(self._stepping.resumed(passed))
+        # Outside of the turn and of every guard: this is to reach the program.
         limit = self.options.steps
         if limit is not None and self.clock.main_steps >= limit:
             raise StepsReached(limit)

@@ -69,6 +69,7 @@ class Observer(Looks):
         self._stepping.optimizer_starts()
         self.ledger.phase, self.ledger.closure = "optimizer", closure
         self._bus.tell("optimizer_starts", optimizer)
+        # After the probes, whose time is not the optimizer's.
         self._optimizer_began = time.perf_counter()
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:

@@ -28,6 +28,7 @@ def install(folder: Path) -> None:
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
         content = content_of(path)
+        # `source_to_code` goes past the bytecode cache, which `get_code` would read and write.
         return original(self, fullname) if content is None else self.source_to_code(content, path)
 
     SourceFileLoader.get_code = get_code  # type: ignore[assignment,method-assign]

@@ -117,6 +117,7 @@ def _load(path: str) -> tuple[CodeType, bool]:
         import marshal
 
         return marshal.loads(text[16:]), True
+    # Otherwise the `__future__` imports of this file hold in the program.
     return compile(text, path, "exec", dont_inherit=True), False
 
 

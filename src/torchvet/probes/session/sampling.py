@@ -119,6 +119,7 @@ class Sampling:
         one, ledger = self._open, self.ledger
         if one is None:
             return None
+        # Taken out within the engine, the mode leaves its dispatch key behind: the program's next operator fails.
         if not ledger.can_leave:
             ledger.stopped = True
             return None

@@ -50,6 +50,7 @@ class Options(msgspec.Struct, kw_only=True):
     """Where snapshots of device memory are left; None for the recording's folder."""
 
 
+# A program's `except Exception` does not catch it, and the interpreter prints no traceback of it.
 class StepsReached(SystemExit):
     """Raised inside the program at a step boundary once the wanted number of steps has passed."""
 
@@ -197,6 +198,7 @@ class Session:
             self.observer = self._observer()
             self.observer.install()
             self.active = True
+            # In the child the probes are the parent's, and so is the file that they write to.
             os.register_at_fork(after_in_child=self._in_child)
         if self.options.seed is not None:
             torch.manual_seed(self.options.seed)
@@ -264,6 +266,7 @@ class Session:
             if self._finished or os.getpid() != self._pid:
                 return
             self._finished = True
+        # Before the last look: what that computes is none of the program's events.
         self.active = False
         observer = self.observer
         if observer is not None:

@@ -46,6 +46,7 @@ class SourceKeeper(Watcher):
                 continue
             self._kept.add(file)
             try:
+                # A text that stands in for the file is what runs, and what a report quotes.
                 raw = content_of(file) or Path(file).read_bytes()
             except OSError:
                 continue

@@ -53,6 +53,7 @@ class Stepping:
     @contextmanager
     def turn(self, passed: Boundary | None = None) -> Iterator[bool]:
         """Look within, if this is true: no other thread does until the end. Else a boundary is counted."""
+        # A thread of the program never waits for torchvet's look in another.
         taken = self._turn.acquire(blocking=False)
         if taken:
             self._looking = threading.get_ident()
@@ -87,6 +88,7 @@ class Stepping:
             if passed.restarted:
                 self._log.flush()
                 self._restarted = True
+            # Where steps were counted anew meanwhile, its number belongs to the series before.
             if passed.era == self._era:
                 self._log.count(passed.tick, passed.kind, passed.steps)
             if passed.restarted:  # a line of its own tells readers

@@ -61,6 +61,7 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
 
 
 def _versions(module: torch.nn.Module) -> list[int]:
+    # An inference tensor counts no versions: to ask for one raises.
     return [p._version for p in module.parameters() if not p.is_inference()]
 
 

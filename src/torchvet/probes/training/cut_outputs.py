@@ -88,6 +88,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         record = self.sites.setdefault(place, CutOutput(place=place))
         record.looks += 1
         missed = above - reached
+        # A loss that also reaches other parameters was cut on purpose: by a value that weighs a policy, for example.
         if reached <= above and 2 * len(missed) > len(above):
             record.lost += 1
             record.above, record.missed = len(above), len(missed)

@@ -145,9 +145,11 @@ class EvaluationProbe(Watcher):
             return
         for used in [p for p in self._pending if p.root in visited]:
             self._pending.remove(used)
+            # Adversarial examples and saliency go backward through a model in evaluation mode.
             if not used.training_mode:
                 self._use(used).backwarded += 1
         for pending in self._pending:
+            # Perceptual losses and Grad-CAM keep inner outputs by hooks, and drop the module's own.
             pending.enter(visited)
             pending.passed_over = pending.kind == "evaluation"
 

@@ -68,6 +68,7 @@ class LoaderProbe(Watcher):
             return
         storages = [s for t in tensors for s in graphs.storages_of(t)]
         loader.total.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
+        # Weakly: a batch that the program keeps is what is being counted.
         loader.batches.append([weakref.ref(s) for s in storages[:4]])
 
     def totals(self, tick: int) -> list[LoaderMemory | LoopBound]:

@@ -189,6 +189,7 @@ class OptimizerProbe(Watcher):
                 found.append(record)
                 latest[module] = [(weakref.ref(p), p._version) for _, p in lost]
         self._told |= latest
+        # Pyro makes an optimizer for each parameter only when it steps that parameter first.
         found.extend(self._retracted(owned, latest))
         return found
 
@@ -214,6 +215,7 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
 
 def _is_readable(optimizer: Optimizer) -> bool:
     """Whether no other thread trains with this optimizer's gradients."""
+    # torch writes and frees `.grad` with the interpreter unlocked: to read another thread's ended the process.
     return all(is_readable(p) for group in optimizer.param_groups for p in group["params"][:1])
 
 
@@ -243,6 +245,7 @@ def _witnesses(optimizer: Optimizer) -> list[weakref.ref[torch.UntypedStorage]]:
         for parameter in group["params"][:_WITNESSES]:
             gradient = gradient_of(parameter)
             if gradient is not None and gradient.layout is torch.strided:
+                # Weakly: a gradient that is set to None has to be freed, and its death tells that it was.
                 found.append(weakref.ref(gradient.untyped_storage()))
     return found
 

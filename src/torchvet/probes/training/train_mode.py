@@ -45,6 +45,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
         if self._hook.wanted or not self.host.active or self._opened.total() >= _ALL:
             return
         frame: FrameType | None = sys._getframe(2)
+        # A decorated function: a frame of torch's lies between it and its caller.
         if frame is not None and frame.f_code.co_name == "decorate_context":
             frame = frame.f_back
         if frame is None or frames.owner(frame.f_code.co_filename) == frames.TORCH:
@@ -64,6 +65,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
             acts = found and module.training and differs(module)
             if acts:
                 self._note(module)
+            # With gradients on again, the region has ended without a pass: what runs is training.
             if acts or not found or self._left <= 0:
                 self._hook.off()
 
