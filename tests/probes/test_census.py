@@ -174,6 +174,22 @@ def test_state_that_is_carried_is_recognised_from_the_second_census_on() -> None
     assert first.graph < second.graph < third.graph
 
 
+def test_a_carried_graph_keeps_its_size_where_names_are_searched_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no name leads to is searched for a second time, and graphs are claimed again after that."""
+    monkeypatch.setattr("torchvet.probes.memory.census._Count.much_unreached", lambda self: True)
+
+    def main() -> list[Census]:
+        taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()
+        total, found = torch.ones(100, requires_grad=True) * 1, []
+        for tick in range(1, 4):
+            total = total.exp()
+            found.append(look(taker, ledger, tick))
+        return found
+
+    nodes = [by_name(census)["total"].nodes for census in main()]
+    assert nodes[0] > 0 and nodes[1] == nodes[0] + 1 and nodes[2] == nodes[1] + 1
+
+
 def test_an_average_of_many_weights_is_recognised_as_carried() -> None:
     """A container of many is looked at by its first few: a list of losses has old values, not carried ones."""
 

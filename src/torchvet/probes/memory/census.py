@@ -339,7 +339,9 @@ class _Count:
         if not reach.complete:
             self.walk.complete = False
         saved = reach.saved_bytes + sum(s.nbytes() for s in reach.leaves.values())
-        self.graphs_of[key] = (reach.nodes, saved)
+        # Graphs are claimed again after a further walk, which goes through no node twice: what was counted stays.
+        nodes, before = self.graphs_of.get(key, (0, 0))
+        self.graphs_of[key] = (nodes + reach.nodes, before + saved)
         ctx = sum(s.nbytes() for s in reach.ctx.values())
         if reach.nodes:
             self.total += saved + ctx
