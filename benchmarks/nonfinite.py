@@ -66,17 +66,17 @@ def measure(name: str, steps: int) -> tuple[list[float], list[float], float]:
     with tempfile.TemporaryDirectory() as folder:
         with torchvet.watch(record=Path(folder) / "run.vet") as watch:
             assert watch._session is not None and watch._session.observer is not None
-            watchers: Any = watch._session.observer._watchers
-            everyone = list(watchers._all)
+            bus: Any = watch._session.observer._bus
+            everyone = list(bus._all)
             others = [w for w in everyone if not isinstance(w, NonFiniteWatcher)]
             seconds: tuple[list[float], list[float]] = ([], [])
             for number in range(steps):
                 on = number // _BLOCK % 2
-                watchers._all, watchers._listening = everyone if on else others, {}
+                bus._all, bus._listening = everyone if on else others, {}
                 taken = step(model, optimizer, batch, length, False)
                 if number >= 4 * _BLOCK:
                     seconds[on].append(taken)
-            watchers._all, watchers._listening = everyone, {}
+            bus._all, bus._listening = everyone, {}
             step(model, optimizer, batch, length, False)
             step(model, optimizer, batch, length, True)
         records = read(Path(folder) / "run.vet").ranks[0].all(NonFinite)

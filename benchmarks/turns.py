@@ -130,7 +130,7 @@ def measure(model: str, kind: str, steps: int) -> tuple[Times, Times]:
         step = stepper(model, kind)
         for _ in range(12):
             step()
-        observer._schedule.window_at = 1 << 60
+        observer.schedule.window_at = 1 << 60
         while observer._sampling.on:
             step()
         gc.collect()
