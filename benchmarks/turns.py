@@ -82,7 +82,7 @@ class Taps:
         real = patching.replace
 
         def replace(undo: ExitStack, owner: Any, name: str, ours: Any) -> None:
-            self._all.append((owner, name, ours, owner.__dict__[name]))
+            self._all.append((owner, name, ours, owner.__dict__.get(name)))
             real(undo, owner, name, ours)
 
         patching.replace = replace
@@ -96,7 +96,10 @@ class Taps:
         for table in (*hooks, gc.callbacks):
             table.clear()
         for owner, name, _, original in reversed(self._all):
-            setattr(owner, name, original)
+            if original is not None:
+                setattr(owner, name, original)
+            elif name in owner.__dict__:  # an inherited attribute, wrapped twice
+                delattr(owner, name)
 
     def back(self) -> None:
         """Put all of it back."""
