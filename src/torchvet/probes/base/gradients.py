@@ -50,12 +50,17 @@ def is_readable(tensor: torch.Tensor) -> bool:
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """A leaf's gradient; None where there is none, where the tensor is no leaf, and where another thread trains it."""
-    if not tensor.is_leaf or not is_readable(tensor):
+    if not tensor.is_leaf:
         return None
-    own, mine = _is_own(tensor), {threading.get_ident()}
+    mine = {threading.get_ident()}
     # The comparison and the read are one turn of the interpreter: no call comes between in which another thread could
     # begin its first pass.
-    return tensor.grad if own or _TRAINING.keys() <= mine else None
+    if _TRAINING.keys() <= mine:
+        return tensor.grad
+    if _is_own(tensor):
+        return tensor.grad
+    _is_alone()  # forgets threads that have ended
+    return tensor.grad if _TRAINING.keys() <= mine else None
 
 
 def _is_own(tensor: torch.Tensor) -> bool:
