@@ -81,7 +81,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
             f"a checkpoint's {formatting.size(size)} stayed on {where} over {record.kept:,} step boundaries beside "
             f"{record.owner or 'the model'}, which has its own copy",
             cause=cause,
-            advice=f"{_ADVICE}; or let go of it: `del` its name",
+            advice=f"{_ADVICE}; or free it: `del` its name",
             severity="info" if record.copied > 1 else grading.of_waste(size, share),
             measured=Measured(bytes=size, steps=record.kept, peak_bytes=peak_of(rank) or None, share=share),
         )
