@@ -345,7 +345,7 @@ def test_weights_updated_by_hand_beside_a_thread_with_an_optimizer_make_steps() 
 
 
 def test_optimizers_within_backward_make_one_step_of_it() -> None:
-    within: Event = lambda clock: clock.optimizer_stepped_within(0)  # noqa: E731
+    within: Event = lambda clock: clock.optimizer_stepped_within()  # noqa: E731
     clock, found = play([*[within] * 6, backward] * 30)
     assert (clock.counts, clock.outside_steps) == ({"training": 30}, 0)
     assert found == ["training"] * 30

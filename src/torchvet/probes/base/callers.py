@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
@@ -11,6 +12,10 @@ from torchvet.recording.records.base import Place
 
 PROGRAM = (frames.USER, frames.INSTALLED)
 """Whose code runs as part of the program: the user's, and that of installed packages other than torch."""
+_MOST_FRAMES = 40
+
+Whereabouts = list[tuple[int, CodeType, int]]
+"""What spots are made of: the program's frames, innermost first."""
 
 
 def outward(frame: FrameType | None) -> Iterator[FrameType]:
@@ -39,3 +44,20 @@ def place_in(code: CodeType, line: int | None = None) -> Place:
     """A line of a function, its first if none is given. Before Python 3.11 code objects have no qualified name."""
     function = getattr(code, "co_qualname", code.co_name)
     return Place(code.co_filename, code.co_firstlineno if line is None else line, function)
+
+
+def whereabouts(depth: int) -> Whereabouts:
+    """Where the program is now. Asked at every backward pass: hence no more than this."""
+    found: Whereabouts = []
+    owners = frames._owner_of_file
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and len(found) < _MOST_FRAMES:
+        code = frame.f_code
+        # The table itself is asked, and `owner` only for a file that it does not have: this runs at every backward.
+        whose = owners.get(code.co_filename)
+        if whose is None:
+            whose = frames.owner(code.co_filename)
+        if whose >= frames.INSTALLED:
+            found.append((id(frame), code, frame.f_lasti))
+        frame = frame.f_back
+    return found

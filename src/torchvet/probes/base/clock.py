@@ -39,8 +39,6 @@ class _Thread:
     """Backward calls, and those of them that no step has taken in."""
     most: int = 0
     """How many a step has taken in at most."""
-    within: bool = False
-    """Whether an optimizer has stepped within the backward pass that runs."""
 
     def step_ended(self) -> None:
         """A step ended, and takes in what was not counted yet."""
@@ -68,6 +66,8 @@ class StepClock:
         self._forgotten = 0
         """Backward calls before the first optimizer step."""
         self._new_optimizers: set[int] = set()
+        self._within = False
+        """Whether an optimizer has stepped within the pass that runs. CUDA's hooks run on another thread."""
         self._quiet_batches = 0
         self._uncounted = 0
         self._evaluating = False
@@ -111,9 +111,9 @@ class StepClock:
         one.stepped = {key}
         return self._step_of(one)
 
-    def optimizer_stepped_within(self, thread: int = 0) -> None:
+    def optimizer_stepped_within(self) -> None:
         """An optimizer stepped within a backward pass, for a parameter or a few: the step ends with the pass."""
-        self._thread(thread).within = True
+        self._within = True
 
     def backward_ended(self, thread: int = 0, part: bool = False) -> StepKind | None:
         """A backward pass ended; `part` where others make the steps (`autograd.grad` for a penalty).
@@ -123,9 +123,8 @@ class StepClock:
         """
         self.busy()
         one = self._thread(thread)
-        if any(t.within for t in self._threads.values()):  # CUDA's hooks run on a thread of their own
-            for other in self._threads.values():
-                other.within = False
+        if self._within:
+            self._within = False
             return self._step_of(one)
         one.backwards += 1
         one.uncounted += 1

@@ -6,6 +6,7 @@ A probe that wraps functions of torch's own does so in `install()`, passes every
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim.optimizer import Optimizer
 
+from torchvet.probes.base.callers import Whereabouts
 from torchvet.probes.base.clock import StepClock
 from torchvet.probes.base.costs import Costs, Look
 from torchvet.probes.base.graphs import Late
@@ -49,6 +51,7 @@ class Host:
         self.broken: set[Probe] = set()
         """What has failed its self-check (`session/self_checks.py`)."""
         self.started: float = session.started
+        self._here = threading.local()
         self.clock = StepClock()
         self.known = KnownMemory()
         self.schedule = Schedule()
@@ -90,6 +93,11 @@ class Host:
         """Seconds that following autograd graphs between boundaries may take now."""
         elapsed = self.elapsed() if self._first_boundary else 0.0
         return self.schedule.graph_budget(elapsed, self.costs.graph_work)
+
+    @property
+    def way(self) -> Whereabouts:
+        """Where the program stood when the last backward pass of this thread began."""
+        return getattr(self._here, "way", [])
 
     def write(self, record: Record) -> None:
         """Add a record at once."""

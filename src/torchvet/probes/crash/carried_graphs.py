@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import sys
 from collections.abc import Iterator
 from types import FrameType, ModuleType
@@ -12,8 +11,8 @@ from typing import Any
 import torch
 
 from torchvet.gc_pause import collector_off
-from torchvet.probes.base.callers import PROGRAM
-from torchvet.probes.base.kit import Watcher, frames, graphs, of_program
+from torchvet.probes.base.callers import PROGRAM, Whereabouts
+from torchvet.probes.base.kit import Watcher, frames, graphs
 from torchvet.probes.crash import earlier_pass
 from torchvet.probes.crash.earlier_pass import Reached
 from torchvet.probes.crash.raised import Level, deciding, levels_of, message_of, users
@@ -51,7 +50,7 @@ class CarriedGraphs(Watcher):
         """Nodes made from now on are of the line's next pass. A backward within one (checkpointing) is part of it."""
         if private.graph_task() != -1:
             return
-        way = self._last = _way_here()
+        way = self._last = _way(self.host.way)
         if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
             self._marks.clear()
         _, mark, passes = self._marks.get(way, (0, 0, -1))
@@ -80,11 +79,10 @@ class CarriedGraphs(Watcher):
             self.host.write(record)
 
 
-def _way_here() -> _Way:
+def _way(here: Whereabouts) -> _Way:
     """Where the program stands in each of its innermost functions."""
-    innermost = itertools.islice(of_program(sys._getframe(2)), _DEEPEST)
     # By identity: the hash of a code object goes through all that it is made of.
-    return tuple((id(frame.f_code), frame.f_lasti) for frame in innermost)
+    return tuple([(id(code), instruction) for _, code, instruction in here[:_DEEPEST]])
 
 
 def _is_autograd(level: Level) -> bool:

@@ -34,6 +34,8 @@ _EARLY = 4096
 class DiscardedMoves(Watcher):
     """Moves and conversions whose result is thrown away."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._sites: dict[Place, DiscardedMove | None] = {}

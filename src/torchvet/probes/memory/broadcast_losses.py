@@ -27,6 +27,8 @@ _FEWEST = 17
 class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
     """Losses over all pairs."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._tables: ByStorage[PairTable] = ByStorage()

@@ -24,6 +24,7 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
     def install(self) -> None:
         """Wrap the function under each of its names."""
         if not torch.cuda.is_available():
+            self.ignored = frozenset(["boundary"])
             return
         for owner in (torch.cuda, torch.cuda.memory):
             self.replace(owner, "empty_cache", self._counting)

@@ -51,6 +51,7 @@ class HalfOptimizers(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._states: dict[int, _State] = {}
+        self.ignored = frozenset(["optimizer_ended"])
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where was it made?"""
@@ -79,6 +80,7 @@ class HalfOptimizers(Watcher):
         if not halves or _compensated(optimizer):
             state.other = True
             return
+        self.heed()
         step = max(1, len(halves) // _WITNESSES)
         groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
         eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)

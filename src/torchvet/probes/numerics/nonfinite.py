@@ -22,7 +22,6 @@ from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
-from torchvet.probes.replay.plans import whereabouts
 from torchvet.probes.replay.process import Failed, ask, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
@@ -105,7 +104,7 @@ class NonFiniteWatcher(Watcher):
         if self._running is not None:
             self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
-        stack = whereabouts(3)
+        stack = self.host.way
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
@@ -122,7 +121,7 @@ class NonFiniteWatcher(Watcher):
     def backward_ended(self, is_grad: bool) -> None:
         """Within an optimizer's step (a closure) gradients are there only now."""
         if self._running is not None and not is_grad:
-            self._look_at_gradients(self._running)
+            self._look_at_gradients(_gradients(self._running))
         if self._live.engaged:
             self._live.advance()
 
@@ -131,7 +130,9 @@ class NonFiniteWatcher(Watcher):
         self._running = optimizer
         self._live.optimizing = True
         if not self._scaler_steps:
-            self._look_at_gradients(optimizer)
+            # The step itself reads them next, on this thread: nothing more is risked.
+            groups = optimizer.param_groups
+            self._look_at_gradients([one for g in groups for p in g["params"] if (one := p.grad) is not None])
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """With gradients that were not finite the weights are lost."""
@@ -154,8 +155,7 @@ class NonFiniteWatcher(Watcher):
         if self._live.engaged:
             self._live.advance()
 
-    def _look_at_gradients(self, optimizer: Optimizer) -> None:
-        gradients = _gradients(optimizer)
+    def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
         self._totals.checked += 1
         # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
         if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.callers import whereabouts
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.probes.replay.plans import Spot, spots, whereabouts
+from torchvet.probes.replay.plans import Spot, spots
 
 
 class OutputWatch:

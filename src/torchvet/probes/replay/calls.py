@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from types import CodeType
 
-from torchvet.probes.replay.plans import Spot, Whereabouts, spots
+from torchvet.probes.base.callers import Whereabouts
+from torchvet.probes.replay.plans import Spot, spots
 
 Stack = tuple[Spot, ...]
 _MOST = 16

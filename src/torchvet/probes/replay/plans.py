@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import linecache
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -14,14 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.kit import frames, of_program
+from torchvet.probes.base.callers import Whereabouts
+from torchvet.probes.base.kit import of_program
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.building import Refused, build
 from torchvet.probes.replay.effects import effects_of
 from torchvet.probes.replay.slicing import Slice, State, Way, everything, slice_of, way_to
 
-_MOST_FRAMES = 40
 _MOST_PLANS = 4
 _PARTS = ("<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
@@ -52,27 +51,6 @@ class Plan:
 def live(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames of the program, innermost first."""
     return of_program(frame)
-
-
-Whereabouts = list[tuple[int, CodeType, int]]
-"""What spots are made of: the program's frames, innermost first."""
-
-
-def whereabouts(depth: int) -> Whereabouts:
-    """Where the program is now. Asked at every backward pass: hence no more than this."""
-    found: Whereabouts = []
-    owners = frames._owner_of_file
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and len(found) < _MOST_FRAMES:
-        code = frame.f_code
-        # The table itself is asked, and `owner` only for a file that it does not have: this runs at every backward.
-        whose = owners.get(code.co_filename)
-        if whose is None:
-            whose = frames.owner(code.co_filename)
-        if whose >= frames.INSTALLED:
-            found.append((id(frame), code, frame.f_lasti))
-        frame = frame.f_back
-    return found
 
 
 def spots(stack: Whereabouts) -> tuple[Spot, ...]:

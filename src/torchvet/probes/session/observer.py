@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.callers import whereabouts
 from torchvet.probes.base.hooks import sheltered
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import device
@@ -87,6 +88,7 @@ class Observer(Looks):
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
         with self.looking("backward passes"):
+            self._here.way = whereabouts(2)
             if retain_graph or create_graph or (self._pace.steady is None and self._bus.any("waits")):
                 self._pace.steady = None
                 with self.looking("backward passes", "graphs"):

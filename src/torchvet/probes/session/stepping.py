@@ -114,7 +114,7 @@ class Stepping:
         thread = threading.get_ident()
         self._in_optimizer.discard(thread)
         if _within_backward():
-            self._clock.optimizer_stepped_within(thread)
+            self._clock.optimizer_stepped_within()
             return None
         return self.passed(self._clock.optimizer_stepped, key, thread)
 

@@ -18,6 +18,8 @@ _AGAIN = {_aten._log_softmax.default: "softmax", _aten.binary_cross_entropy_with
 class NormalisedLosses(SiteWatcher[Place, NormalisedTwice]):
     """Losses that normalise again."""
 
+    only_sampled = True
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._made: ByStorage[tuple[str, Place | None]] = ByStorage()

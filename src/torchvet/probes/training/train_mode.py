@@ -28,6 +28,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._opened: Counter[tuple[CodeType, int]] = Counter()
+        self._looked = 0
         self._left = 0
         self._hook = ModuleHooks(before=self._called)
 
@@ -42,7 +43,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
         super().remove()
 
     def _opening(self, args: Any, kwargs: Any) -> None:
-        if self._hook.wanted or not self.host.active or self._opened.total() >= _ALL:
+        if self._hook.wanted or not self.host.active or self._looked >= _ALL:
             return
         frame: FrameType | None = sys._getframe(2)
         # A decorated function: a frame of torch's lies between it and its caller.
@@ -53,6 +54,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
         key = frame.f_code, frame.f_lineno
         if self._opened[key] < _EACH:
             self._opened[key] += 1
+            self._looked += 1
             self._left = _CALLS
             self._hook.on()
 
