@@ -140,7 +140,7 @@ def test_what_no_name_leads_to_is_counted_apart(whole: bool, counted: int, monke
 
 
 def test_a_graph_that_two_names_lead_to_stays_with_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is made in a step may get the address of what was let go of, as a rule that of another name does not."""
+    """Whatever is made in a step may get the address of what was freed, as a rule that of another name does not."""
 
     def main() -> list[Census]:
         taker, ledger = CensusTaker(KnownMemory(), budget=20.0), Ledger()

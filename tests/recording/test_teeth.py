@@ -1,4 +1,4 @@
-"""Carried graphs that are let go of after many steps."""
+"""Carried graphs that are freed after many steps."""
 
 from __future__ import annotations
 

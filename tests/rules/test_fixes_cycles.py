@@ -1,4 +1,4 @@
-"""Edits that break rings: gradients with graphs are let go of, back references are weak."""
+"""Edits that break rings: gradients with graphs are freed, back references are weak."""
 
 from __future__ import annotations
 

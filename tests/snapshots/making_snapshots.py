@@ -80,7 +80,7 @@ class Recorder:
         self._event("free_requested", address, self._sizes[address], self._stacks[address])
 
     def complete(self, address: int) -> None:
-        """Give back what was let go of, once the other stream is done."""
+        """Give back what was freed, once the other stream is done."""
         frames, size = self._stacks.pop(address), self._sizes.pop(address)
         self._event("free_completed", address, size, frames)
         self.allocator.free(address)

@@ -1,4 +1,4 @@
-"""Recomputes its middle in backward, and lets go of what it kept as soon as it has used it."""
+"""Recomputes its middle in backward, and frees what it kept as soon as it has used it."""
 
 import argparse
 

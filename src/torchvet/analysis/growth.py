@@ -64,7 +64,7 @@ class Growth:
     length_before: int | None = None
     """Items of the container at the beginning of the rise, where it is one."""
     dropped_at: int | None = None
-    """The tick by which the name had let go of it all again, None where it never did."""
+    """The tick by which the name had freed it all again, None where it never did."""
     parts: tuple[Growth, ...] = ()
     """The growths of single names, this name's first, where this one is their sum: see rules/shared/joint_growth.py."""
 
@@ -81,7 +81,7 @@ class GrowthSummary:
 
     growths: list[Growth] = field(default_factory=list)
     dropped: list[Growth] = field(default_factory=list)
-    """Graphs that were carried on over many steps and then let go of: a sawtooth, by epoch as a rule."""
+    """Graphs that were carried on over many steps and then freed: a sawtooth, by epoch as a rule."""
     measured: float = 0.0
     explained: float = 0.0
     unreached: float = 0.0

@@ -1,4 +1,4 @@
-"""Sawtooths: graphs that a name carried on for many steps and then let go of."""
+"""Sawtooths: graphs that a name carried on for many steps and then freed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tooth:
 
     run: Points
     ended: int
-    """The tick of the first look that found it let go of."""
+    """The tick of the first look that found it freed."""
     ops: tuple[str, ...]
 
 

@@ -23,7 +23,7 @@ _EACH = 2
 _WARM = 8
 """Samples at first that say nothing of the rest; a quarter of them in a short run."""
 _FELL = 0.5
-"""Share of a rise that must have been let go of at once before, so that the rise is a tooth of a saw."""
+"""Share of a rise that must have been freed at once before, so that the rise is a tooth of a saw."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ Examples:
   torchvet inspect snapshot.pickle
   torchvet explain MEM101
 
-Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 could not judge. A program that fails keeps its own status.
+Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 undetermined. A program that fails keeps its own status.
 """
 
 

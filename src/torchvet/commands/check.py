@@ -21,7 +21,7 @@ Examples:
 in pyproject.toml takes select, ignore, extend-select, extend-ignore, exclude,
 per-file-ignores, fail-on and baseline.
 
-Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 could not judge.
+Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 undetermined.
 """
 
 

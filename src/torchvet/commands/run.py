@@ -29,7 +29,7 @@ Examples:
 
 \b
 Exit status: the program's own if it fails; otherwise 0 clean, 1 findings,
-3 could not judge. 2: usage or tool error, the program was not started.
+3 undetermined. 2: usage or tool error, the program was not started.
 """
 
 

@@ -98,7 +98,7 @@ class Moment:
     def forward_line(self, start: int) -> Place | None:
         """The forward line whose backward made a block without Python frames, where the order of the pass shows it.
 
-        Backward goes through the forward's operators in reverse and lets go of what each had saved once it is done: the
+        Backward goes through the forward's operators in reverse and frees what each had saved once it is done: the
         next activation of a Python line that is freed belongs to the operator at work.
         """
         lifetimes, stacks = self.categories.lifetimes, self.categories.stacks

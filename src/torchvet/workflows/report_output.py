@@ -122,7 +122,7 @@ class Delivery:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
     def status(self, report: Report) -> int:
-        """0 clean, 1 findings at or above `fail_on`, 3 could not judge.
+        """0 clean, 1 findings at or above `fail_on`, 3 undetermined.
 
         A run that is evidence of nothing is not clean, even if it has notes.
         """

@@ -2,7 +2,7 @@
 
 torch frees a graph in a loop, except for nodes that have a Python object: those are freed by recursion (torch 2.13,
 measured: a chain of 50,000 nodes that was looked at overflows an 8 MB stack). So every so many nodes on every way down
-one gets a breaker: it holds the nodes below for as long as its node lives, and lets go of them in a loop.
+one gets a breaker: it holds the nodes below for as long as its node lives, and frees them in a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SCATTER = 2654435761
 
 
 class _Pending(threading.local):
-    """What is to be let go of on this thread."""
+    """What is to be freed on this thread."""
 
     def __init__(self) -> None:
         self.below: list[Any] = []

@@ -172,7 +172,7 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     stored = known.storages()
     note_gradients(window, ledger, known)
     lasting = {ledger.live[k]: c for k, (c, _) in stored.items() if k in ledger.live}
-    # Gradients that the step has let go of since would pass for temporaries of the backward pass.
+    # Gradients that the step has freed since would pass for temporaries of the backward pass.
     lasting |= dict.fromkeys(window.born, "gradients")
     gradient_births = {id(b) for b, c in lasting.items() if c == "gradients"}
     peak, at = _peak(ledger)
@@ -256,7 +256,7 @@ def _stale_record(
     stale: dict[int, list[tuple[str, Birth]]] = {}
     habit: set[tuple[str, Any]] = set()
     for begun in sorted(window.horizons):
-        # What the last step has not let go of yet goes the way of its like, which earlier steps saw die.
+        # What the last step has not freed yet goes the way of its like, which earlier steps saw die.
         left = _left_bound(window, ledger, begun, gradient_births)
         stale[begun] = [(n, b) for n, b in left if b.died is not None or (n, b.user) in habit]
         habit.update((n, b.user) for n, b in stale[begun])

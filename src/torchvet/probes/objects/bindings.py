@@ -1,6 +1,6 @@
 """Is a name still bound to what it was bound to at the last look? Told without keeping anything alive.
 
-An address tells little: what is made anew in each step often gets the place of what was let go of a step before, and a
+An address tells little: what is made anew in each step often gets the place of what was freed a step before, and a
 tensor that is taken for a lasting one claims graphs that it shares with others. So weak references bear witness: to the
 object itself where it can have one, to a tensor's storage (a tensor with weak references cannot be swapped with
 another, by `torch.utils.swap_tensors`), and to the first things that a plain container holds.

@@ -105,7 +105,7 @@ class Sampling:
         self._costs.sampled_step(seconds, self._noted - before)
 
     def backward_ended(self) -> None:
-        """A backward pass ended: what it left in parameters are gradients, however soon they are let go of."""
+        """A backward pass ended: what it left in parameters are gradients, however soon they are freed."""
         if self._open is not None and threading.get_ident() == self._thread:
             window.note_gradients(self._open, self.ledger, self._known)
 

@@ -1,4 +1,4 @@
-"""Looks for weights that a model is given back although it never let go of them: a state dict that is no copy."""
+"""Looks for weights that a model is given back although it never freed them: a state dict that is no copy."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Bound:
 def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
-        return Bound(f"it was let go of by step {growth.dropped_at:,}", growth.bytes)
+        return Bound(f"it was freed by step {growth.dropped_at:,}", growth.bytes)
     return (
         _capacity(growth)
         or _slots(growth)

@@ -1,4 +1,4 @@
-"""Edits for gradients that `backward(create_graph=True)` has left: let go of once they have been read."""
+"""Edits for gradients that `backward(create_graph=True)` has left: freed once they have been read."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class GraphRetained(GrowthRule):
 
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
         value, holder = file.segment(store.value), file.segment(store.root)
-        until = "as long as the program runs" if store.lasting else f"until {holder} is let go of"
+        until = "as long as the program runs" if store.lasting else f"until {holder} is freed"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
             severity="warning" if _once_an_epoch(store) else "error",

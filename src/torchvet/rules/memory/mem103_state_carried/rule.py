@@ -128,7 +128,7 @@ class StateCarried(GrowthRule):
         )
 
     def in_recording(self, recording: Recording) -> Findings:
-        """State that grows to the end, and state that was carried on for long before it was let go of."""
+        """State that grows to the end, and state that was carried on for long before it was freed."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
         for rank in recording.ranks:

@@ -93,7 +93,7 @@ class CreateGraphCycle(GrowthRule):
             what = "the gradients of the parameters get graphs that lead back to them"
             return self._suspected(file, event, "error", f"{what}, and nothing here sets them to None", made)
         what = "the gradients get graphs that lead back to the parameters: only setting every one of them to None"
-        return self._suspected(file, event, "info", f"{what} lets go of them", made)
+        return self._suspected(file, event, "info", f"{what} frees them", made)
 
     def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
         return self.suspect(

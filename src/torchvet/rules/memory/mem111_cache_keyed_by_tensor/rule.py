@@ -79,7 +79,7 @@ class CacheKeyedByTensor(GrowthRule):
         return without_cache(file, finding) or evicted(file, finding)
 
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
-        """A dict whose keys the run has seen to be tensors may also let go of them."""
+        """A dict whose keys the run has seen to be tensors may also free them."""
         made = self.fixes(finding, file)
         mine = [growth.holding for growth in growths_of(finding, recording)]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)

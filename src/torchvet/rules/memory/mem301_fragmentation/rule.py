@@ -49,7 +49,7 @@ class Fragmentation(Rule):
 
     def _judged(self, memory: DeviceMemory, layout: Layout, when: str) -> Findings:
         replayed = _saving(memory)
-        # A program that has let go of most of its memory will hardly ask for it again.
+        # A program that has freed most of its memory will hardly ask for it again.
         busy = when == "at the peak" or 2 * memory.end.bytes >= memory.peak.bytes
         if layout.share >= _WARNING or replayed.helps:
             yield self._finding(
