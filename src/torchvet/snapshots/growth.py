@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FEWEST = 8
 """Steps below which growth cannot be told from warming up."""
-_WARMING, _RUNNING = 2, 2
+WARMING, _RUNNING = 2, 2
 """Steps at the beginning that may set things up, and at the end whose blocks may yet be freed."""
 _THIRDS = 3
 
@@ -62,11 +62,11 @@ class Growth:
 def growth_of(memory: DeviceMemory) -> Growth | None:
     """What grows from step to step; None where the steps are too few to say."""
     bounds = memory.phases.boundaries
-    compared = len(bounds) - _WARMING - _RUNNING
+    compared = len(bounds) - WARMING - _RUNNING
     if len(bounds) < FEWEST:
         return None
     # The first steps set things up; blocks of the last ones may still be freed.
-    first, last = bounds[_WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
+    first, last = bounds[WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
     active = memory.lifetimes.active
     slope = (active[last - 1] - active[first - 1]) / compared
     survivors = _survivors(memory, first, last)

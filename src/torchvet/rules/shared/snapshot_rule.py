@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity
 from torchvet.rules.shared.number_format import size
+from torchvet.snapshots.forecast import exhausted_at
 
 if TYPE_CHECKING:
     from torchvet.snapshots.growth import Growth, Leak
@@ -73,7 +74,8 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     per_step = sum(leak.per_step for leak in leaks)
     left = sum(leak.total for leak in leaks)
     blocks = sum(leak.blocks for leak in leaks) / growth.steps
-    exhausted, known = _exhausted(memory, per_step)
+    exhausted = _ends_at(memory, per_step)
+    known = limit_of(memory) is not None
     verb = "ran out" if memory.failure is not None else "is exhausted"
     fate = f"; memory {verb} at step {exhausted:,}" if known and exhausted is not None else ""
     return in_memory(
@@ -88,16 +90,11 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     )  # fmt: skip
 
 
-def _exhausted(memory: DeviceMemory, per_step: float) -> tuple[int | None, bool]:
-    """The step at which the limit is reached, and whether the limit is known rather than assumed."""
+def _ends_at(memory: DeviceMemory, per_step: float) -> int | None:
+    """The step at which memory ended, or will."""
     if memory.failure is not None:
-        return memory.phases.step(memory.failure.at), True
-    limit = limit_of(memory)
-    used = memory.end.bytes
-    left = max(0, (limit or ASSUMED_LIMIT) - used)
-    if per_step <= 0:
-        return None, False
-    return len(memory.phases.boundaries) + int(left // per_step), limit is not None
+        return memory.phases.step(memory.failure.at)
+    return exhausted_at(memory, per_step, memory.limit or ASSUMED_LIMIT)
 
 
 def _line(leak: Leak) -> Related:
