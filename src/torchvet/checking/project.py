@@ -59,6 +59,9 @@ def check_files(
     found: dict[str, FileResult] = {}
     waiting: list[tuple[Target, os.stat_result]] = []
     for target in targets:
+        if target.refused:
+            found[target.path] = not_checked(target.shown, f"the folder cannot be read: {target.refused}")
+            continue
         try:
             status = os.stat(target.path)
         except OSError as error:
@@ -131,9 +134,10 @@ def facts_of(results: Sequence[FileResult]) -> dict[str, Any]:
         lines |= result.lines
     fixable = Counter("safe" if f.remedy.safe else "unsafe" for f in findings if f.remedy.edits)
     return {
-        "files": len(results),
+        "files": sum(1 for r in results if not r.path.endswith(os.sep)),
         "files_with_findings": sum(1 for r in results if r.findings),
-        "files_not_checked": sum(1 for r in results if r.not_checked),
+        "files_not_checked": sum(1 for r in results if r.not_checked and not r.path.endswith(os.sep)),
+        "folders_not_checked": sum(1 for r in results if r.path.endswith(os.sep)),
         "statistics": dict(sorted(Counter(f.code for f in findings).items())),
         "fixable": {"safe": fixable["safe"], "unsafe": fixable["unsafe"]},
         "lines": lines,

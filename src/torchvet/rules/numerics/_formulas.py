@@ -152,10 +152,9 @@ def _log_softmax(node: ast.Call, value: ast.expr, at: Event) -> str:
     within = node.args[0] if node.args else receiver(node)
     if within is not value or not is_call(value, "softmax") or len(node.args) > 1 or node.keywords:
         return ""
-    text = at.unit.file.text
-    written, head = ast.get_source_segment(text, value) or "", ast.get_source_segment(text, value.func) or ""
-    if not written or "\n" in written or not isinstance(value.func, ast.Attribute):
+    if value.lineno != value.end_lineno or not isinstance(value.func, ast.Attribute):
         return ""
+    written, head = at.unit.file.segment(value), at.unit.file.segment(value.func)
     return f"{head.removesuffix('softmax')}log_softmax{written[len(head) :]}"
 
 
