@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Severity, SourceFile
 from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
@@ -260,6 +260,15 @@ def calls_inside(unit: Unit, at: Region) -> list[Event]:
 def module_calls(unit: Unit, at: Region) -> list[Event]:
     """Calls of modules within a region."""
     return [e for e in inside(unit, at) if is_module_call(e)]
+
+
+def severity_of_stale_weights(region: Region, unit: Unit) -> Severity:
+    """How grave it is where weights change within a region: its copies are of single-precision weights. Of what other
+    files build or load, this one does not show the dtype."""
+    forwards = unit.file.gradients.forwards
+    funcs = [e.call for e in unit.events if is_module_call(e)]
+    built = any(forwards.kind(call.func, unit) or forwards.class_run(call, unit) for call in funcs)
+    return "error" if built and region.enabled == "yes" else "warning"
 
 
 def is_module_call(event: Event) -> bool:

@@ -111,10 +111,11 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             return None
         assigns = keyword(node, "assign") if name == "load_state_dict" else None
         if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
-            return _Change(f"{model}.{name}(…) puts new parameters in place")
+            # Others may keep what has the right device and size already.
+            return _Change(f"{model}.{name}(…) puts new parameters in place", sure=name == "load_state_dict")
         # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):
-            return _Change(f"{model} moves after Adagrad has made its state on the old device", "state")
+            return _Change(f"{model} moves after Adagrad has made its state on the old device", "state", sure=False)
         return None
 
     @staticmethod
@@ -126,7 +127,8 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         for written in map(text_of, targets_of(node)):
             if written.startswith((model + ".", model + "[")):
                 return _Change(f"{written} is a new module") if _is_module(file, value, event) else None
-            if written == model and is_call(value, *_SHARDED):
+            # Other packages have classes of that name, which keep the parameters.
+            if written == model and file.dotted(value.func).startswith("torch.distributed."):
                 kept = keyword(value, "use_orig_params") is not None
                 return None if kept else _Change(f"{model} is sharded into new parameters")
             if written == model and file.dotted(value.func) == "copy.deepcopy":
@@ -158,7 +160,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             f"{change.message}, and {optimizer} keeps the old {change.kept}",
             cause=f"{optimizer} was built on {model}{'' if leaf else '.parameters()'} in line {made.line}, before this",
             advice=f"build {optimizer} after this line",
-            severity="warning" if change.kept == "state" else None,
+            severity=None if change.sure else "warning",
             edits=() if leaf else made_after(file, made, event, model),
             related=[self.also(file, "built", made)],
         )
@@ -169,6 +171,7 @@ class _Change(NamedTuple):
 
     message: str
     kept: Literal["ones", "one", "state"] = "ones"
+    sure: bool = True
 
 
 def _moves(file: SourceFile, call: ast.Call, event: Event) -> bool:

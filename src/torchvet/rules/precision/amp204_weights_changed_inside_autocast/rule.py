@@ -68,7 +68,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
             f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line {after.line} still "
             "uses the half copies that this autocast region made before",
             cause=self.cause,
-            severity="error" if region.enabled == "yes" else "warning",
+            severity=autocast.severity_of_stale_weights(region, at.unit),
             advice=self.advice,
             edits=around_changes(file, region, change),
             related=[
@@ -81,17 +81,18 @@ class WeightsChangedInsideAutocast(AutocastRule):
 
 def _stale(file: SourceFile, change: Event, calls: list[Event], block: ast.stmt) -> tuple[Event, Event] | None:
     """The forward passes before and after a change of the same module's weights."""
+    around = change.loop is not None and block.lineno <= change.loop.first
+    if around and terminal(change.node) == "step":
+        return None  # steps in a loop are AMP203's
     names = _changed(file, change, {text_of(c.call.func) for c in calls})
     mine = [c for c in calls if text_of(c.call.func) in names and not c.excludes(change)]
     before = [c for c in mine if c.index < change.index]
     after = [c for c in mine if c.index > change.index and not any(c.excludes(b) for b in before)]
     if before and after:
         return before[-1], after[0]
-    # `for state in states: model.load_state_dict(state); model(x)` within one region; steps in loops are AMP203's.
-    loop = change.loop if terminal(change.node) != "step" else None
-    again = [c for c in after if c.inside(loop)] if loop is not None else []
-    within = loop is not None and block.lineno <= loop.node.lineno  # type: ignore[attr-defined]
-    return (again[0], again[0]) if within and again else None
+    # `for state in states: model.load_state_dict(state); model(x)` within one region.
+    again = [c for c in after if around and c.inside(change.loop)]
+    return (again[0], again[0]) if again else None
 
 
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
