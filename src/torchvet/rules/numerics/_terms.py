@@ -36,6 +36,11 @@ def number(node: ast.expr | None, unit: Unit) -> float | None:
     return found.pop() if len(found) == 1 and len(values) == bound == 1 else None
 
 
+def is_zero(node: ast.expr) -> bool:
+    """Whether an expression is a literal 0."""
+    return isinstance(node, ast.Constant) and node.value == 0 and not isinstance(node.value, bool)
+
+
 def power(base: float | None, exponent: float | None) -> float | None:
     """A power of two known numbers, where it is a modest one."""
     if base is None or exponent is None or abs(exponent) > 64 or abs(base) > 1e6 or base <= 0:

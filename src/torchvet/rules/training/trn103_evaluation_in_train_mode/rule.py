@@ -96,6 +96,8 @@ class EvaluationInTrainMode(loops.LoopRule):
             if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
                 continue
             # Without dropout, batch norm and their like both modes compute the same.
+            if any(h.kind == "eval" and h.who & one.who and not _is_evaluation(file, h) for h in inside):
+                continue  # what trains switches to it, too: with frozen features that is meant
             if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
                 continue
             yield one.event, self._stuck(file, one, effects)
