@@ -67,7 +67,7 @@ class HardCodedDevice(_crashes.CrashRule):
             if written is None or follows or self._guarded(file, event) or _is_for_cuda(file, event):
                 continue
             variable = self._variable(file, event)
-            if variable and not (self._asserted(file, event) or _is_moved_back(file, event, variable)):
+            if variable and not (self._asserted(file, event) or _is_moved_back(file, event)):
                 yield self._finding(file, event, written, variable)
 
     @staticmethod
@@ -202,17 +202,14 @@ def _is_for_cuda(file: SourceFile, event: Event) -> bool:
     return setup is not None and "skip" in file.text_of(setup)
 
 
-def _is_moved_back(file: SourceFile, event: Event, variable: str) -> bool:
-    """Whether the same thing is moved to the variable's device later in the same branch: both moves are meant."""
+def _is_moved_back(file: SourceFile, event: Event) -> bool:
+    """Whether the same thing is moved to a variable's device later in the same branch: both moves are meant."""
     on = receiver(event.call)
     if not isinstance(event.parent, ast.Expr) or on is None:
         return False
-    later = (e for e in event.unit.calls.get("to", ()) if e.index > event.index and e.sure_after(event))
-    text = file.segment(on)
-    return any(
-        e.call.args and file.segment(receiver(e.call) or e.call) == text and file.segment(e.call.args[0]) == variable
-        for e in later
-    )
+    later = (e.call for e in event.unit.calls.get("to", ()) if e.index > event.index and e.sure_after(event))
+    back = (receiver(call) for call in later if call.args and "dev" in terminal(call.args[0]))
+    return any(one is not None and ast.dump(one) == ast.dump(on) for one in back)
 
 
 def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:
