@@ -32,7 +32,7 @@ def add_snapshot(page: Page, facts: dict[str, Any], several: bool) -> None:
         page.labelled("failed", _failure(failure), 3)
         _add_moment(page, "in use then", failure)
     else:
-        _add_moment(page, "peak", facts["peak"])
+        _add_moment(page, "peak" if facts["events"] else "in use", facts["peak"])
     if growth := _growth(facts.get("growth")):
         page.labelled("growth", growth, 2)
     page.labelled("reserved", _reserved(facts["at_end"], facts["in_use"]), 3)
