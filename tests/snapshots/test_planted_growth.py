@@ -169,3 +169,10 @@ def test_layers_of_one_forward_pass_are_no_steps() -> None:
     list(training.forward())
     memory, found = judge(training.recorder)
     assert not memory.phases.boundaries and not found
+
+
+def test_what_is_older_than_the_recording_may_be_above_the_limit_alone() -> None:
+    training = Training(Recorder())
+    training.recorder.events.clear()
+    memory, found = judge(training.recorder, 20 * MB)
+    assert memory.lifetimes.peak > 20 * MB and found["MEM304"].location is None

@@ -37,7 +37,7 @@ class OutOfMemory(Rule):
             self,
             memory,
             severity="error",
-            place=peak.stack.place,
+            place=peak.stack.place if peak.at >= 0 else None,
             message=f"the recorded program had {size(used)} in use at its peak{_at(peak)}; that does not fit into "
             f"{limit(peak.capacity)}: {_reasons(peak)}",
             cause=f"alive at the peak: {_shares(peak)}",
@@ -109,6 +109,11 @@ def _advice(failure: Shortage) -> str:
         return (
             f"{share} of it are activations and temporaries: half the batch with two micro-steps saves up to half of "
             "that; checkpointing or autocast likewise"
+        )
+    if not fixed:
+        return (
+            "call `torch.cuda.memory._record_memory_history()` before the steps of interest: then the snapshot says "
+            "what this memory is and which lines allocate it"
         )
     return (
         f"parameters, gradients and optimizer state take {size(fixed)} whatever the batch: shard them, use 8-bit "
