@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
-from torchvet.renderers.wording import count, limit, size
+from torchvet.renderers.wording import binary, count, size
 
 _MOST = 160
 """The most characters of an error's text."""
@@ -94,7 +94,7 @@ def _memory_end(finding: Finding, report: Report) -> str:
     if step is None:
         return ""
     allowed = (report.facts.get("memory_limit") or {}).get("bytes")
-    return f"; out of memory at step {count(step)}" + (f" ({limit(allowed)})" if allowed else "")
+    return f"; out of memory at step {count(step)}" + (f" ({binary(allowed)})" if allowed else "")
 
 
 def _failed(report: Report) -> str:
