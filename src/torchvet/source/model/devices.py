@@ -319,7 +319,7 @@ class Devices:
         made = self._file.callee(at) if at is not None else None
         if made is None:
             return False
-        given = [e.node.value for e in made.events if isinstance(e.node, ast.Return)]
+        given = [value for value, _ in made.returned]
         return bool(given) and all(isinstance(g, ast.Call) and self._host_dataset(g, made, depth + 1) for g in given)
 
 

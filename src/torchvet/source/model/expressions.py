@@ -40,6 +40,11 @@ def names_in(node: ast.AST | None) -> set[str]:
     return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
 
 
+def names_bound(node: ast.AST) -> set[str]:
+    """The variables that a statement or loop binds, tuples taken apart."""
+    return {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+
+
 def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
     """Where a variable is read within some code."""
     return [n for n in walk(node) if is_name(n, name) and isinstance(n.ctx, ast.Load)]

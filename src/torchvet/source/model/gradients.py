@@ -179,8 +179,7 @@ class Gradients:
         """Whether what a function returns carries a graph."""
         if any(d in _OFF for d in unit.decorators):
             return "no"
-        returned = [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return)]
-        return _same(self.carries(value, e, depth + 2) for value, e in returned if value is not None)
+        return _same(self.carries(value, e, depth + 2) for value, e in unit.returned if value is not None)
 
     def _of_name(self, name: str, event: Event, depth: int) -> Answer:
         unit = event.unit

@@ -136,19 +136,14 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     @staticmethod
     def _goes_on(file: SourceFile, made: Event, event: Event, model: str) -> bool:
         """Whether that optimizer is used afterwards on the model, and is not given the new parameters."""
-        after = [e for e in made.unit.events if e.index > event.index]
-        calls = [e for e in after if isinstance(e.node, ast.Call)]
-        if any(terminal(e.node) == "add_param_group" for e in calls):
-            return False
-        again = (e for e in calls if any(model in text_of(a) for a in e.call.args))
-        if any("optimizer" in file.roles.of(e.node, e.unit) for e in again):
-            return False
+        calls = [e for e in made.unit.calls_inside(None) if e.index > event.index]
         holder = text_of(next(iter(targets_of(made.statement)), None))
+        if not holder or any(_takes(file, e, model) for e in calls):
+            return False
         used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in calls)
-        handed = any(text_of(a) == holder for e in calls for a in e.call.args)
-        returned = (e.node.value for e in after if isinstance(e.node, ast.Return))
-        given_back = any(holder in map(text_of, _parts(value)) for value in returned)
-        return bool(holder) and (used or handed or given_back or "." in holder)
+        handed = [e.call.args for e in calls]
+        handed += [_parts(value) for value, e in made.unit.returned if e.index > event.index]
+        return used or "." in holder or any(holder in map(text_of, values) for values in handed)
 
     def _finding(self, file: SourceFile, event: Event, made: Event, model: str, change: _Change) -> Finding:
         optimizer, leaf = file.segment(targets_of(made.statement)[0]), change.kept == "one"
@@ -181,6 +176,13 @@ def _is_module(file: SourceFile, value: ast.expr, event: Event) -> bool:
     """Whether a value is a module that may have parameters."""
     roles = file.roles.of(value, event.unit)
     return "module" in roles and "criterion" not in roles
+
+
+def _takes(file: SourceFile, event: Event, model: str) -> bool:
+    """Whether a call gives parameters of the model to an optimizer: this one, or another."""
+    if terminal(event.node) == "add_param_group":
+        return True
+    return any(model in text_of(a) for a in event.call.args) and "optimizer" in file.roles.of(event.node, event.unit)
 
 
 def _parts(node: ast.expr | None) -> list[ast.expr]:

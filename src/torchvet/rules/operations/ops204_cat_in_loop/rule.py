@@ -42,7 +42,7 @@ class CatInLoop(Rule):
         for name in _JOINS:
             for line in file.words.lines_calling(name):
                 if self._may_grow(file, line):
-                    yield from (e for e in file.unit_at(line).calls.get(name, ()) if e.line == line)
+                    yield from file.calls_on(line, name)
 
     @staticmethod
     def _may_grow(file: SourceFile, number: int) -> bool:
@@ -105,8 +105,7 @@ def _read_by_methods(file: SourceFile, event: Event, name: str, loop: Loop) -> b
     """Whether a method of the file that the loop calls knows the attribute."""
     attribute = name.rpartition(".")[2]
     knowing = {id(u) for u in file.units_with(attribute)}
-    called = [e for e in event.unit.events if isinstance(e.node, ast.Call) and e.inside(loop)]
-    return any(id(callee) in knowing for callee in map(file.callee, called) if callee is not None)
+    return any(id(file.callee(call)) in knowing for call in event.unit.calls_inside(loop))
 
 
 def _is_start(node: ast.AST, loop: ast.AST) -> bool:
