@@ -26,8 +26,12 @@ def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
 
 def is_set(call: ast.Call, name: str, value: object = True) -> bool:
     """Whether a call gives a keyword argument as a literal of this value."""
-    given = keyword(call, name)
-    return isinstance(given, ast.Constant) and given.value is value
+    return is_literal(keyword(call, name), value)
+
+
+def is_literal(node: ast.AST | None, value: object) -> bool:
+    """Whether a node is a literal of this value: None, True or False, or a small number."""
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:

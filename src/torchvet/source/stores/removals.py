@@ -11,7 +11,7 @@ from torchvet.source.program.module import Module
 from torchvet.source.program.mutations import Mutation
 from torchvet.source.program.project import Project
 from torchvet.source.program.scopes import Scope
-from torchvet.source.statements import spans
+from torchvet.source.statements import last_line, spans
 from torchvet.source.stores import name_resolution, ranking
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import Removal, removed
@@ -115,8 +115,8 @@ def _is_length_of(search: AliasSearch, operand: ast.expr, scope: Scope) -> bool:
 
 def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], scope: Scope) -> bool:
     """Whether something is taken out when the length is large, or put in only while it is small."""
-    body = guard.body if isinstance(guard.body, list) else [guard.body]
-    orelse = guard.orelse if isinstance(guard.orelse, list) else [guard.orelse]
+    # The arms of a conditional expression are expressions.
+    body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (guard.body, guard.orelse))
     large, small = (body, orelse) if over else (orelse, body)
     when_large = [use.mutation for use in uses if spans(large, use.line)]
     if any(m.removal in _TAKES_OUT for m in when_large):
@@ -124,9 +124,9 @@ def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], 
     if any(use.mutation.store is not None for use in uses if spans(small, use.line)):
         # `if len(x) < n: x.append(v) else: x.append(w)` limits nothing.
         return not any(m.store in ("append", "extend", "insert") for m in when_large)
-    leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
-    after = guard.end_lineno or guard.lineno
-    later = (use.mutation for use in uses if use.line > after)
+    # `if len(x) > n: return`, and something is put in behind that.
+    leaves = any(isinstance(s, (ast.Return, ast.Break, ast.Continue, ast.Raise)) for s in large[-1:])
+    later = (use.mutation for use in uses if use.line > last_line(guard))
     return leaves and any(m.store is not None and m.scope is scope for m in later)
 
 
@@ -208,3 +208,7 @@ def _is_target(node: ast.expr, mutation: Mutation) -> bool:
     """Whether an expression reads what the statement binds, by way of `getattr` or `get` too."""
     base, keys = syntax.peel(node)
     return base is not None and syntax.same(base, mutation.base) and len(keys) == len(mutation.keys)
+
+
+def _puts_in(use: Use, scope: Scope) -> bool:
+    return use.mutation.store is not None and use.mutation.scope is scope

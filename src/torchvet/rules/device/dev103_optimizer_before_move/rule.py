@@ -11,7 +11,7 @@ from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
+from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
 
@@ -109,8 +109,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             return _Change(f"{model} gets a new module") if _is_module(file, node.args[2], event) else None
         if not is_call(node, *_CALLS) or text_of(receiver(node)) != model:
             return None
-        assigns = keyword(node, "assign") if name == "load_state_dict" else None
-        if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
+        if name in _REPLACING or (name == "load_state_dict" and is_set(node, "assign")):
             return _Change(f"{model}.{name}(…) puts new parameters in place")
         # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):

@@ -16,25 +16,28 @@ ON_CPU = "on cpu"
 def brought_along(file: SourceFile, finding: Finding) -> Edits:
     """`mask` as `mask.to(x.device)` where it is read once, on the line that failed and that reads `x`; read more often
     it is moved where it is bound, to the device that the file gives a name."""
-    said, line = about(finding), _failed(file, finding)
-    if said.variant != ON_CPU or line is None:
+    line = _failed(file, finding)
+    if line is None:
         return ()
-    (name, other), unit = said.operands, file.unit_at(line)
+    (name, other), unit = about(finding).operands, file.unit_at(line)
     named = _named_in(unit) if unit.home(name) is unit else []
     reads = [n for n in named if is_name(n, name) and isinstance(n.ctx, ast.Load)]
     there = [n for n in reads if n.lineno == line]
-    device = _device(file, unit, line) if there else ""
-    if there and len(reads) == 1:
-        beside = {text_of(n) for n in named if n.lineno == line} - {name}
-        device = f"{other}.device" if other in beside else device
-        return [edits.replace(file, there[0], f"{name}.to({device})")] if device else ()
-    return _at_binding(file, unit, name, line, device) if device else ()
+    beside = {text_of(n) for n in named if n.lineno == line} - {name}
+    once = len(reads) == 1
+    device = f"{other}.device" if once and other in beside else _device(file, unit, line)
+    if not there or not device:
+        return ()
+    if once:
+        return [edits.replace(file, there[0], f"{name}.to({device})")]
+    return _at_binding(file, unit, name, line, device)
 
 
 def _failed(file: SourceFile, finding: Finding) -> int | None:
-    """The line of the file on which the operation failed; None where that is elsewhere."""
+    """The line of the file on which one tensor was on the CPU and the others were not; None where it is elsewhere."""
     at = next((r for r in finding.related if r.role == "raised"), finding.location)
-    return at.line if at is not None and at.path == file.path else None
+    here = at is not None and at.path == file.path and about(finding).variant == ON_CPU
+    return at.line if at is not None and here else None
 
 
 def _named_in(unit: Unit) -> list[ast.Name | ast.Attribute]:

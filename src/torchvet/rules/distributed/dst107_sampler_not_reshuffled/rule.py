@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Loop, Unit, edits, keyword, names_bound, targets_of, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, is_literal, keyword, names_bound, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
@@ -28,7 +28,7 @@ class SamplerNotReshuffled(loops.LoopRule):
         for made in file.calls("DistributedSampler"):
             shuffle = keyword(made.call, "shuffle")
             torch = file.dotted(made.call.func).startswith("torch.utils.data.")
-            if not torch or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+            if not torch or (shuffle is not None and not is_literal(shuffle, True)):
                 continue
             for loader in self._loaders(file, made):
                 epochs = self._epochs(file, loader)
