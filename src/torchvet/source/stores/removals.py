@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchvet.source import syntax
 from torchvet.source.holder import Part
@@ -118,16 +118,16 @@ def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], 
     # The arms of a conditional expression are expressions.
     body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (guard.body, guard.orelse))
     large, small = (body, orelse) if over else (orelse, body)
-    when_large = [use.mutation for use in uses if spans(large, use.line)]
+    when_large = _in_block(large, uses)
     if any(m.removal in _TAKES_OUT for m in when_large):
         return True
-    if any(use.mutation.store is not None for use in uses if spans(small, use.line)):
+    if any(m.store for m in _in_block(small, uses)):
         # `if len(x) < n: x.append(v) else: x.append(w)` limits nothing.
         return not any(m.store in ("append", "extend", "insert") for m in when_large)
     # `if len(x) > n: return`, and something is put in behind that.
-    leaves = any(isinstance(s, (ast.Return, ast.Break, ast.Continue, ast.Raise)) for s in large[-1:])
-    later = (use.mutation for use in uses if use.line > last_line(guard))
-    return leaves and any(m.store is not None and m.scope is scope for m in later)
+    leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
+    behind = (use.mutation for use in uses if use.line > last_line(guard))
+    return leaves and any(m.store and m.scope is scope for m in behind)
 
 
 def bound_by_loop(module: Module, function: str, name: str, line: int) -> bool:
@@ -210,5 +210,5 @@ def _is_target(node: ast.expr, mutation: Mutation) -> bool:
     return base is not None and syntax.same(base, mutation.base) and len(keys) == len(mutation.keys)
 
 
-def _puts_in(use: Use, scope: Scope) -> bool:
-    return use.mutation.store is not None and use.mutation.scope is scope
+def _in_block(block: Sequence[ast.stmt | ast.expr], uses: list[Use]) -> list[Mutation]:
+    return [use.mutation for use in uses if spans(block, use.line)]
