@@ -45,8 +45,7 @@ def report_on(
             peaks += [peak] if peak is not None else []
     if len(peaks) > 1:
         findings += [f for rule in _rules("in_ranks", select, ignore) for f in rule.in_ranks(peaks)]
-    judged = any(s["in_use"] or s["events"] for s in seen)
-    verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
+    verdict = _verdict(findings, seen)
     if verdict == "undetermined" and not gaps:
         gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
     return Report(
@@ -56,6 +55,12 @@ def report_on(
         not_checked=list(dict.fromkeys(gaps)),
         facts=_facts(seen),
     )
+
+
+def _verdict(findings: Sequence[Finding], facts: Sequence[dict[str, Any]]) -> Verdict:
+    if findings:
+        return "findings"
+    return "clean" if any(f["in_use"] or f["events"] for f in facts) else "undetermined"
 
 
 def _rules(matcher: str, select: Sequence[str], ignore: Sequence[str]) -> list[Any]:

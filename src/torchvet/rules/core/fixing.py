@@ -23,9 +23,7 @@ _NUMBERS = {"item", "tolist", "float", "int", "len", "str"}
 def events_at(file: SourceFile, finding: Finding) -> list[Event]:
     """What happens on the line of a finding, in the order of evaluation."""
     at = finding.location
-    if at is None or at.path != file.path:
-        return []
-    return [event for event in file.unit_at(at.line).events if event.line == at.line]
+    return file.events_on(at.line) if at is not None and at.path == file.path else []
 
 
 def places_of(file: SourceFile, finding: Finding) -> list[int]:

@@ -26,8 +26,12 @@ def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
 
 def is_set(call: ast.Call, name: str, value: object = True) -> bool:
     """Whether a call gives a keyword argument as a literal of this value."""
-    given = keyword(call, name)
-    return isinstance(given, ast.Constant) and given.value is value
+    return is_literal(keyword(call, name), value)
+
+
+def is_literal(node: ast.AST | None, value: object) -> bool:
+    """Whether a node is a literal of this value: None, True or False, or a small number."""
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
@@ -38,6 +42,11 @@ def calls_in(node: ast.AST) -> Iterator[ast.Call]:
 def names_in(node: ast.AST | None) -> set[str]:
     """All variables in an expression."""
     return {n.id for n in walk(node) if isinstance(n, ast.Name)} if node is not None else set()
+
+
+def names_bound(node: ast.AST) -> set[str]:
+    """The variables that a statement or loop binds, tuples taken apart."""
+    return {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
 
 
 def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
