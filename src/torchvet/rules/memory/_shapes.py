@@ -6,7 +6,18 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, value_bound
+from torchvet.source.model import (
+    Event,
+    Unit,
+    argument,
+    given,
+    is_call,
+    is_name,
+    name_set,
+    receiver,
+    terminal,
+    value_bound,
+)
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
@@ -83,7 +94,7 @@ class Shapes:
         found: list[Shape | None] = []
         for call in self._file.callers(home):
             for value, where in self._file.arguments(home, name):
-                if where is call.unit and value in (*call.call.args, *(k.value for k in call.call.keywords)):
+                if where is call.unit and value in given(call.call):
                     found.append(self.of(value, call, depth + 2))
         return found[0] if found and all(one == found[0] for one in found) else None
 
@@ -142,7 +153,7 @@ class Shapes:
         return None
 
     def _seen_from(self, node: ast.expr, unit: Unit, call: ast.Call, depth: int) -> Shape | None:
-        event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+        event = unit.call_of(call)
         return self.of(node, event, depth + 2) if event is not None else None
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -196,24 +207,19 @@ class Shapes:
     def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
         name = terminal(made)
         if name in ("Linear", "LazyLinear"):
-            width = (
-                made.args[-1 if name == "LazyLinear" else 1]
-                if len(made.args) > (name == "Linear")
-                else next((k.value for k in made.keywords if k.arg == "out_features"), None)
-            )
-            return (*(shape[:-1] if shape and shape[-1] is not ... else shape or (...,)), size_of(width))
+            width = argument(made, "out_features", 1 if name == "Linear" else 0)
+            known = shape and shape[-1] is not ...
+            return (*(shape[:-1] if known and shape else shape or (...,)), size_of(width))
         if name in _KEEPING_LAYERS:
             return shape
         if name == "Flatten" and not made.args:
             return (shape[0] if shape and shape[0] is not ... else None, None)
-        if name == "Sequential" and depth < 8:
-            for layer in made.args:
-                call = layer if isinstance(layer, ast.Call) else None
-                if isinstance(layer, (ast.Name, ast.Attribute)):
-                    call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
-                shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
-            return shape
-        return None
+        if name != "Sequential" or depth >= 8:
+            return None
+        for layer in made.args:
+            call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
+            shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
+        return shape
 
     # Parts -----------------------------------------------------------------------------------------------------------
 
