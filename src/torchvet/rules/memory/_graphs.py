@@ -17,6 +17,8 @@ _LINEAR = name_set(
 )
 """Operations that save nothing of the size of their operand."""
 
+_SAVING = {*names.TENSOR_METHODS, "square", "var"} - _LINEAR
+
 
 def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> Event | None:
     """The event that builds a graph with saved tensors of its own, which no backward goes through; None where one may,
@@ -103,7 +105,7 @@ def _value(binding: Event, name: str) -> ast.expr | None:
 
 
 def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -> Event | None:
-    with_graph = [s for s in (node.left, node.right) if file.gradients.carries(s, event) == "yes"]
+    with_graph = _carrying(file, [node.left, node.right], event)
     if isinstance(node.op, (ast.Mult, ast.Div, ast.Pow, ast.MatMult)):
         both = len(with_graph) == 2 or isinstance(node.op, (ast.Pow, ast.MatMult))
         if both and not any(_is_scalar(file, s, event) for s in with_graph):
@@ -123,11 +125,17 @@ def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Even
         return own if _returns_graphs(file, callee, depth) else None
     computes = computes_loss(file, node, unit) or file.dotted(node.func).startswith("torch.")
     operands = node.args if computes or on is None else [on]
-    with_graph = [s for s in operands if file.gradients.carries(s, own) == "yes"]
-    saves = name not in _LINEAR and (computes or name in names.TENSOR_METHODS or name in ("square", "var"))
+    with_graph = _carrying(file, operands, own)
+    # Other methods are not torch's own: what they save is not known.
+    saves = name not in _LINEAR and (computes or name in _SAVING)
     if saves and not all(_is_scalar(file, s, own) for s in with_graph):
         return own
     return _first(file, with_graph, own, depth)
+
+
+def _carrying(file: SourceFile, nodes: list[ast.expr], event: Event) -> list[ast.expr]:
+    """Those of some expressions that surely carry a graph."""
+    return [node for node in nodes if file.gradients.carries(node, event) == "yes"]
 
 
 def _first(file: SourceFile, nodes: list[ast.expr], event: Event, depth: int) -> Event | None:

@@ -64,8 +64,7 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
     fresh = _starts(home.bindings.get(name, []), name, store)
     if not fresh:
         return None
-    emptied = [e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name]
-    emptied += [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    emptied = _emptied(file, home, name)
     if home is not event.unit:
         stays = not emptied and not _bound_elsewhere(file, name)
         return _for_ever(store) if stays and (repeated or is_repeated(file, event.unit, event)) else None
@@ -74,6 +73,12 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
     if loop is None:
         return _for_ever(store) if repeated and once else None
     return replace(store, loop=loop, lasting=home.is_module and once)
+
+
+def _emptied(file: SourceFile, home: Unit, name: str) -> list[Event]:
+    """Where something is taken out of a variable, or it is deleted."""
+    deleted = [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    return [*(e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name), *deleted]
 
 
 def _for_ever(store: Stored) -> Stored:

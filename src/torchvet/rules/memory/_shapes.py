@@ -207,9 +207,7 @@ class Shapes:
     def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
         name = terminal(made)
         if name in ("Linear", "LazyLinear"):
-            width = argument(made, "out_features", 1 if name == "Linear" else 0)
-            known = shape and shape[-1] is not ...
-            return (*(shape[:-1] if known and shape else shape or (...,)), size_of(width))
+            return _with_width(shape, argument(made, "out_features", 1 if name == "Linear" else 0))
         if name in _KEEPING_LAYERS:
             return shape
         if name == "Flatten" and not made.args:
@@ -243,6 +241,13 @@ class Shapes:
             if picked is not None and len(picked) == 1 and ... not in picked:
                 return (picked[0], *shape[1:])  # rows by their indices
         return None if shape is None else indexed(shape, node.slice)
+
+
+def _with_width(shape: Shape | None, width: ast.expr | None) -> Shape:
+    """The sizes of what a linear layer gives: all but the last stay."""
+    if not shape:
+        return (..., size_of(width))
+    return (*(shape if shape[-1] is ... else shape[:-1]), size_of(width))
 
 
 _NO_MODULE = object()

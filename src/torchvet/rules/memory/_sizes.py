@@ -84,14 +84,12 @@ def after(name: str, shape: Shape | None, given: list[ast.expr], keywords: list[
     """What a method or function makes of its operand's sizes."""
     if name in ("view", "reshape"):
         return _reshaped(_one_by_one(given))
-    if name == "flatten" and not given and not keywords:
-        return (None,)
+    if name == "flatten":
+        return _flattened(shape, given) if given or keywords else (None,)
     if shape is None or name in _KEEPING:
         return shape
     named = {k.arg: k.value for k in keywords}
     dim = number(given[0] if given else named.get("dim"))
-    if name == "flatten":
-        return (shape[0], None) if dim == 1 == len(given) and shape[0] is not ... else None
     if name == "unsqueeze":
         return _unsqueezed(shape, dim) if dim is not None else None
     if name == "squeeze":
@@ -116,6 +114,12 @@ def _reshaped(sizes: list[ast.expr]) -> Shape | None:
     if any(_is_shape(s) or isinstance(s, ast.Attribute) for s in sizes):
         return None if len(sizes) == 1 else tuple(map(size_of, sizes))
     return tuple(None if number(s) == -1 else size_of(s) for s in sizes) or None
+
+
+def _flattened(shape: Shape | None, given: list[ast.expr]) -> Shape | None:
+    """The sizes of `x.flatten(1)`."""
+    first = shape[0] if shape and len(given) == 1 and number(given[0]) == 1 else ...
+    return None if first is ... else (first, None)
 
 
 def _unsqueezed(shape: Shape, dim: int) -> Shape | None:

@@ -46,15 +46,19 @@ def together(
         if part is None:
             found.append(finding)
             continue
-        mine = [g for g in groups if any(part.marks & other.marks for other in g)]
-        # A name that shares a mark with two groups makes one group of them.
-        groups = [g for g in groups if g not in mine] + [[*(p for g in mine for p in g), part]]
+        groups = _grouped(part, groups)
     reported: dict[str, str] = {}
     for group in groups:
         one = _one(by_code[group[0].finding.code], group, recording) if len(group) > 1 else group[0].finding
         found.append(one)
         reported.update((p.growth.holding.name, one.holder.name) for p in group if one.holder is not None)
     return found, reported
+
+
+def _grouped(part: _Part, groups: list[list[_Part]]) -> list[list[_Part]]:
+    """The groups with one more name: if it shares a mark with several groups, they become one."""
+    mine = [g for g in groups if any(part.marks & other.marks for other in g)]
+    return [*(g for g in groups if g not in mine), [*(p for g in mine for p in g), part]]
 
 
 def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | None:
@@ -70,7 +74,7 @@ def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | N
 
 def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Recording) -> Iterator[Hashable]:
     """What two names of one fault share: the line that stores, or owner, function and loop. What is bounded and what is
-    not are told apart: they end differently."""
+    not are kept apart: they end differently."""
     store, bound = rule.store(growth, recording), bound_of(growth, recording)
     ends = None if bound is None else (bound.sure, bound.bytes is None)
     kind = (rule.code, id(rank), growth.kind, ends)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.memory._hooks import base_of
 from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
@@ -63,16 +65,19 @@ def _may_be_private(file: SourceFile, model: ClassModel, attribute: str) -> bool
 
 def _only_store(file: SourceFile, model: ClassModel, attribute: str) -> ast.Assign | None:
     """The statement of `__init__` that binds an attribute, whatever comes, where nothing else in the file does."""
-    bound = [event for event, _ in model.attributes.get(attribute, [])]
-    if len(bound) != 1 or bound[0].unit is not model.methods["__init__"] or bound[0].context.arms:
+    bound = model.attributes.get(attribute, [])
+    event = bound[0][0] if len(bound) == 1 else None
+    if event is None or event.unit is not model.methods["__init__"] or event.context.arms:
         return None
-    node = bound[0].node
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+    others = (e.node for unit in file.units_with(attribute) for e in unit.events if e is not event)
+    if _binds(others, ast.Attribute, attribute) or _binds(model.node.body, ast.Name, attribute):
         return None
-    events = (e.node for unit in file.units_with(attribute) for e in unit.events if e is not bound[0])
-    elsewhere = any(isinstance(t, ast.Attribute) and t.attr == attribute for n in events for t in targets_of(n))
-    field = any(terminal(t) == attribute for s in model.node.body for t in targets_of(s))
-    return None if elsewhere or field else node
+    return event.node if isinstance(event.node, ast.Assign) and len(event.node.targets) == 1 else None
+
+
+def _binds(nodes: Iterable[ast.AST], kind: type[ast.expr], name: str) -> bool:
+    """Whether one of some nodes binds an attribute, or a variable, by this name."""
+    return any(isinstance(t, kind) and terminal(t) == name for node in nodes for t in targets_of(node))
 
 
 def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
@@ -87,15 +92,12 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
 
 def _keeper(made: Event) -> str:
     """The name whose attribute a new object is put into by the statement that makes it; empty for none."""
-    into: ast.AST | None = None
+    into: ast.expr | None = None
     if is_call(made.parent, "append", "add", "insert", "setdefault"):
         into = receiver(made.parent)
     elif isinstance(made.statement, ast.Assign) and made.statement.value is made.node:
         into = made.statement.targets[0]
-    held = into
-    while isinstance(into, (ast.Attribute, ast.Subscript)):
-        into = into.value
-    return into.id if isinstance(into, ast.Name) and held is not into else ""
+    return terminal(base_of(into)) if not isinstance(into, ast.Name) else ""
 
 
 def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> list[Edit]:
@@ -122,10 +124,13 @@ def imported(file: SourceFile, module: str, before: int) -> list[Edit] | None:
     is there already, None where no import stands before a line."""
     if file.imports.names.get(module) == module:
         return []
-    plain = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
-    plain = [s for s in plain if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
-    modules = [(s.names[0].name, s) for s in plain if isinstance(s, ast.Import)]
-    first = [s for name, s in modules if name < module and name.partition(".")[0] in sys.stdlib_module_names]
-    if first:
-        return edits.after(file, first[-1], f"import {module}") or None
+    above = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
+    plain = [s for s in above if getattr(s, "module", "") != "__future__"]
+    earlier = [s for s in plain if isinstance(s, ast.Import) and _is_standard_before(s.names[0].name, module)]
+    if earlier:
+        return edits.after(file, earlier[-1], f"import {module}") or None
     return edits.before(file, plain[0], f"import {module}") or None if plain else None
+
+
+def _is_standard_before(name: str, module: str) -> bool:
+    return name < module and name.partition(".")[0] in sys.stdlib_module_names

@@ -7,6 +7,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.memory._sizes import number
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import Event, blocks, edits, is_call, is_name, parents_in, receiver, terminal, walk
@@ -90,15 +91,8 @@ def read(node: ast.AST, parents: Parents) -> int | None:
         call = parents[id(parent)]
         return 0 if isinstance(call, ast.Call) and isinstance(parents[id(call)], ast.Expr) else None
     if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
-        index = parent.slice
-        if (
-            isinstance(index, ast.UnaryOp)
-            and isinstance(index.op, ast.USub)
-            and isinstance(index.operand, ast.Constant)
-        ):
-            number = index.operand.value
-            return number if isinstance(number, int) and number > 0 else None
-        return None
+        index = number(parent.slice)
+        return -index if index is not None and index < 0 else None
     asked = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
     asked = asked or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
     return 1 if asked else None

@@ -168,18 +168,17 @@ def _after_backward(file: SourceFile, run: Event, target: ast.expr, cut: str) ->
     ]
     if len(backwards) != 1:
         return []
-    call = backwards[0].call
     if backwards[0].sure_after(run):
         put = edits.after(file, backwards[0].statement, cut)
     elif backwards[0].loop is run.loop and _is_state_before(run, cut.partition(" ")[0]):
         put = edits.before(file, run.statement, cut)
     else:
         put = []
-    return [*_not_retained(file, call), *put] if put else []
+    return [*_not_retained(file, backwards), *put] if put else []
 
 
-def _not_retained(file: SourceFile, call: ast.Call) -> list[Edit]:
-    return edits.without_argument(file, call, "retain_graph")
+def _not_retained(file: SourceFile, calls: list[Event]) -> list[Edit]:
+    return [edit for event in calls for edit in edits.without_argument(file, event.call, "retain_graph")]
 
 
 def _is_state_before(run: Event, name: str) -> bool:
@@ -190,20 +189,25 @@ def _is_state_before(run: Event, name: str) -> bool:
 
 def _after_pass(file: SourceFile, event: Event, target: ast.expr, finding: Finding) -> list[Edit]:
     """The cut where the pass is over by what a run has seen: after the line of the function from which the backward is
-    run, or after the state is bound, if that comes later."""
-    passed = next((r for role in (PASSED, "raised") for r in finding.related if r.role == role), None)
-    if passed is None or passed.path != file.path:
-        return []
-    if event.loop is None and terminal(target) not in event.unit.outer_names:
-        return []
-    through = [e for e in event.unit.events if e.line == passed.line and isinstance(e.node, ast.Call)]
+    run, or where the state is bound, if that comes later."""
+    outlives = event.loop is not None or terminal(target) in event.unit.outer_names
+    through = _through(file, event, finding) if outlives else []
     if not through or not event.inside(through[0].loop):
         return []
     cut = _statement(file, target, finding)
     if through[-1].index > event.index:
         return edits.after(file, through[-1].statement, cut) if through[-1].sure_after(event) else []
-    retained = [e.call for e in through if terminal(e.node) == "backward"]
+    retained = [e for e in through if terminal(e.node) == "backward"]
     name, value = file.segment(target), getattr(event.node, "value", None)
-    in_place = isinstance(value, ast.Name) and cut == f"{name} = {name}.detach()"
-    put = [edits.called_on(file, value, "detach()")] if in_place else edits.after(file, event.statement, cut)
-    return [*(edit for call in retained for edit in _not_retained(file, call)), *put] if put else []
+    put = edits.after(file, event.statement, cut)
+    if isinstance(value, ast.Name) and cut == f"{name} = {name}.detach()":
+        put = [edits.called_on(file, value, "detach()")]
+    return [*_not_retained(file, retained), *put] if put else []
+
+
+def _through(file: SourceFile, event: Event, finding: Finding) -> list[Event]:
+    """The calls on the line of an event's function from which the backward of a finding was run."""
+    passed = next((r for role in (PASSED, "raised") for r in finding.related if r.role == role), None)
+    if passed is None or passed.path != file.path:
+        return []
+    return [e for e in event.unit.events if e.line == passed.line and isinstance(e.node, ast.Call)]

@@ -73,23 +73,24 @@ def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
 
 def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
     """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
-    nodes = walk(value)
-    calls = list(calls_in(value))
-    lambdas = [n for n in nodes if isinstance(n, ast.Lambda)]
+    lambdas = [n for n in walk(value) if isinstance(n, ast.Lambda)]
     yield from (e for n in lambdas for e in _given_weakly(file, n, own))
-    skipped = {id(m) for n in (*lambdas, *calls) for m in (walk(n) if isinstance(n, ast.Lambda) else [n.func])}
-    # Whoever is given the object may ask more of it than a proxy can answer.
-    used = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)} | {id(a) for call in calls for a in given(call)}
-    for node in (n for n in nodes if id(n) not in skipped):
-        if is_name(node, own) and id(node) not in used:
+    inner, used = {id(n) for one in lambdas for n in walk(one)}, _used_in(value)
+    for node in (n for n in walk(value) if id(n) not in inner | used):
+        if is_name(node, own):
             yield edits.replace(file, node, f"weakref.proxy({own})")
-        elif isinstance(node, ast.Attribute) and is_name(node.value, own) and _is_plain(model.methods.get(node.attr)):
-            yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
+        elif isinstance(node, ast.Attribute) and is_name(node.value, own):
+            method = model.methods.get(node.attr)
+            if method is not None and not method.decorators:
+                yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
 
 
-def _is_plain(method: Unit | None) -> bool:
-    """Whether there is such a method, and nothing decorates it."""
-    return method is not None and not method.decorators
+def _used_in(value: ast.expr) -> set[int]:
+    """By `id`, what an expression calls, names that it reads attributes of, and names that it gives to calls."""
+    called = {id(call.func) for call in calls_in(value)}
+    read = {id(n.value) for n in walk(value) if isinstance(n, ast.Attribute)}
+    # Whoever is given the object may ask more of it than a proxy can answer.
+    return called | read | {id(a) for call in calls_in(value) for a in given(call) if isinstance(a, ast.Name)}
 
 
 def _given_weakly(file: SourceFile, function: ast.Lambda, own: str) -> Iterator[Edit]:

@@ -275,11 +275,15 @@ def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
         return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
     if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
         return False
-    if computes_loss(file, node, event.unit) or file.dotted(node.func).startswith("torch.nn.functional."):
-        return True
-    name = terminal(node)
-    several = name in ("chunk", "split", "unbind") or (name in ("max", "min") and bool(node.args))
-    return isinstance(node.func, ast.Attribute) and name in names.TENSOR_METHODS and not several
+    made = computes_loss(file, node, event.unit) or file.dotted(node.func).startswith("torch.nn.functional.")
+    return made or _gives_tensor(node)
+
+
+def _gives_tensor(call: ast.Call) -> bool:
+    """Whether a call is of a method of tensors that gives one."""
+    name = terminal(call)
+    several = name in ("chunk", "split", "unbind") or (name in ("max", "min") and bool(call.args))
+    return isinstance(call.func, ast.Attribute) and name in names.TENSOR_METHODS and not several
 
 
 _WORTH_CUTTING = 0.25

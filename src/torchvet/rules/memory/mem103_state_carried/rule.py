@@ -14,8 +14,9 @@ from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
+from torchvet.rules.shared.step_code import runs_module
 from torchvet.rules.shared.training_loops import events_in, loop_text
-from torchvet.source.model import ClassModel, Event, is_set, name_set, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, given, is_set, name_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 
@@ -219,9 +220,9 @@ def _carried_attribute(file: SourceFile, event: Event, call: ast.Call) -> str | 
     return ast.unparse(target)
 
 
-def _given_again(event: Event, kind: type[ast.expr], given: Sequence[ast.expr]) -> ast.expr | None:
+def _given_again(event: Event, kind: type[ast.expr], arguments: Sequence[ast.expr]) -> ast.expr | None:
     """What an assignment binds that its own value is given, the first of a kind."""
-    texts = {ast.unparse(one) for one in given}
+    texts = set(map(ast.unparse, arguments))
     return next((t for t in targets_of(event.node) if isinstance(t, kind) and ast.unparse(t) in texts), None)
 
 
@@ -273,14 +274,8 @@ def _runs_method(file: SourceFile, event: Event, step: Step) -> bool:
     called = any(e.unit is step.unit and e.inside(step.loop) for e in file.callers(event.unit))
     if called and file.gradients.enabled(event) != "no":
         return True
-    owner, forwards = event.unit.method_class(), file.gradients.forwards
-    run = (forwards.class_run(e.call, step.unit) for e in _calls(step))
-    return owner is not None and any(forwards.contains(model, owner) for model in run)
-
-
-def _calls(step: Step) -> Iterator[Event]:
-    """What a step's own unit calls in every pass."""
-    return (e for e in events_in(step.unit, step.loop) if isinstance(e.node, ast.Call))
+    owner = event.unit.method_class()
+    return owner is not None and runs_module(file, step, owner)
 
 
 def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
@@ -289,7 +284,7 @@ def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool
     units = {id(step.unit) for step in file.steps}
     if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
         return True
-    called = {terminal(e.node) for step in file.steps for e in _calls(step)}
+    called = {terminal(e.node) for step in file.steps for e in events_in(step.unit, step.loop)}
     return bool(called & resets) or _cuts(" ".join(called), "detach", "reset") or _bound_outside(file, attribute)
 
 
@@ -299,17 +294,14 @@ def _carried_name(file: SourceFile, event: Event, call: ast.Call) -> str | None:
     loop, unit = event.loop, event.unit
     if loop is None or _FEW.fullmatch(ast.unparse(getattr(loop.node, "iter", event.node))):
         return None
-    name = terminal(_given_again(event, ast.Name, [*call.args[1:], *(k.value for k in call.keywords)]))
-    if not name or unit.home(name) is not unit:
-        return None
-    if not _gives_graph_on(file, call, event) and not _retained_in(event, call):
+    name = terminal(_given_again(event, ast.Name, given(call)[bool(call.args) :]))
+    if not name or unit.home(name) is not unit or not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
         return None
     others = [b for b in unit.bindings[name] if b is not event]
     before = name in unit.parameters or any(b.index < event.index for b in others)
-    if not before or any(b.inside(loop) for b in others):
-        return None
-    text = "\n".join(line.partition("#")[0] for line in loop_text(file, loop).split("\n"))
-    return None if _cuts(text, "detach", "repackage", "no_grad") else name
+    alone = before and not any(b.inside(loop) for b in others)
+    code = re.sub("#.*", "", loop_text(file, loop))
+    return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
 
 
 def _retained_in(event: Event, call: ast.Call) -> bool:

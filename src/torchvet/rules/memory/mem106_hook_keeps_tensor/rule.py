@@ -133,10 +133,10 @@ def _registered_each_step(file: SourceFile, event: Event) -> bool:
     for step in file.steps:
         if step.loop is None:
             continue
-        if step.unit is event.unit and event.loop is not None and event.loop.within(step.loop):
+        if step.unit is event.unit and event.inside(step.loop):
             return _hooks.on_lasting_module(file, event, step.loop)
         for caller in file.callers(event.unit) if isinstance(on, ast.Name) else ():
-            if caller.unit is step.unit and caller.loop is not None and caller.loop.within(step.loop):
+            if caller.unit is step.unit and caller.inside(step.loop):
                 given = file.passed(caller, event.unit, on.id)  # type: ignore[union-attr]
                 whole = terminal(event.node) in _hooks.ON_MODULES
                 return any(_hooks.is_lasting(file, one, caller.unit, step.loop, whole) for one in given)

@@ -79,7 +79,7 @@ class CacheKeyedByTensor(GrowthRule):
         return without_cache(file, finding) or evicted(file, finding)
 
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
-        """A dict whose keys the run has seen to be tensors may also let go of them."""
+        """A dict whose keys the run has seen to be tensors may also release them."""
         made = self.fixes(finding, file)
         mine = [growth.holding for growth in growths_of(finding, recording)]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
@@ -179,10 +179,9 @@ def _lines_that_cache(file: SourceFile) -> Iterator[int]:
 
 def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is a tensor: by annotation or by what all callers pass, else by its use."""
-    if isinstance(unit.node, ast.Module) or name not in unit.parameters:
+    if name not in unit.parameters:
         return False
-    a = unit.node.args
-    given = next((p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name), None)
+    given = unit.annotation(name)
     if given is not None:
         return file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor")
     passed = [file.roles.of(value, caller) for value, caller in file.arguments(unit, name)]
@@ -206,8 +205,8 @@ def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
 
 def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
     """`x.shape[1]`: arrays have one too, but cannot be hashed."""
-    text = "\n".join(file.lines[unit.first - 1 : unit.last])
-    return bool(re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", text)) and not unit.bindings.get(name)
+    read = re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", file.text_of(unit))
+    return read is not None and not unit.bindings.get(name)
 
 
 def _is_endless(file: SourceFile, unit: Unit) -> bool:
@@ -221,8 +220,5 @@ def _is_endless(file: SourceFile, unit: Unit) -> bool:
 
 def _is_dict(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether the holder starts as a dict."""
-    root = store.root
-    values = [value for value, _ in file.roles.values(root, store.event.unit)]
-    return bool(values) and all(
-        isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values
-    )
+    values = [value for value, _ in file.roles.values(store.root, store.event.unit)]
+    return bool(values) and all(map(_stores.is_dict, values))

@@ -146,7 +146,7 @@ def _each_step(file: SourceFile, event: Event) -> bool:
             continue
         if step.loop is not None and step.unit is event.unit:
             # Not in a loop around it, nor around a call of a function that has the loop: an epoch is long.
-            if event.loop is not None and event.loop.within(step.loop) and not _loops_below(step):
+            if event.inside(step.loop) and not _loops_below(step):
                 return True
         elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
             return True
