@@ -9,6 +9,7 @@ from torchvet.rules.memory._lasting import bindings_at
 from torchvet.source.model import Event, Unit, is_call, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
+from torchvet.source.syntax import parts
 
 _DEEPEST = 10
 _LINEAR = name_set(
@@ -31,12 +32,10 @@ def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) ->
         return _of_operation(file, node, event, depth)
     if isinstance(node, ast.Call):
         return _of_call(file, node, event, depth)
-    if isinstance(node, (ast.Attribute, ast.Subscript, ast.NamedExpr)):
+    if isinstance(node, ast.Attribute):
         return own_graph(file, node.value, event, depth + 1)
-    if isinstance(node, ast.UnaryOp):
-        return own_graph(file, node.operand, event, depth + 1)
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return _first(file, node.elts, event, depth)
+    if isinstance(node, (ast.Subscript, ast.NamedExpr, ast.UnaryOp, ast.Tuple, ast.List)):
+        return _first(file, parts(node), event, depth)
     return None
 
 

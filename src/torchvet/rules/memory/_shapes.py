@@ -166,12 +166,10 @@ class Shapes:
             operand, given = (node.args[0] if node.args else None), node.args[1:]
             if name in _LIKE:
                 return self.of(operand, event, depth + 1)
-        elif on is not None and (shape := self._through_module(node, event, depth)) is not _NO_MODULE:
-            return shape  # type: ignore[return-value]
-        elif on is None:
-            shape = self._through_module(node, event, depth)
-            return None if shape is _NO_MODULE else shape  # type: ignore[return-value]
         else:
+            shape = self._through_module(node, event, depth)
+            if shape is not _NO_MODULE or on is None:
+                return None if shape is _NO_MODULE else shape  # type: ignore[return-value]
             operand, given = on, node.args
         return after(name, self.of(operand, event, depth + 1), given, node.keywords)
 
@@ -194,11 +192,8 @@ class Shapes:
         # A module may run itself, or one of its kind: each `forward` is gone through once.
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
-        given = {
-            name: self.of(value, event, depth + 1)
-            for name, value in zip(forward.parameters[1:], node.args, strict=False)
-        }
-        self._given.append((forward, given))
+        shapes = [self.of(value, event, depth + 1) for value in node.args]
+        self._given.append((forward, dict(zip(forward.parameters[1:], shapes, strict=False))))
         returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
         found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
         self._given.pop()

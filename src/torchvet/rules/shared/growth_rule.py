@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, get_args
+
+import msgspec
 
 from torchvet.analysis import growth_by_rank, growth_of
 from torchvet.finding import NOTHING_MORE, SEVERITIES, About, Holder, HolderKind, Location, Measured, Related
@@ -23,7 +26,7 @@ from torchvet.rules.shared.peaks import peak_of
 from torchvet.source.syntax import expression, terminal
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.base import Holding, SiteBytes
+    from torchvet.recording.records.base import Holding, Site, SiteBytes
 
 _KINDS = frozenset(get_args(HolderKind))
 _NUMBER = 8
@@ -303,6 +306,16 @@ def allocated(row: SiteBytes) -> Related:
     where = f" in {site.module}" if site.module else ""
     message = f"{site.op}, {shape} {site.dtype}{where}: {size(row.bytes)} in {row.storages} of the sampled storages"
     return Rule.beside("allocated", message, site.place or site.inner)
+
+
+def summed(rows: Iterable[SiteBytes]) -> list[SiteBytes]:
+    """One row for each site, the most bytes first."""
+    found: dict[Site, SiteBytes] = {}
+    for row in rows:
+        known = found.get(row.site)
+        more, storages = (known.bytes, known.storages) if known is not None else (0, 0)
+        found[row.site] = msgspec.structs.replace(row, bytes=row.bytes + more, storages=row.storages + storages)
+    return sorted(found.values(), key=lambda row: -row.bytes)
 
 
 def first_place(sites: list[SiteBytes]) -> Place | None:

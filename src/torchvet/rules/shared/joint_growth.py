@@ -13,10 +13,10 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.finding import ALSO_GROWS
-from torchvet.recording.records.base import NODE_BYTES, SiteBytes
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store
 from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
+from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of, summed
 from torchvet.rules.shared.number_format import per_step, size
 
 _AS_LARGE = 0.9
@@ -148,7 +148,7 @@ def _sum(parts: list[Growth]) -> Growth:
     first = parts[0]
     total = {name: sum(getattr(p, name) for p in parts) for name in _RATES}
     held = {name: sum(getattr(p.holding, name) for p in parts) for name in _SIZES}
-    holding = msgspec.structs.replace(first.holding, sites=_sites(parts), **held)
+    holding = msgspec.structs.replace(first.holding, sites=summed(s for p in parts for s in p.holding.sites), **held)
     rate, left = total["bytes_per_step"], first.memory_left
     return replace(
         first, holding=holding, parts=tuple(parts), **total,
@@ -160,19 +160,6 @@ def _sum(parts: list[Growth]) -> Growth:
 
 _RATES = tuple(f"{what}_per_step" for what in ("bytes", "direct", "graph", "ctx", "visible", "tensors", "nodes"))
 _SIZES = ("tensors", "direct", "visible", "graph", "ctx", "nodes")
-
-
-def _sites(parts: list[Growth]) -> list[SiteBytes]:
-    """Where what they keep was made, the most first."""
-    rows: dict[Hashable, SiteBytes] = {}
-    for row in (site for part in parts for site in part.holding.sites):
-        known = rows.get(row.site)
-        rows[row.site] = (
-            row
-            if known is None
-            else SiteBytes(site=row.site, bytes=known.bytes + row.bytes, storages=known.storages + row.storages)
-        )
-    return sorted(rows.values(), key=lambda row: -row.bytes)
 
 
 def _remedy(lead: _Part, rest: list[_Part]) -> Remedy:

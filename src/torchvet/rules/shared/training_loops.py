@@ -127,13 +127,10 @@ def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
         return None
     found: set[tuple[object, ...]] = set()
     for call, where in made:
-        if "optimizer" not in where.file.roles.of(call, where):
-            return None
         models = models_in(call)
-        if not models:
+        if not models or "optimizer" not in where.file.roles.of(call, where):
             return None
-        for model in models:
-            found |= identity(model, where)
+        found.update(*(identity(model, where) for model in models))
     return frozenset(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from torchvet.rules.kit import Edit, SourceFile
 from torchvet.source.model import (
@@ -25,7 +26,7 @@ from torchvet.source.model import (
 def leafs_gradient_freed(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
     """`leaf.grad = None` after the last statement that reads `leaf.grad`: what was computed of it keeps its graph."""
     after = _after(event)
-    reads = [s for s in after if any(_is_gradient_of(n, leaf) for n in walk(s))]
+    reads = [s for s in after if any(_is_gradient(n) and is_name(n.value, leaf) for n in walk(s))]
     last = _last_of(reads, after)
     if last is None or _goes_elsewhere(event.unit, leaf, after[after.index(last) + 1 :]):
         return []
@@ -86,12 +87,8 @@ def _last_of(reads: list[ast.stmt], after: list[ast.stmt]) -> ast.stmt | None:
     return None if any(isinstance(n, leaving) for s in until for n in walk(s)) else last
 
 
-def _is_gradient(node: ast.AST) -> bool:
+def _is_gradient(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and node.attr == "grad"
-
-
-def _is_gradient_of(node: ast.AST, name: str) -> bool:
-    return _is_gradient(node) and is_name(node.value, name)  # type: ignore[attr-defined]
 
 
 def _gone_over(statement: ast.stmt) -> list[str]:
@@ -103,7 +100,7 @@ def _gone_over(statement: ast.stmt) -> list[str]:
         on = receiver(head.iter) if is_call(head.iter, "parameters") else None
         if isinstance(head.target, ast.Name):
             owners[head.target.id] = on.id if isinstance(on, ast.Name) else ""
-    read = [n.value for n in walk(statement) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    read = [n.value for n in walk(statement) if _is_gradient(n)]
     return [owners.get(one.id, "") if isinstance(one, ast.Name) else "" for one in read]
 
 

@@ -68,11 +68,9 @@ class GraphRetained(GrowthRule):
         if not nodes_outweigh(growth):
             return super().message(growth, recording)
         nodes, number = growth.nodes_per_step, count(growth.nodes_per_step)
-        longer = (
-            f"an autograd graph that gets {number} nodes longer"
-            if growth.carrier_ops
-            else (f"autograd graphs of {number} nodes more")
-        )
+        longer = f"autograd graphs of {number} nodes more"
+        if growth.carrier_ops:
+            longer = f"an autograd graph that gets {number} nodes longer"
         return (
             f"{keeping(growth)} {longer} every {per_step(growth.kind)}: about "
             f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"

@@ -110,9 +110,8 @@ class TensorsAccumulate(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
         for stored in _stores.collected(file):
-            if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
-                continue
-            if _seldom(stored.event):
+            event = stored.event
+            if not of_a_batch(file, stored.value, event) or not _in_training(file, event) or _seldom(event):
                 continue
             store = _lasting.kept_on(file, stored)
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):

@@ -214,9 +214,7 @@ def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
 def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
-    read = [
-        n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))
-    ]
+    read = [terminal(n) for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))]
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
 
 

@@ -151,11 +151,8 @@ def _is_cache(growth: Growth) -> bool:
 def _keeps_objects(growth: Growth) -> bool:
     """Whether a class's cached method keeps more tensors than results: those of the objects that it was called on."""
     holding = growth.holding
-    return (
-        holding.container == _WRAPPER
-        and "class" in holding.via
-        and holding.tensors > _MORE * max(1, holding.length or 0)
-    )
+    of_method = holding.container == _WRAPPER and "class" in holding.via
+    return of_method and holding.tensors > _MORE * max(1, holding.length or 0)
 
 
 def _by_values(growth: Growth) -> bool:
@@ -194,13 +191,10 @@ def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
 
 def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is what a module or one of torch's functions on tensors is run on."""
-    for event in unit.events:
-        node = event.node
-        if isinstance(node, ast.Call) and node.args and is_name(node.args[0], name):
-            functional = file.dotted(node.func).startswith("torch.nn.functional.")
-            if functional or file.gradients.forwards.runs_module(node, unit):
-                return True
-    return False
+    calls = (e.node for e in unit.events if isinstance(e.node, ast.Call))
+    first = [call for call in calls if call.args and is_name(call.args[0], name)]
+    functional = any(file.dotted(call.func).startswith("torch.nn.functional.") for call in first)
+    return functional or any(file.gradients.forwards.runs_module(call, unit) for call in first)
 
 
 def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:

@@ -135,9 +135,5 @@ def _is_number(file: SourceFile, node: ast.expr) -> bool:
 def _is_read(owner: ClassModel, attribute: str) -> bool:
     """Whether `__getitem__` takes samples out of it."""
     method = owner.method("__getitem__")
-    if method is None:
-        return False
-    return any(
-        isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == attribute
-        for node in walk(method.node)
-    )
+    taken = [n.value for n in walk(method.node) if isinstance(n, ast.Subscript)] if method is not None else []
+    return any(isinstance(value, ast.Attribute) and value.attr == attribute for value in taken)

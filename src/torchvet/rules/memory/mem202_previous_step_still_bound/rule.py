@@ -168,7 +168,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
 def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
     """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
     assert step.loop is not None
-    inside = [e for e in step.unit.bindings.get(name, ()) if e.loop is not None and e.loop.within(step.loop)]
+    inside = [e for e in step.unit.bindings.get(name, ()) if e.inside(step.loop)]
     if any(isinstance(e.node, ast.Delete) for e in step.unit.events if name in map(terminal, targets_of(e.node))):
         return True
     return len(inside) > 1 or any(line < event.line for line in _lines(step, name))
