@@ -30,7 +30,7 @@ class Region:
     """A `with autocast(...)`: `node` is the expression of the `with` or the decorator that opens it.
 
     `device` and `dtype` ("fp16", "bf16") are empty where the text does not say. `framework` is true for
-    `accelerator.autocast()` and the like, which does what its owner was told.
+    `accelerator.autocast()` and the like, which does what its owner says.
     """
 
     node: ast.expr

@@ -121,7 +121,7 @@ def name_of(effect: Effect) -> str:
 
 
 def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
-    """The models whose `.parameters()` an optimizer was given; None where that cannot be told."""
+    """The models whose `.parameters()` an optimizer was given; None where that is not known."""
     made = constructors(node, unit)
     if made is None:
         return None
@@ -155,7 +155,7 @@ def clears_by_hand(units: set[Unit]) -> bool:
 
 
 def units_of(step: Step) -> set[Unit]:
-    """The units that a step runs through, as far as its effects tell."""
+    """The units that a step runs through, as far as its effects show."""
     return {step.unit, *(e.event.unit for e in step.effects)}
 
 

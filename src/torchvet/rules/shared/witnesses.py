@@ -234,7 +234,7 @@ def _nodes_rate(rank: RankRecording) -> float | None:
         return None
     counts = [_nodes_of(c) for c in looks]
     if any(a > b for a, b in itertools.pairwise(counts)):
-        return 0.0  # graphs are let go of
+        return 0.0  # graphs are freed
     _, steps = steps_between(rank, looks[0].tick, looks[-1].tick)
     return max(0.0, (counts[-1] - counts[0]) / max(1, steps) - _named_nodes(rank))
 

@@ -22,7 +22,7 @@ from torchvet.source.model import Event, Unit, is_call, walk
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
 _MOST = 5
-"""Lines of a snapshot that are told; the sum is in the facts."""
+"""Lines of a snapshot that are reported; the sum is in the facts."""
 
 
 class TensorsAccumulate(GrowthRule):

@@ -41,7 +41,7 @@ class GraphKeptNeedlessly(Rule):
             place=use.place,
             message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, {share:.0%} of the "
             f"peak; none of {use.judged} such graphs was used again",
-            cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
+            cause="without `retain_graph=True` backward frees what the graph saved; here no second backward follows",
             advice="drop `retain_graph=True`; if the error about a second backward comes up, something carries its "
             "graph from step to step: detach that",
             measured=Measured(bytes=use.held, peak_bytes=peak, share=share),

@@ -30,7 +30,7 @@ class CreateGraphCycle(GrowthRule):
         uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
         if not uses or "grad" in growth.holding.via or growth.holding.name.endswith(".grad"):
             return bool(uses)
-        # Where several parameters hang from one name, the graph is told with that name and not with each gradient.
+        # Where several parameters hang from one name, the graph is reported with that name and not with each gradient.
         own = [growth.holding.scope, *growth.holding.path]
         below = [h for r in recording.ranks for c in r.all(Census)[-1:] for h in c.holdings if h.carried]
         return any("grad" in h.via and [h.scope, *h.path][: len(own)] == own for h in below)
@@ -93,7 +93,7 @@ class CreateGraphCycle(GrowthRule):
             what = "the gradients of the parameters get graphs that lead back to them"
             return self._suspected(file, event, "error", f"{what}, and nothing here sets them to None", made)
         what = "the gradients get graphs that lead back to the parameters: only setting every one of them to None"
-        return self._suspected(file, event, "info", f"{what} lets go of them", made)
+        return self._suspected(file, event, "info", f"{what} frees them", made)
 
     def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
         return self.suspect(

@@ -204,7 +204,7 @@ def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
 
 
 def _is_endless(file: SourceFile, unit: Unit) -> bool:
-    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless told otherwise."""
+    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless `maxsize` says otherwise."""
     node = caching_decorator(file, unit)
     if not isinstance(node, ast.Call):
         return file.dotted(node) == "functools.cache"

@@ -147,7 +147,7 @@ def _holder(rank: RankRecording) -> Holder | None:
 
 
 def _cut_short(rank: RankRecording) -> Census | None:
-    """The last of the searches that growth is told by that ran out of time."""
+    """The last search that ran out of time, of those that growth is measured by."""
     return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
 
 
