@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchvet.snapshots.state_at import Row
 
 _BLOCK, _LINE = 0.10, 0.25
-"""Shares of the peak: of a single block, to be told at all; of all of its line, to be a warning."""
+"""Shares of the peak: of a single block, to be reported at all; of all of its line, to be a warning."""
 _ATTENTION = {"bmm", "baddbmm", "softmax", "_softmax"}
 _SMALL_PEAK = 256 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of; in a run, where more is known of it, half."""
