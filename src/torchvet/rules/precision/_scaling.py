@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from torchvet.rules.kit import Effect, SourceFile, Step
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, Unit, is_set, origins, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, is_set, origins, receiver, target_names, terminal, walk
 
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
 """Words of a condition that chooses between training with and without a scaler."""
@@ -125,7 +125,7 @@ def run_by(call: ast.expr, unit: Unit) -> Unit | None:
 
 def returned(unit: Unit | None) -> list[tuple[ast.expr | None, Event]]:
     """What a function returns, with the `return` as an event."""
-    return [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return)] if unit is not None else []
+    return [(e.node.value, e) for e in unit.returns] if unit is not None else []  # type: ignore[attr-defined]
 
 
 def is_scale_call(node: ast.AST, unit: Unit) -> bool:
@@ -150,7 +150,7 @@ def _computes_with(parent: ast.AST, event: Event) -> bool:
     if isinstance(parent, ast.Call):
         multiplies = terminal(parent) in ("mul", "mul_", "div", "div_")
         return multiplies or event.unit.file.roles.is_a("loss", parent, event.unit)
-    names = {t.id for t in targets_of(parent) if isinstance(t, ast.Name)}
+    names = target_names(parent)
     if not names:
         # Kept in an attribute, it may be read anywhere.
         return isinstance(parent, (ast.Assign, ast.AnnAssign))

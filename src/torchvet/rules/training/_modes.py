@@ -9,7 +9,7 @@ from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, target_names, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
@@ -118,7 +118,7 @@ def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
     for event in unit.events:
         value = getattr(event.node, "value", None)
         if isinstance(event.node, ast.Assign) and names_in(value) & known:
-            known |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
+            known |= target_names(event.node)
             continue
         called = event.node.__class__ is ast.Call and file.roles.is_a("module", event.call.func, unit)
         if called and names_in(event.node) & known:
@@ -129,11 +129,11 @@ def _given_a_batch(event: Event, loop: Loop) -> bool:
     """Whether what the model is given comes from the loader: a generator is sampled from noise, often in train mode."""
     generators = getattr(loop.node, "generators", ())
     head = generators[0] if generators else loop.node
-    batch = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
+    batch = target_names(head)
     for binding in event.unit.events:
         assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
         if binding.index < event.index and names_in(assigned) & batch:
-            batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+            batch |= target_names(binding.node)
     return any(names_in(a) & batch for a in given(event.call))
 
 

@@ -61,7 +61,7 @@ class LossOutsideAutocast(AutocastRule):
     def _judge(self, file: SourceFile, event: Event) -> Iterator[Finding]:
         given = event.call.args[0]
         name = _losses.rooted(given)
-        binding = _losses.latest(event, name) if name else None
+        binding = event.binding_of(name)
         made = _losses.half_output(binding, name) if binding is not None else None
         region = _losses.region_of(made) if made is not None else None
         if made is None or binding is None or region is None or not region.may_be_on:

@@ -67,7 +67,7 @@ class DisabledRegionStillHalf(AutocastRule):
     def _judge(self, file: SourceFile, event: Event, region: autocast.Region) -> Iterator[Finding]:
         for one in _operands(event):
             name = _losses.rooted(one)
-            binding = _losses.latest(event, name) if name else None
+            binding = event.binding_of(name)
             # What is made within the region that is off has the dtype of what went in, and is judged there.
             if binding is None or region in autocast.regions(binding):
                 continue

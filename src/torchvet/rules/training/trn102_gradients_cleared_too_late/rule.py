@@ -49,16 +49,12 @@ class GradientsClearedTooLate(loops.LoopRule):
         # With a closure the step makes its gradients itself.
         if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
             return None
-        between = [e for e in step.effects if clear.order < e.order < stepped.order]
-        if any(e.kind == "backward" for e in between) or not clear.sure_with(stepped):
+        if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
-        # Going back from the clear: a backward must come before any step, which would have used its gradients.
-        for effect in reversed([e for e in step.effects if e.order < clear.order and not e.excludes(clear)]):
-            if effect.kind in ("step", "scaler_step"):
-                return None
-            if effect.kind == "backward":
-                break
-        else:
+        before = [e for e in step.of("backward", "step", "scaler_step") if e.order < clear.order]
+        last = next((e for e in reversed(before) if not e.excludes(clear)), None)
+        # After a step, the gradients have been used.
+        if last is None or last.is_step:
             return None
         hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
         return None if hidden else stepped

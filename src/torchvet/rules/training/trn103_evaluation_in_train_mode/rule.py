@@ -143,7 +143,7 @@ def _trained(file: SourceFile, unit: Unit) -> Identity:
     """The models whose parameters an optimizer steps in a unit."""
     found: set[tuple[object, ...]] = set()
     for effect in file.effects(unit):
-        if effect.kind in ("step", "scaler_step"):
+        if effect.is_step:
             found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
     return frozenset(found)
 

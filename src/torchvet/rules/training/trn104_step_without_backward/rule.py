@@ -119,7 +119,7 @@ class StepWithoutBackward(loops.LoopRule):
     def in_file(self, file: SourceFile) -> Findings:
         """Steps without any backward in their loop, and models that only ever run without gradients."""
         for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():
-            for stepped in (e for e in file.effects(unit) if e.kind in ("step", "scaler_step")):
+            for stepped in (e for e in file.effects(unit) if e.is_step):
                 loss = self._forgotten(file, unit, stepped)
                 if loss is not None:
                     yield self._no_backward(file, stepped, loss)

@@ -109,7 +109,7 @@ class StateDictAliased(LoopRule):
     @staticmethod
     def _trains(file: SourceFile, unit: Unit, when: Callable[[Event], bool]) -> bool:
         """Whether an optimizer steps, or something that is given the optimizer trains, at an event for which `when`."""
-        if any(e.kind in ("step", "scaler_step") and when(e.at) for e in file.effects(unit)):
+        if any(e.is_step and when(e.at) for e in file.effects(unit)):
             return True
         for event in unit.events:
             called = event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event)
