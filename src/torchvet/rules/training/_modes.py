@@ -182,17 +182,21 @@ def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Ite
 def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
     """Whether what a model stands for in some unit is made, each time, by functions that a loop calls."""
     makers = made_by(model, where)
-    if not makers or any(not isinstance(v, ast.Call) or home is unit or home.is_module for v, home in makers):
+    made = [home.call_of(value) for value, home in makers if home is not unit and not home.is_module]
+    if not makers or len(made) < len(makers) or any(call is None or call.context.arms for call in made):
         return False
-    always = [e for v, home in makers for e in home.events if e.node is v and not e.context.arms]
-    if len(always) < len(makers):
-        return False
-    waiting, run = list(loops.events_in(unit, loop)), set[int]()
+    run = _run_in(file, unit, loop)
+    return all(home in run for _, home in makers)
+
+
+def _run_in(file: SourceFile, unit: Unit, loop: Loop) -> set[Unit]:
+    """The functions of the file that a loop's turns run, a few calls deep."""
+    waiting, run = list(loops.events_in(unit, loop)), set[Unit]()
     for _ in range(_DEEPEST):
-        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
-        waiting = [e for key, u in callees.items() if key not in run for e in u.events]
-        run |= callees.keys()
-    return all(id(home) in run for _, home in makers)
+        callees = {u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
+        waiting = [e for u in callees - run for e in u.events]
+        run |= callees
+    return run
 
 
 def _run_by(file: SourceFile, event: Event) -> Unit | None:

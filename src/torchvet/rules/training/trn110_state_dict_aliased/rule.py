@@ -76,10 +76,10 @@ class StateDictAliased(LoopRule):
         """Where it is loaded, saved or returned after the model has trained on."""
         unit = taken.unit
         root = name.partition("[")[0]
-        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(root, ())):
+        bound = unit.bindings.get(root, ())
+        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in bound):
             return self._read_in_class(file, taken, name) if root.count(".") == 1 else None
-        others = [e for e in unit.bindings.get(root, ()) if e.statement is not taken.statement]
-        if not all(_may_be_kept_beside(e, root) for e in others):
+        if not all(_may_be_kept_beside(e, root) for e in bound if e.statement is not taken.statement):
             return None
         uses = (e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken))
         trained = (use for use in uses if self._trains(file, unit, _between(taken, use)))

@@ -79,7 +79,7 @@ class OptimizerRecreated(loops.LoopRule):
         """One that a function builds for itself, which is called in every epoch with the same model."""
         unit, call, name = made.unit, made.call, _holder(made)
         callers = [] if made.context.arms or name is None else file.callers(unit)
-        mine = _steps(file, unit, identity(name, unit)) if callers else []
+        mine = _steps(unit, identity(name, unit)) if callers else []
         if not mine or any(e.at.loop is not None and e.at.loop.parent is not None for e in mine):
             return False
         models = models_in(call)
@@ -103,9 +103,9 @@ class OptimizerRecreated(loops.LoopRule):
         )
 
 
-def _steps(file: SourceFile, unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
+def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
     """The steps of an optimizer that a unit makes, in a loop if one is given."""
-    return [e for e in file.effects(unit) if e.is_step and e.at.inside(loop) and loops.who(e) & who]
+    return [e for e in loops.effects_in(unit, loop, "step", "scaler_step") if loops.who(e) & who]
 
 
 def _holder(made: Event) -> ast.expr | None:
@@ -155,7 +155,7 @@ def _called_each_epoch(file: SourceFile, made: Event) -> bool:
     loop = _only_loop(file, caller)
     if loop is None or not _passes(loop) or _branches(caller, loop):
         return False
-    return bool(_steps(file, caller.unit, identity(name, unit), loop))
+    return bool(_steps(caller.unit, identity(name, unit), loop))
 
 
 def _branches(event: Event, loop: Loop) -> bool:
@@ -185,7 +185,7 @@ def _passes(loop: Loop) -> bool:
 
 def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
-    mine = [e for e in _steps(file, unit, name, loop) if e.at.index > made.index]
+    mine = [e for e in _steps(unit, name, loop) if e.at.index > made.index]
     if not mine:
         return False
     # Over epochs one more loop, that over batches, may lie between; more loops are rounds of something else.
