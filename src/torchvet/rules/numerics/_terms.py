@@ -21,19 +21,21 @@ def number(node: ast.expr | None, unit: Unit) -> float | None:
         inner = number(node.operand, unit)
         return None if inner is None else -inner
     if isinstance(node, ast.Constant):
-        return float(node.value) if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
+        return float(node.value) if type(node.value) in (int, float) else None  # type: ignore[arg-type]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return power(number(node.left, unit), number(node.right, unit))
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return None
-    file = unit.file
-    home = unit.home(node.id) if isinstance(node, ast.Name) else None
-    if isinstance(node, ast.Name) and (home is None or node.id in home.parameters):
-        return None
-    values = file.roles.values(node, unit)
-    bound = len(home.bindings.get(node.id, ())) if home is not None and isinstance(node, ast.Name) else 1
-    found = {number(value, where) for value, where in values if isinstance(value, (ast.Constant, ast.UnaryOp))}
-    return found.pop() if len(found) == 1 and len(values) == bound == 1 else None
+    return _always(node, unit) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _always(node: ast.Name | ast.Attribute, unit: Unit) -> float | None:
+    """The literal that a name or `self` attribute is bound to, where it is bound once."""
+    if isinstance(node, ast.Name):
+        home = unit.home(node.id)
+        if home is None or node.id in home.parameters or len(home.bindings.get(node.id, ())) != 1:
+            return None
+    values = unit.file.roles.values(node, unit)
+    plain = len(values) == 1 and isinstance(values[0][0], (ast.Constant, ast.UnaryOp))
+    return number(*values[0]) if plain else None
 
 
 def power(base: float | None, exponent: float | None) -> float | None:

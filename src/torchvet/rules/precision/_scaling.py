@@ -86,9 +86,13 @@ def is_scaled(backward: Effect) -> bool:
     """Whether a backward starts from a scaled loss, wherever that was scaled; also where only some paths scale it."""
     if backward.scaled or ".scale(" in backward.subject:
         return True
+    return any(_made_scaled(one, backward.event, 0) for one in starts_of(backward))
+
+
+def starts_of(backward: Effect) -> list[ast.expr]:
+    """The expressions that a backward may start from: what it is called on, and its first argument."""
     call = backward.event.call
-    starts = [one for one in (receiver(call), *call.args[:1]) if one is not None]
-    return any(_made_scaled(one, backward.event, 0) for one in starts)
+    return [one for one in (receiver(call), *call.args[:1]) if one is not None]
 
 
 def _made_scaled(node: ast.AST, event: Event, depth: int) -> bool:

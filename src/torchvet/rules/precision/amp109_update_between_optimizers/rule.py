@@ -83,13 +83,19 @@ def _same_in_loop(one: ScaledPass, update: Effect) -> Effect | None:
     loop = update.event.loop
     if loop is None or not isinstance(loop.node, ast.For):
         return None
-    if any(isinstance(s, ast.If) and any(isinstance(b, ast.Continue) for b in s.body) for s in loop.node.body):
-        return None  # `if number != chosen: continue`: one of them is stepped
-    targets = target_names(loop.node)
-    if not one.scaled or any(b.at.inside(loop) or b.event.loop is loop for b in one.backwards):
+    if _leaves_out(loop.node) or not one.scaled:
         return None
+    if any(b.at.inside(loop) or b.event.loop is loop for b in one.backwards):
+        return None
+    targets = target_names(loop.node)
     mine = (s for s in one.steps if s.event.loop is loop and s.order < update.order)
     return next((s for s in mine if s.subject in targets), None)
+
+
+def _leaves_out(loop: ast.For) -> bool:
+    """Whether a loop steps one of several optimizers: `if number != chosen: continue`."""
+    tests = (s for s in loop.body if isinstance(s, ast.If))
+    return any(isinstance(s, ast.Continue) for test in tests for s in test.body)
 
 
 def _after_the_loop(file: SourceFile, update: Event) -> list[Edit]:

@@ -129,7 +129,7 @@ def _given_back(file: SourceFile, backward: Effect, event: Event, node: ast.With
 def _own_region(file: SourceFile, backward: Event, subject: str) -> Iterator[Event]:
     """Calls, with gradients, of a module that enters an fp16 region by itself, whose output makes the loss."""
     unit = backward.unit
-    classes = {n for n, c in file.classes.items() if _is_fp16(autocast.of_forward(c))}
+    classes = _entering(file)
     made = [b.node for b in unit.bindings.get(subject, ()) if b.index < backward.index] if classes else []
     for call in (e for calls in unit.calls.values() for e in calls if made and e.index < backward.index):
         known = file.roles.class_of(call.call.func, unit)
@@ -137,6 +137,11 @@ def _own_region(file: SourceFile, backward: Event, subject: str) -> Iterator[Eve
             continue
         if autocast.is_module_call(call) and file.gradients.enabled(call) == "yes":
             yield call
+
+
+def _entering(file: SourceFile) -> set[str]:
+    """The modules of a file whose `forward` opens an fp16 region."""
+    return {n for n, c in file.classes.items() if _is_fp16(autocast.of_forward(c))}
 
 
 def _goes_into(call: Event, made: list[ast.AST]) -> bool:

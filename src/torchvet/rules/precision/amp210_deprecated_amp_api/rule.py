@@ -45,7 +45,7 @@ class DeprecatedAMPAPI(EventRule):
         if not plain and file.mentions("torch.amp", "hasattr(torch"):
             return
         collected = [_edits_of(file, name, uses) for name, _ in bound]
-        if not any(c is None or c for c in collected):
+        if all(c == [] for c in collected):
             return  # imported and never used, or only named
         sure = plain and None not in collected and all(_is_bound_once(file, name) for name, _ in bound)
         moved = _moved(file, statement, len(bound)) if sure else []

@@ -33,8 +33,7 @@ def moved_after(file: SourceFile, event: Event, statement: ast.stmt) -> list[Edi
 
 def alone(file: SourceFile, event: Event) -> bool:
     """Whether a call is a statement with a line of its own."""
-    statement = event.statement
-    return isinstance(statement, ast.Expr) and statement.value is event.node and edits.stands_alone(file, statement)
+    return isinstance(event.parent, ast.Expr) and edits.stands_alone(file, event.statement)
 
 
 def line_of(file: SourceFile, finding: Finding) -> int | None:

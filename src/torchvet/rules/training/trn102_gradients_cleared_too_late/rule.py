@@ -51,13 +51,14 @@ class GradientsClearedTooLate(loops.LoopRule):
             return None
         if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
-        before = [e for e in step.of("backward", "step", "scaler_step") if e.order < clear.order]
-        last = next((e for e in reversed(before) if not e.excludes(clear)), None)
-        # After a step, the gradients have been used.
-        if last is None or last.is_step:
-            return None
         hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
-        return None if hidden else stepped
+        return stepped if self._waits(step, clear) and not hidden else None
+
+    @staticmethod
+    def _waits(step: Step, clear: Effect) -> bool:
+        """Whether there are gradients at a clear that no step has used."""
+        before = [e for e in step.of("backward", "step", "scaler_step") if e.order < clear.order]
+        return [e.is_step for e in before if not e.excludes(clear)][-1:] == [False]
 
     @staticmethod
     def _uses(stepped: Effect, clear: Effect) -> bool:
