@@ -8,6 +8,7 @@ import re
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.half_precision import latest
 from torchvet.source.model import Event, Unit, is_call, name_set, operand, value_bound, walk
+from torchvet.source.statements import spans
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 LARGEST_ZERO = 2.0**-25
@@ -81,14 +82,9 @@ def mentions(node: ast.expr, *words: str) -> bool:
 
 def statements_with(file: SourceFile, pattern: re.Pattern[str]) -> Iterator[Event]:
     """Events that stand for simple statements on whose lines a pattern is found, one event a statement."""
-    seen: set[int] = set()
+    found: dict[int, Event] = {}
     for line in sorted({file.line_of(match.start()) for match in pattern.finditer(file.text)}):
-        unit = file.unit_at(line)
-        found = None
-        for event in unit.events:
-            statement = event.statement
-            if statement.lineno <= line <= (statement.end_lineno or line) and isinstance(statement, _SIMPLE):
-                found = event
-        if found is not None and id(found.statement) not in seen:
-            seen.add(id(found.statement))
-            yield found
+        simple = (e for e in file.unit_at(line).events if isinstance(e.statement, _SIMPLE))
+        for event in [e for e in simple if spans([e.statement], line)][-1:]:
+            found.setdefault(id(event.statement), event)
+    yield from found.values()

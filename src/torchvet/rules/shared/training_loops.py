@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchvet.rules.kit import Edits, Effect, Findings, Iterator, Rule, SourceFile, Step
-from torchvet.source.model import (
-    Event,
-    Loop,
-    Unit,
-    blocks,
-    edits,
-    receiver,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.source.model import Event, Loop, Unit, blocks, edits, receiver, terminal, value_bound, walk
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
 from torchvet.source.syntax import given

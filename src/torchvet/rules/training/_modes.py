@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
@@ -74,18 +74,13 @@ def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tupl
     statement, what it does when the block is left."""
     inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
     # A context manager switches before its `yield` and switches back after it, when the block is left.
-    handed = _first_yield(callee) if _entered(event) else None
+    handed = next((e for e in callee.events if e.node.__class__ is ast.Yield), None) if _entered(event) else None
     later = [m for m in inner if handed is not None and m.at.index > handed.index]
-    now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
+    now = [replace(m, at=event) for m in inner if handed is None or m.at.index < handed.index]
     if _is_pass(file, event):
         runs = _runs_given(file, callee)
         now += [Moment("evaluates", identity(run.call.func, callee), run, event, event) for run in runs]
-    return now, [_called(m, event) for m in later]
-
-
-def _called(one: Moment, event: Event) -> Moment:
-    """What happens in a function, as what the call of it does."""
-    return Moment(one.kind, one.who, one.event, event, one.passing)
+    return now, [replace(m, at=event) for m in later]
 
 
 def _kind(event: Event) -> Literal["train", "eval", "either"]:
@@ -103,11 +98,12 @@ def _is_pass(file: SourceFile, event: Event) -> bool:
     """Whether a call without gradients is given the batches of a loader, or of what a function that evaluates goes
     over."""
     loop = event.loop
-    over = _gone_over(loop.node) if loop is not None else None
-    if loop is None or over is None or isinstance(event.parent, ast.Expr):
+    head = _head(loop.node) if loop is not None else None
+    if loop is None or head is None or isinstance(event.parent, ast.Expr):
         return False
-    if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop):
+    if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop, target_names(head)):
         return False
+    over = head.iter
     judges = bool(_JUDGES.search(event.unit.name)) and isinstance(over, ast.Name) and over.id in event.unit.parameters
     return judges or loops.is_loader(file, over, event.unit)
 
@@ -125,11 +121,8 @@ def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
             yield event
 
 
-def _given_a_batch(event: Event, loop: Loop) -> bool:
+def _given_a_batch(event: Event, loop: Loop, batch: set[str]) -> bool:
     """Whether what the model is given comes from the loader: a generator is sampled from noise, often in train mode."""
-    generators = getattr(loop.node, "generators", ())
-    head = generators[0] if generators else loop.node
-    batch = target_names(head)
     for binding in event.unit.events:
         assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
         if binding.index < event.index and names_in(assigned) & batch:
@@ -137,11 +130,11 @@ def _given_a_batch(event: Event, loop: Loop) -> bool:
     return any(names_in(a) & batch for a in given(event.call))
 
 
-def _gone_over(node: ast.AST) -> ast.expr | None:
-    """What a loop or a comprehension goes over."""
+def _head(node: ast.AST) -> ast.For | ast.comprehension | None:
+    """What says what a `for` loop or a comprehension goes over."""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
-        return node.generators[0].iter
-    return node.iter if isinstance(node, ast.For) else None
+        return node.generators[0]
+    return node if isinstance(node, ast.For) else None
 
 
 def _entered(event: Event) -> bool:
@@ -153,11 +146,6 @@ def _entered(event: Event) -> bool:
 def _within(event: Event, manager: Event) -> bool:
     """Whether an event happens before the block of a context manager is left."""
     return event.statement is manager.statement or manager.node in event.context.withs
-
-
-def _first_yield(unit: Unit) -> Event | None:
-    """Where a generator hands over for the first time: a context manager's body runs there."""
-    return next((e for e in unit.events if e.node.__class__ is ast.Yield), None)
 
 
 def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Iterator[ast.expr]:

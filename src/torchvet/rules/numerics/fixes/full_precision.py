@@ -8,7 +8,7 @@ from torchvet.rules.core.fixing import all_or_none
 from torchvet.rules.kit import Edit, Iterator, Sequence, SourceFile
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Unit, edits, given, keyword, receiver, terminal, walk
-from torchvet.source.model.expressions import is_name, name_set, parents_in, value_bound
+from torchvet.source.model.expressions import is_call, is_name, name_set, parents_in, value_bound
 
 _FACTORIES = name_set("zeros ones empty full tensor as_tensor arange new_zeros")
 _LIKE = name_set("zeros_like ones_like full_like empty_like new_zeros")
@@ -167,9 +167,4 @@ def _widens(node: ast.AST, above: dict[int, ast.AST]) -> bool:
     """Whether what an expression is laid out as is converted to a wider dtype at once."""
     parent = above.get(id(_as_laid_out(node, above)))
     call = above.get(id(parent))
-    return (
-        isinstance(parent, ast.Attribute)
-        and isinstance(call, ast.Call)
-        and call.func is parent
-        and (parent.attr in _WIDER)
-    )
+    return is_call(call, *_WIDER) and call.func is parent

@@ -67,15 +67,14 @@ class LossOutsideAutocast(AutocastRule):
         if made is None or binding is None or region is None or not region.may_be_on:
             return
         called, logits = file.segment(event.call.func), file.segment(given)
-        yield self.suspect(
-            file,
+        yield self.suspect_at(
             event,
             f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
             cause=f"{terminal(made.node)}(…) gave {name} within the region, and nothing casts it after the region's "
             "end: loss and softmax are rounded to half precision",
             advice=f"move the loss into the region, or call `{called}({logits}.float(), …)`",
             edits=[edits.replace(file, given, f"{logits}.float()")],
-            related=[self.also(file, "made", binding, file.segment(made.node))],
+            related={"made": (binding, file.segment(made.node))},
         )
 
 

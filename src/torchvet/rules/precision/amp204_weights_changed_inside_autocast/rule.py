@@ -62,20 +62,13 @@ class WeightsChangedInsideAutocast(AutocastRule):
         self, file: SourceFile, change: Event, before: Event, after: Event, at: Event, region: autocast.Region
     ) -> Finding:
         model = file.segment(after.call.func)
-        return self.suspect(
-            file,
+        return self.suspect_at(
             change,
             f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line {after.line} still "
             "uses the half copies that this autocast region made before",
-            cause=self.cause,
             severity="error" if region.enabled == "yes" else "warning",
-            advice=self.advice,
             edits=around_changes(file, region, change),
-            related=[
-                self.also(file, "copied", before, file.segment(before.node)),
-                self.also(file, "stale", after, file.segment(after.node)),
-                self.also(file, "region", at, "the region begins"),
-            ],
+            related={"copied": before, "stale": after, "region": (at, "the region begins")},
         )
 
 

@@ -75,16 +75,14 @@ class DisabledRegionStillHalf(AutocastRule):
             severity = self.severity if half else _in_forward(binding, name)
             if severity is not None:
                 text = file.segment(one)
-                yield self.suspect(
-                    file,
+                yield self.suspect_at(
                     event,
                     f"{file.segment(event.call.func)}(…) has autocast off, but {name} is half already: it runs in half "
                     "precision or raises",
                     severity=severity,
-                    cause=self.cause,
                     advice=f"give it `{text}.float()`",
                     edits=[edits.replace(file, one, f"{text}.float()")],
-                    related=[self.also(file, "made", binding, file.segment(binding.statement))],
+                    related={"made": (binding, file.segment(binding.statement))},
                 )
                 return
 

@@ -13,11 +13,6 @@ def together(*parts: Sequence[Edit]) -> list[Edit]:
     return [edit for part in parts for edit in part] if all(parts) else []
 
 
-def put_lines(file: SourceFile, statement: ast.stmt, rows: Sequence[str]) -> list[Edit]:
-    """Lines of code before a statement, at its indentation; nothing where the statement shares its line."""
-    return edits.before(file, statement, f"{file.newline}{edits.margin(file, statement)}".join(rows))
-
-
 def taken_out(file: SourceFile, at: Event) -> list[Edit]:
     """A statement without effect on names taken out with its line; nothing where it is the only one of its block or
     shares its line."""

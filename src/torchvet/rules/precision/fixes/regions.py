@@ -10,19 +10,7 @@ from torchvet.rules.precision._scaling import starts_of
 from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.precision.fixes.region_openings import Opening, opening
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import (
-    Event,
-    Unit,
-    blocks,
-    calls_in,
-    given,
-    holds,
-    is_call,
-    name_set,
-    names_in,
-    terminal,
-    walk,
-)
+from torchvet.source.model import Event, Unit, blocks, calls_in, given, is_call, name_set, names_in, terminal, walk
 
 _PLAIN = name_set(
     "zero_grad to cuda cpu train print len next item detach requires_grad_ randn rand zeros ones arange size"
@@ -98,7 +86,7 @@ def _made_before(file: SourceFile, event: Event, names: set[str]) -> Statements 
     bound = [b.statement for n in names for b in unit.bindings.get(n, ()) if b.index < event.index]
     for block in blocks.blocks_around(unit.node, event.statement):
         stop = blocks.holding(block, event.statement)
-        last = max((i for i, s in enumerate(block[:stop]) if any(holds(s, b) for b in bound)), default=None)
+        last = max((i for i, s in enumerate(block[:stop]) if any(blocks.within(b, s) for b in bound)), default=None)
         if last is not None:
             first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
             made = block[first : last + 1]

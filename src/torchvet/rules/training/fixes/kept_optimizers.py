@@ -201,15 +201,9 @@ def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> Edits:
 
 
 def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> Edits:
-    arguments = given(call)
-    spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in arguments)
-    if not arguments or spread or any(k.arg is None for k in call.keywords):
-        return []
-    line, column = max(edits.end_of(file, one) for one in arguments)
-    stop = edits.end_of(file, call)
-    if line != stop[0] or file.lines[line - 1][column - 1 : stop[1] - 1].strip() != ")":
-        return []
-    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}={name}")]
+    # What a call spreads out may fill the new parameter, too.
+    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(k.arg is None for k in call.keywords)
+    return edits.with_argument(file, call, f"{name}={name}") if given(call) and not spread else []
 
 
 def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> Edits:

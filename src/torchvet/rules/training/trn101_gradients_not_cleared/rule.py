@@ -55,11 +55,9 @@ class GradientsNotCleared(loops.LoopRule):
         """Loops with a backward and a step whose optimizer nothing clears."""
         if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
-        seen: set[int] = set()
         for step in file.steps:
             for stepped in step.of("step", "scaler_step"):
-                if id(stepped.event) not in seen and self._is_uncleared(file, step, stepped):
-                    seen.add(id(stepped.event))
+                if self._is_uncleared(file, step, stepped):
                     yield self._suspected(file, step, stepped)
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
