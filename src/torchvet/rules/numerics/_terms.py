@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.half_precision import latest
-from torchvet.source.model import Event, Unit, is_call, name_set, operand, value_bound, walk
+from torchvet.source.model import Event, Unit, is_call, name_set, operand, terminal, value_bound, walk
 from torchvet.source.statements import spans
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
@@ -73,11 +73,8 @@ def same(left: ast.expr, right: ast.expr) -> bool:
 
 def mentions(node: ast.expr, *words: str) -> bool:
     """Whether an identifier of an expression contains one of the words."""
-    for one in walk(node):
-        name = one.id if isinstance(one, ast.Name) else one.attr if isinstance(one, ast.Attribute) else ""
-        if name and any(word in name for word in words):
-            return True
-    return False
+    names = [terminal(n) for n in walk(node) if isinstance(n, (ast.Name, ast.Attribute))]
+    return any(word in name for name in names for word in words)
 
 
 def statements_with(file: SourceFile, pattern: re.Pattern[str]) -> Iterator[Event]:

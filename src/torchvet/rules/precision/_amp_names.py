@@ -89,14 +89,12 @@ def _converted(file: SourceFile, call: ast.Call, device: str, name: str) -> list
 
 def _between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:
     """What stands between two places, without blanks and comments."""
-    rows = file.lines[start[0] - 1 : stop[0]]
-    rows[-1] = rows[-1][: stop[1] - 1]
-    rows[0] = rows[0][start[1] - 1 :]
+    rows = edits.text_between(file, start, stop).splitlines()
     return "".join("".join(row.partition("#")[0].split()) for row in rows)
 
 
 def places(file: SourceFile, name: str) -> list[tuple[tuple[int, int], str]] | None:
-    """Where an imported name stands as code, with the text of its line before it; None where that cannot be told."""
+    """Where an imported name stands as code, with the text of its line before it; None where tokenizing fails."""
     found = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(file.text).readline):

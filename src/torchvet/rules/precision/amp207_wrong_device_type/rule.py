@@ -64,16 +64,10 @@ class WrongDeviceType(AutocastRule):
         """Whether the region can never be right: its device is there, or the text says that the model is elsewhere, or
         no file of the program moves anything. A program that was written for another machine is run on this one as it
         is."""
-        from torchvet.source.model import SourceFile
-
         # A region for CUDA is off on a machine without it, and such a run says nothing against the program.
-        text = recording.sources.get(seen.place.path)
-        if seen.enabled or text is None:
+        file = recording.model(seen.place.path)
+        if seen.enabled or file is None:
             return seen.enabled
-        try:
-            file = SourceFile(seen.place.path, text)
-        except (SyntaxError, ValueError):
-            return False
         if any(f.location and f.location.line == seen.place.line for f in self.in_source(file)):
             return True
         line = "".join(file.lines[seen.place.line - 1 : seen.place.line])

@@ -56,7 +56,7 @@ class Opening:
 
 def opening(file: SourceFile, node: ast.AST, at: Unit) -> Opening | None:
     """The `with` statement that an expression opens a region in; None where it has more items, binds a name, or its
-    head cannot be told from its body by lines."""
+    head does not end on a line of its own."""
     found = (e.node for e in at.events if isinstance(e.node, ast.With) and len(e.node.items) == 1)
     opened = next((w for w in found if w.items[0].context_expr is node and w.items[0].optional_vars is None), None)
     if opened is None:

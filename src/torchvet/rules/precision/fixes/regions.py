@@ -51,7 +51,7 @@ def spanned(unit: Unit, block: list[ast.stmt], events: Sequence[Event]) -> State
 
 def _forward_pass(file: SourceFile, step: Step) -> Statements | None:
     """The statements that make the loss of a step's first backward, in the block where that stands or is called; None
-    where they cannot be told from the rest."""
+    where these are not clear."""
     backward = next(iter(step.of("backward")), None)
     names = _loss_names(backward) if backward is not None else set()
     if backward is None or not names:
@@ -120,7 +120,7 @@ def computes(file: SourceFile, event: Event, depth: int = 0) -> bool:
 
 def into_the_loop(file: SourceFile, step: Step, at: Event, region: autocast.Region) -> list[Edit]:
     """A region that is opened around a training loop, or around a call of what has it, opened around the forward pass
-    and the loss instead; nothing where more than that computes in it, or where it cannot be told."""
+    and the loss instead; nothing where more than that computes in it, or where that is not known."""
     made = _forward_pass(file, step)
     if made is None or region.framework:
         return []

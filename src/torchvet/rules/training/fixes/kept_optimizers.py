@@ -146,13 +146,9 @@ def _set_once(file: SourceFile, owner: ClassModel, first: Unit, attribute: str) 
     bound = owner.attributes.get(attribute, [])
     if len(bound) != 1 or bound[0][0].unit is not first or bound[0][0].context.arms or bound[0][0].loop is not None:
         return False
-    for unit in file.units_with(attribute):
-        for event in unit.events:
-            for target in targets_of(event.node):
-                named = {n.attr for n in walk(target) if isinstance(n, ast.Attribute)}
-                if attribute in named and event.statement is not bound[0][0].statement:
-                    return False
-    return True
+    events = (e for u in file.units_with(attribute) for e in u.events if e.statement is not bound[0][0].statement)
+    nodes = (n for e in events for target in targets_of(e.node) for n in walk(target))
+    return not any(isinstance(n, ast.Attribute) and n.attr == attribute for n in nodes)
 
 
 def _in_words_of(file: SourceFile, made: Event, caller: Event, loop: Loop) -> str:

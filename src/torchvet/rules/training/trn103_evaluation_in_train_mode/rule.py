@@ -198,10 +198,8 @@ def _is_evaluation(file: SourceFile, one: Moment) -> bool:
 def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
     """Whether the loop is left after the evaluation."""
     inside = [b for b, _ in at.context.arms if isinstance(b, ast.If) and b.lineno > loop.first]
-    return any(
-        re.search(r"\b(break|return|exit)\b", loops.text_between(file, b.lineno, b.end_lineno or b.lineno))
-        for b in inside
-    )
+    texts = (loops.text_between(file, b.lineno, b.end_lineno or b.lineno) for b in inside)
+    return any(re.search(r"\b(break|return|exit)\b", text) for text in texts)
 
 
 def _unseen(file: SourceFile, unit: Unit, loop: Loop) -> bool:

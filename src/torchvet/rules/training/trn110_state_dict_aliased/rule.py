@@ -13,6 +13,7 @@ from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.shared.training_loops import LoopRule
 from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
+from torchvet.source.model.steps import text_of
 
 _CAUSE = "state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place"
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
@@ -111,11 +112,8 @@ class StateDictAliased(LoopRule):
         """Whether an optimizer steps, or something that is given the optimizer trains, at an event for which `when`."""
         if any(e.is_step and when(e.at) for e in file.effects(unit)):
             return True
-        for event in unit.events:
-            called = event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event)
-            if called and any(file.roles.is_a("optimizer", one, unit) for one in given(event.call)):
-                return True
-        return False
+        named = (e for name, calls in unit.calls.items() if "train" in name.lower() for e in calls)
+        return any(when(e) and any(file.roles.is_a("optimizer", g, unit) for g in given(e.call)) for e in named)
 
     @staticmethod
     def _same_or_best(taken: Event, use: Event, model: ast.expr) -> bool:
@@ -227,8 +225,7 @@ def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
     """Calls that load or save the dict, and returns of it."""
     for event in unit.events:
         if isinstance(event.node, ast.Return):
-            value = event.node.value
-            if value is not None and ast.unparse(value) == name:
+            if text_of(event.node.value) == name:
                 yield event
         elif event.node.__class__ is ast.Call:
             saves = file.dotted(event.call.func) == "torch.save"
