@@ -28,6 +28,7 @@ from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
+    from torchvet.source.model.steps import Kind
 
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
@@ -81,6 +82,11 @@ def loop_text(file: SourceFile, loop: Loop) -> str:
 def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
     """Events of a unit that lie in a loop, all of them without one."""
     return (e for e in unit.events if e.inside(loop))
+
+
+def effects_in(unit: Unit, loop: Loop | None, *kinds: Kind) -> list[Effect]:
+    """What a unit does of some kinds in a loop, in functions that it calls too; anywhere without a loop."""
+    return [e for e in unit.file.effects(unit) if e.kind in kinds and e.at.inside(loop)]
 
 
 def bound_before(name: str, event: Event) -> list[Event]:

@@ -115,6 +115,11 @@ class Unit:
         walker.block(self.node.body, Context())
         return walker.events
 
+    @property
+    def returns(self) -> list[Event]:
+        """Its `return` statements."""
+        return [e for e in self.events if isinstance(e.node, ast.Return)]
+
     @lazy
     def calls(self) -> dict[str, list[Event]]:
         """Calls by the last identifier of what is called."""

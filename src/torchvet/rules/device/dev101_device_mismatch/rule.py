@@ -18,7 +18,7 @@ from torchvet.source.model import (
     Unit,
     keyword,
     name_set,
-    names_bound,
+    target_names,
     targets_of,
     terminal,
     value_bound,
@@ -105,7 +105,7 @@ class DeviceMismatch(_crashes.CrashRule):
             node = event.node
             host = loaders and isinstance(node, ast.For) and file.devices.yields_host(node.iter, unit)
             if host or (found and isinstance(node, ast.Assign) and _reads(node.value, found)):
-                found |= names_bound(node)
+                found |= target_names(node)
         return found
 
     @staticmethod

@@ -16,7 +16,7 @@ from torchvet.source.model import (
     edits,
     is_call,
     is_name,
-    names_bound,
+    target_names,
     terminal,
     walk,
 )
@@ -144,7 +144,7 @@ def _is_state(event: Event) -> bool:
     is taken out of it at once no module."""
     entry = isinstance(event.parent, ast.Subscript)
     statement, value = event.statement, event.parent if entry else event.node
-    bound = names_bound(statement)
+    bound = target_names(statement)
     if not isinstance(statement, ast.Assign) or statement.value is not value or len(bound) != 1:
         return entry
     name, nodes = bound.pop(), walk(event.unit.node)

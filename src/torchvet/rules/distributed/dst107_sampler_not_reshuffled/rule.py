@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Loop, Unit, edits, is_literal, keyword, names_bound, targets_of, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, is_literal, keyword, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
@@ -87,7 +87,7 @@ class SamplerNotReshuffled(loops.LoopRule):
 def _handed_out(file: SourceFile, loader: Event) -> Identity:
     """What callers call the loader that a function makes and returns beside other things."""
     found: set[tuple[object, ...]] = set()
-    names = names_bound(loader.statement)
+    names = target_names(loader.statement)
     for given, _ in loader.unit.returned:
         parts = given.elts if isinstance(given, ast.Tuple) else []
         for caller in file.callers(loader.unit) if parts else ():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model import Event, Unit, blocks, given, names_bound, names_in, targets_of, value_for, walk
+from torchvet.source.model import Event, Unit, blocks, given, names_in, target_names, targets_of, value_for, walk
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
 from torchvet.source.statements import spans
@@ -197,7 +197,7 @@ def _same_before(file: SourceFile, test: ast.expr, between: list[ast.stmt], unit
     if not all(_only_reads(n) for n in walk(test)):
         return False
     names, first, last = names_in(test), between[0].lineno, between[-1].lineno - 1
-    if any(names_bound(e.node) & names for e in unit.events if first <= e.line <= last):
+    if any(target_names(e.node) & names for e in unit.events if first <= e.line <= last):
         return False
     # An attribute may be changed by any function that a pass calls.
     attributes = {n.attr for n in walk(test) if isinstance(n, ast.Attribute)}
