@@ -20,6 +20,7 @@ from torchvet.source.model import (
     is_name,
     names_in,
     receiver,
+    target_names,
     targets_of,
     terminal,
     walk,
@@ -154,10 +155,10 @@ def _is_state(event: Event) -> bool:
     is taken out of it at once no module."""
     entry = isinstance(event.parent, ast.Subscript)
     statement, value = event.statement, event.parent if entry else event.node
-    targets = [t for t in targets_of(statement) if isinstance(t, ast.Name)]
-    if not isinstance(statement, ast.Assign) or statement.value is not value or len(targets) != 1:
+    bound = target_names(statement)
+    if not isinstance(statement, ast.Assign) or statement.value is not value or len(bound) != 1:
         return entry
-    name, nodes = targets[0].id, walk(event.unit.node)
+    name, nodes = bound.pop(), walk(event.unit.node)
     called = any(isinstance(n, ast.Call) and is_name(n.func, name) for n in nodes)
     asked = {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_name(n.value, name)}
     if called or asked - _OF_STATE:

@@ -94,11 +94,8 @@ class GraphNodesAccumulate(GrowthRule):
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         losses = _Losses(file)
         for kept in kept_in_steps(file):
-            if (
-                isinstance(kept.value, ast.Name)
-                and not _is_bounded(file, kept)
-                and _went_backward(file, kept, backwards)
-            ):
+            named = isinstance(kept.value, ast.Name) and not _is_bounded(file, kept)
+            if named and _went_backward(file, kept, backwards):
                 yield self._suspected(file, kept, losses.need(kept))
 
     def _suspected(self, file: SourceFile, kept: Stored, needed: bool) -> Finding:

@@ -62,20 +62,13 @@ class WeightsChangedInsideAutocast(AutocastRule):
         self, file: SourceFile, change: Event, before: Event, after: Event, at: Event, region: autocast.Region
     ) -> Finding:
         model = file.segment(after.call.func)
-        return self.suspect(
-            file,
+        return self.suspect_at(
             change,
             f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line {after.line} still "
             "uses the half copies that this autocast region made before",
-            cause=self.cause,
             severity=autocast.severity_of_stale_weights(region, at.unit),
-            advice=self.advice,
             edits=around_changes(file, region, change),
-            related=[
-                self.also(file, "copied", before, file.segment(before.node)),
-                self.also(file, "stale", after, file.segment(after.node)),
-                self.also(file, "region", at, "the region begins"),
-            ],
+            related={"copied": before, "stale": after, "region": (at, "the region begins")},
         )
 
 
@@ -91,8 +84,8 @@ def _stale(file: SourceFile, change: Event, calls: list[Event], block: ast.stmt)
     if before and after:
         return before[-1], after[0]
     # `for state in states: model.load_state_dict(state); model(x)` within one region.
-    again = [c for c in after if around and c.inside(change.loop)]
-    return (again[0], again[0]) if again else None
+    again = next((c for c in after if around and c.inside(change.loop)), None)
+    return (again, again) if again is not None else None
 
 
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
