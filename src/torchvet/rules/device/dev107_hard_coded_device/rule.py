@@ -64,10 +64,10 @@ class HardCodedDevice(_crashes.CrashRule):
         for event in file.calls(*words):
             written = self._written_out(file, event)
             follows = written is event.node and file.mentions("set_device")
-            if written is None or follows or self._guarded(file, event) or _is_for_cuda(file, event):
+            if written is None or follows or self._is_meant(file, event):
                 continue
             variable = self._variable(file, event)
-            if variable and not (self._asserted(file, event) or _is_moved_back(file, event)):
+            if variable and not self._asserted(file, event):
                 yield self._finding(file, event, written, variable)
 
     @staticmethod
@@ -84,6 +84,9 @@ class HardCodedDevice(_crashes.CrashRule):
         devices = (keyword(call, "device"), *(call.args[:1] if moves else ()))
         constants = [d for d in devices if isinstance(d, ast.Constant) and isinstance(d.value, str)]
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
+
+    def _is_meant(self, file: SourceFile, event: Event) -> bool:
+        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(file, event)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:

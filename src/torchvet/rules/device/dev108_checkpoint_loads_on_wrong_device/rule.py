@@ -21,7 +21,6 @@ from torchvet.source.model import (
     names_in,
     receiver,
     target_names,
-    targets_of,
     terminal,
     walk,
 )
@@ -143,7 +142,7 @@ class CheckpointLoadsOnWrongDevice(Rule):
         )
 
 
-_WRITING = re.compile(r"^(fit|train)$|save|write|dump|export|convert", re.IGNORECASE)
+_WRITING = re.compile(r"^(fit|train|save|write|dump|export|convert)(_|$)")
 _SETTINGS = {"args", "opt", "opts", "cfg", "config", "conf", "hparams", "self", "os", "osp", "Path", "path", "str"}
 """Names that stand in many paths and are given to many calls."""
 _BUFFERS = ("BytesIO", "NamedTemporaryFile", "TemporaryFile")
@@ -220,24 +219,16 @@ def _written_before(event: Event) -> bool:
 
 def _meets_numpy(file: SourceFile, event: Event) -> bool:
     """Whether entries of what is loaded go into one call with what NumPy has computed: then they are arrays too."""
-    unit = event.unit
-    loaded = {t.id for t in targets_of(event.statement) if isinstance(t, ast.Name)}
-    entries = {n for n, bound in unit.bindings.items() for b in bound if loaded & _taken_from(b.node)}
-    arrays = {n for n, bound in unit.bindings.items() for b in bound if _is_array(file, b.node)}
-    calls = (e.call for e in unit.events[event.index :] if e.node.__class__ is ast.Call) if entries and arrays else ()
-    together = ({a.id for a in given(call) if isinstance(a, ast.Name)} for call in calls)
+    loaded, entries, arrays = target_names(event.statement), set[str](), set[str]()
+    for other in event.unit.events:
+        value = other.node.value if isinstance(other.node, ast.Assign) else None
+        if isinstance(value, ast.Subscript) and terminal(value.value) in loaded:
+            entries |= target_names(other.node)
+        elif isinstance(value, ast.Call) and file.dotted(value.func).startswith("numpy."):
+            arrays |= target_names(other.node)
+    calls = (e.call for e in event.unit.events[event.index :] if e.node.__class__ is ast.Call)
+    together = ({terminal(one) for one in given(call)} for call in calls)
     return any(names & entries and names & arrays for names in together)
-
-
-def _is_array(file: SourceFile, node: ast.AST) -> bool:
-    value = node.value if isinstance(node, ast.Assign) else None
-    return isinstance(value, ast.Call) and file.dotted(value.func).startswith("numpy.")
-
-
-def _taken_from(node: ast.AST) -> set[str]:
-    """The variable of which a binding takes an entry: `stats` of `mean = stats["mean"]`."""
-    value = node.value if isinstance(node, ast.Assign) else None
-    return {terminal(value.value)} if isinstance(value, ast.Subscript) else set()
 
 
 def _run_has_saved(file: SourceFile, event: Event) -> bool:

@@ -89,14 +89,10 @@ class EvaluationInTrainMode(loops.LoopRule):
             loop = _widest_of_one_model(file, unit, one)
             if loop is None or _leaves(file, one.at, loop):
                 continue
-            # A switch back anywhere in the loop is enough, since the next turn comes past it.
-            back = any(h.kind in ("train", "either") and h.at.inside(loop) for h in happenings)
             backwards = loops.effects_in(unit, loop, "backward")
-            if back or all(e.at.excludes(one.at) for e in backwards):
+            if _is_meant(file, one, happenings, loop) or all(e.at.excludes(one.at) for e in backwards):
                 continue
             # Without dropout, batch norm and their like both modes compute the same.
-            if _is_meant(file, [h for h in happenings if h.at.inside(loop) and h.who & one.who]):
-                continue
             if not _unseen(file, unit, loop) and modes.stochastic(file, _model(one), one.event.unit) != "no":
                 yield one.event, self._stuck(file, one, backwards[0])
 
@@ -197,9 +193,13 @@ def _is_evaluation(file: SourceFile, one: Moment) -> bool:
     return any(e.context.withs and file.gradients.enabled(e) == "no" for e in unit.events[one.event.index :])
 
 
-def _is_meant(file: SourceFile, switches: list[Moment]) -> bool:
-    """Whether what trains switches to eval mode, too: with frozen features that is meant."""
-    return any(one.kind == "eval" and not _is_evaluation(file, one) for one in switches)
+def _is_meant(file: SourceFile, one: Moment, happenings: list[Moment], loop: Loop) -> bool:
+    """Whether a loop switches back, anywhere, since the next turn comes past it; or what trains switches to eval mode
+    as well, for frozen features."""
+    inside = [h for h in happenings if h.at.inside(loop)]
+    if any(h.kind in ("train", "either") for h in inside):
+        return True
+    return any(h.kind == "eval" and h.who & one.who and not _is_evaluation(file, h) for h in inside)
 
 
 def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
