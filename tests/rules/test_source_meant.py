@@ -287,3 +287,16 @@ def main(loader, optimizer, loss_fn):
 
 def test_parts_of_a_loss_from_elsewhere_are_read_without_a_crash() -> None:
     assert found("TRN107", ACCUMULATED) == ["warning"]
+
+
+def test_a_device_that_is_made_of_itself_ends_the_search() -> None:
+    text = """
+class M:
+    def __init__(self, device):
+        self.device = "cuda"
+        self.device = torch.device(self.device)
+    def f(self, model, x):
+        with torch.autocast(self.device.type):
+            return model(x)
+"""
+    assert found("AMP207", text) == found("AMP204", text) == []

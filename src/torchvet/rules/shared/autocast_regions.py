@@ -23,6 +23,7 @@ _OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu
 _DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _NOTHING = ("nullcontext", "suppress")
+_DEEPEST = 6
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,21 @@ def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[objec
     return found if len(found) == len(values) >= bound else []
 
 
-def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
+def devices(file: SourceFile, node: ast.expr | None, unit: Unit, depth: int = 0) -> set[str]:
     """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
+    if depth > _DEEPEST:
+        return set()  # `self.device = torch.device(self.device)` leads back to itself
     if isinstance(node, ast.Attribute) and node.attr == "type":
-        return devices(file, node.value, unit)
+        return devices(file, node.value, unit, depth + 1)
     if _makes_device(node, file) and node.args:
-        return devices(file, node.args[0], unit)
+        return devices(file, node.args[0], unit, depth + 1)
     known = constants(file, node, unit)
     if known:
         return {str(v).partition(":")[0] for v in known} if all(isinstance(v, str) for v in known) else set()
     if not isinstance(node, (ast.Name, ast.Attribute)) or _is_given(node, unit):
         return set()
     values = file.roles.values(node, unit)
-    found = [devices(file, v, where) if _makes_device(v, file) else set() for v, where in values]
+    found = [devices(file, v, where, depth + 1) if _makes_device(v, file) else set() for v, where in values]
     return set().union(*found) if all(found) else set()
 
 
