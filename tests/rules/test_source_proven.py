@@ -222,3 +222,40 @@ def main(x):
         print(model(x))
 """
     assert found("AMP204", text) == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("device", "severity"),
+    [
+        ("os.environ.get('DEVICE', 'cpu')", "warning"),
+        ("args.device", "warning"),
+        ("'cuda' if torch.cuda.is_available() else 'cpu'", "error"),
+        ("torch.device('cuda')", "error"),
+    ],
+)
+def test_a_device_may_be_the_cpu_where_no_gpu_is_named(device: str, severity: str) -> None:
+    text = f"""
+DEVICE = {device}
+def main():
+    model = nn.Linear(4, 4)
+    model.to(DEVICE)
+    model.eval()
+    return model(torch.randn(2, 4))
+"""
+    assert found("DEV101", text) == [severity]
+
+
+@pytest.mark.parametrize(
+    ("made", "severity"), [("torch.optim.SGD(model.parameters(), 1)", "error"), ("prepared(model)", "warning")]
+)
+def test_an_optimizer_from_elsewhere_may_take_the_scale_off(made: str, severity: str) -> None:
+    text = f"""
+def main(model, loader):
+    optimizer = {made}
+    scaler = torch.amp.GradScaler("cuda")
+    for x in loader:
+        optimizer.zero_grad()
+        scaler.scale(model(x).sum()).backward()
+        optimizer.step()
+"""
+    assert found("AMP106", text) == [severity]
