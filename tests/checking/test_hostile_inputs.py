@@ -77,6 +77,15 @@ def test_a_folder_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytes
     assert checked(tmp_path / "locked").verdict == "undetermined"
 
 
+def test_a_link_that_leads_to_itself_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "ring").symlink_to(tmp_path)
+    (item,) = checked(tmp_path).not_checked
+    assert item.check.endswith("loop.py") and "it cannot be read" in item.reason
+
+
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.py")
     with pytest.raises(BadInput, match="neither a file nor a folder; give `-`"):

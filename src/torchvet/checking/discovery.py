@@ -92,7 +92,7 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[_Found]:
             if entry.is_dir(follow_symlinks=False):
                 if not name.startswith(".") and name not in SKIPPED and not _ignored(entry.path, ignores, True):
                     below.append((entry.path, ignores))
-            elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
+            elif name.endswith(EXTENSIONS) and _is_file(entry) and not _ignored(entry.path, ignores, False):
                 yield entry.path, ""
         waiting += reversed(below)
 
@@ -101,6 +101,14 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     """What is in a folder, by name. Raises OSError where it cannot be read."""
     with os.scandir(folder) as entries:
         return sorted(entries, key=lambda e: e.name)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a regular file, or a link to one. A link that leads to itself counts: reading says what it is."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:
