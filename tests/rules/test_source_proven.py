@@ -177,6 +177,19 @@ def test_only_what_surely_replaces_parameters_is_an_error(line: str, severities:
     assert found("DEV103", REPLACED.format(line)) == severities
 
 
+@pytest.mark.parametrize(("device", "severity"), [("device", "warning"), ("'cuda'", "error")])
+def test_a_leaf_is_surely_copied_only_to_a_gpu(device: str, severity: str) -> None:
+    text = f"""
+def main(device, loader):
+    x = torch.zeros(3, requires_grad=True)
+    optimizer = torch.optim.SGD([x], lr=0.1)
+    x = x.to({device})
+    for y in loader:
+        optimizer.zero_grad(); (x * y).sum().backward(); optimizer.step()
+"""
+    assert found("DEV103", text) == [severity]
+
+
 @pytest.mark.parametrize(
     ("text", "severity"),
     [

@@ -13,6 +13,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.devices import ACCELERATORS
 from torchvet.source.model.steps import text_of
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
@@ -97,7 +98,9 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             if leaf not in leaves or not isinstance(value, ast.Call) or text_of(receiver(value)) != leaf:
                 continue
             if _moves(file, value, event) and self._goes_on(file, made, event, leaf):
-                yield self._finding(file, event, made, leaf, _Change(f"{leaf} becomes a copy on the device", "one"))
+                # On the CPU `.to("cpu")` copies nothing: only a GPU that the file names proves it.
+                change = _Change(f"{leaf} becomes a copy on the device", "one", sure=file.mentions(*ACCELERATORS))
+                yield self._finding(file, event, made, leaf, change)
 
     def _replaced(self, file: SourceFile, event: Event, model: str, made: Event) -> _Change | None:
         """What an event does to the model's parameters; None where it keeps them."""
