@@ -273,6 +273,15 @@ def test_a_model_that_is_trained_in_eval_mode_on_purpose(first: str, number: int
     assert len(found("TRN103", FROZEN.format(first))) == number
 
 
+def test_a_branch_may_choose_another_model_to_evaluate() -> None:
+    text = FROZEN.format("print(1)").replace(
+        "        validate(model,",
+        "        if epoch > 3:\n            tested = loader.average\n        else:\n            tested = model\n"
+        "        validate(tested,",
+    )
+    assert found("TRN103", text) == ["info"]
+
+
 ACCUMULATED = """
 def main(loader, optimizer, loss_fn):
     for i, x in enumerate(loader):

@@ -13,7 +13,7 @@ from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._modes import Moment
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
-from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, given, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
 
 _STUCK = "stays in eval mode"
@@ -104,8 +104,9 @@ class EvaluationInTrainMode(loops.LoopRule):
         change = switched_back(file, one, backward.event)
         related = [self.also(file, "backward", backward.event)]
         return self.suspect(
-            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related
-        )
+            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related,
+            severity="info" if _is_one_of_several(one.at) else None,
+        )  # fmt: skip
 
     def _evaluated(
         self, file: SourceFile, happenings: list[Moment], trained: Identity
@@ -200,6 +201,13 @@ def _is_meant(file: SourceFile, one: Moment, happenings: list[Moment], loop: Loo
     if any(h.kind in ("train", "either") for h in inside):
         return True
     return any(h.kind == "eval" and h.who & one.who and not _is_evaluation(file, h) for h in inside)
+
+
+def _is_one_of_several(call: Event) -> bool:
+    """Whether a branch decides which model is evaluated: `tested = averaged if averages else model`."""
+    names = {n for one in given(call.call) for n in names_in(one)} if isinstance(call.node, ast.Call) else set()
+    bound = (call.unit.bindings.get(name, ()) for name in names)
+    return any(one.excludes(other) for events in bound for one in events for other in events)
 
 
 def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
