@@ -20,7 +20,7 @@ def side_of(path: str | PathLike[str]) -> Side:
 
 def side_of_digest(path: str, rank: RankTrace) -> Side:
     """The tables of one rank's digest. The step's time is all that there is to gate by, and a profiled one is noisy."""
-    tables = [_phases(rank), *_device(rank), _costs(rank), *_memory(rank)]
+    tables = [_phases(rank), _typical(rank), *_device(rank), _costs(rank), *_memory(rank)]
     notes = [Note(n.check, n.reason) for n in rank.notes]
     return Side(kind=KIND, path=path, tables=[t for t in tables if t is not None], notes=notes)
 
@@ -30,6 +30,13 @@ def _phases(rank: RankTrace) -> Table | None:
         return None
     rows = {name: seconds for name, seconds in rank.phases.items() if seconds}
     return Table(title="step by phase", unit="seconds per step", rows=rows, total=rank.steps.seconds, gates=True)
+
+
+def _typical(rank: RankTrace) -> Table | None:
+    """The median of the steps, which a few slow ones do not move."""
+    if rank.steps is None or not rank.steps.known:
+        return None
+    return Table(title="median step", unit="seconds per step", rows={}, total=rank.steps.median)
 
 
 def _device(rank: RankTrace) -> list[Table]:
