@@ -16,14 +16,14 @@ IDLE_WORDS: dict[str, str] = {
     "input": "waiting for the loader",
     "synchronisation": "after the host synchronized",
     "launch": "waiting for launches",
-    "host": "while the host does other work",
+    "host": "for other work of the host",
     "collector": "for the garbage collector",
     "compile": "for torch.compile",
     "allocator": "allocating memory",
     "device": "between queued work",
     "profiler": "for the profiler itself",
 }
-"""The reasons in words that a device is idle for, in words that follow `idle`."""
+"""Why a device is idle, in words that follow `idle`."""
 
 
 def size(amount: float) -> str:
