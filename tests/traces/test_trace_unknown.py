@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from trace_building import Program, step
 
+from torchvet.comparing import compare
+from torchvet.comparing.report import report_on as report_on_comparison
+from torchvet.comparing.traces import side_of
 from torchvet.errors import BadInput
 from torchvet.finding import Report
 from torchvet.readers import blocks
@@ -77,6 +80,18 @@ def test_without_steps_costs_are_the_traces(tmp_path: Path) -> None:
     (finding,) = report.findings
     assert finding.code == "OPS104" and "of the trace's 10" in finding.message
     assert "step" not in finding.message and "per step" not in text(report)
+
+
+def test_a_trace_without_steps_is_compared_with_no_step(tmp_path: Path) -> None:
+    whole = Program()
+    for n in range(20):
+        whole.op(300, 30, f"aten::op{n}")
+    one = whole.train(0, step).write(tmp_path / "whole.json")
+    other = Program().train(6, step).write(tmp_path / "steps.json")
+    found = compare(side_of(one), side_of(other))
+    assert report_on_comparison(found, gate=0.1).verdict == "undetermined"
+    same = {d.title: d for d in compare(side_of(one), side_of(one)).differences}
+    assert (same["trace by phase"].unit, same["trace by phase"].growth) == ("seconds", 0.0)
 
 
 def behind_each_other(program: Program) -> None:
