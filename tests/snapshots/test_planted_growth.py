@@ -17,7 +17,7 @@ def test_a_leak_is_told_to_the_byte(steps: int, leak: int) -> None:
     memory, found = judge(training.recorder)
     leaking = found["MEM102"]
     assert memory.phases.told_by == "the optimizer's annotations"
-    assert leaking.measured.bytes_per_step == leak and leaking.measured.bytes == leak * (steps - 2)
+    assert leaking.measured.bytes_per_step == leak and leaking.measured.bytes == leak * steps
     assert leaking.measured.tensors_per_step == 1
     assert leaking.location is not None and (leaking.location.path, leaking.location.line) == ("train.py", 61)
     assert leaking.severity == ("info" if leak == 1 else "error")
@@ -169,3 +169,10 @@ def test_layers_of_one_forward_pass_are_no_steps() -> None:
     list(training.forward())
     memory, found = judge(training.recorder)
     assert not memory.phases.boundaries and not found
+
+
+def test_what_is_older_than_the_recording_may_be_above_the_limit_alone() -> None:
+    training = Training(Recorder())
+    training.recorder.events.clear()
+    memory, found = judge(training.recorder, 20 * MB)
+    assert memory.lifetimes.peak > 20 * MB and found["MEM304"].location is None

@@ -10,8 +10,8 @@ import itertools
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
-from torchvet.analysis import growth_of
 from torchvet.analysis.growth_series import (
     Key,
     Points,
@@ -91,6 +91,17 @@ class GrowthSummary:
     def unexplained(self) -> float:
         """Bytes per step that grow and that no name was found for."""
         return max(0.0, self.measured - self.explained)
+
+
+_COMPARED: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
+"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
+
+
+def growth_of(rank: RankRecording) -> GrowthSummary:
+    """What grew in a rank."""
+    if rank not in _COMPARED:
+        _COMPARED[rank] = compared(rank)
+    return _COMPARED[rank]
 
 
 def compared(rank: RankRecording) -> GrowthSummary:

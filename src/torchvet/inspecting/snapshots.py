@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchvet.diagnosis.diagnose import gravest_first
 from torchvet.finding import Finding, NotChecked, Report, Verdict
-from torchvet.formatting import count
+from torchvet.formatting import count, percent
 from torchvet.gc_pause import collector_off
 from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
@@ -110,7 +110,8 @@ def _gaps(snapshot: Snapshot, memory: Any) -> Iterator[NotChecked]:
             steps = len(device.phases.boundaries)
             reason = f"{count(steps, 'step')} recognised, {FEWEST} needed" if steps else "no steps were recognised"
             yield NotChecked(check=f"growth from step to step in {where}", reason=reason)
-        if device.lifetimes.older and device.lifetimes.at_start > device.lifetimes.peak // 2:
-            share = device.lifetimes.at_start / device.lifetimes.peak
-            reason = f"{share:.0%} of the peak is older than the recording, which has no lines for it"
+        unknown = sum(block.size for block in device.peak.older if device.stacks[block.stack].place is None)
+        if unknown > device.lifetimes.peak // 2:
+            share = percent(unknown / device.lifetimes.peak)
+            reason = f"{share} of the peak is older than the recording, which has no lines for it"
             yield NotChecked(check=f"where older memory of {where} comes from", reason=reason)

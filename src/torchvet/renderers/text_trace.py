@@ -127,7 +127,7 @@ def _time(value: float | None) -> str:
 
 
 def _add_details(page: Page, facts: dict[str, Any]) -> None:
-    seen = Page(page.width)
+    seen = page.part()
     if facts.get("gpu") and facts.get("phases"):
         shares = sorted(facts["phases"].items(), key=lambda p: -p[1])
         seen.labelled("host", ", ".join(f"{name} {percent(share)}" for name, share in shares), 2)

@@ -69,18 +69,18 @@ def growth_of(memory: DeviceMemory) -> Growth | None:
     first, last = bounds[WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
     active = memory.lifetimes.active
     slope = (active[last - 1] - active[first - 1]) / compared
-    survivors = _survivors(memory, first, last)
+    survivors = _survivors(memory)
     leaks = [leak for group in survivors.values() if (leak := _leak(memory, group, first, last, compared))]
     return Growth(tuple(sorted(leaks, key=lambda leak: -leak.left)), compared, slope)
 
 
-def _survivors(memory: DeviceMemory, first: int, last: int) -> dict[Place | int, list[int]]:
+def _survivors(memory: DeviceMemory) -> dict[Place | int, list[int]]:
     """Blocks made in any step that are in use at the end, by their line; by their stack where it shows none."""
     lifetimes = memory.lifetimes
     ends, number, stacks = lifetimes.let_go, len(lifetimes.trace), lifetimes.trace.stacks
     found: dict[Place | int, list[int]] = defaultdict(list)
     for start in lifetimes.starts:
-        if ends[start] == number and start >= first:
+        if ends[start] == number:
             place = memory.stacks[stacks[start]].place
             found[place if place is not None else stacks[start]].append(start)
     return found

@@ -81,7 +81,7 @@ class DeviceMemory:
     def above_limit(self) -> AboveLimit | None:
         """The peak, where the recorded program had more memory than the limit."""
         beyond = self.limit is not None and self.lifetimes.peak > self.limit
-        return AboveLimit(self, self.lifetimes.peak_at) if beyond and self.lifetimes.peak_at >= 0 else None
+        return AboveLimit(self, self.lifetimes.peak_at) if beyond else None
 
     @cached_property
     def layout(self) -> Layout:

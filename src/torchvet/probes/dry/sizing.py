@@ -15,6 +15,7 @@ from torchvet.probes.dry import trials
 from torchvet.probes.dry.peak import modules_at_peak
 from torchvet.probes.dry.waiting import Waiting
 from torchvet.probes.memory.out_of_memory import write_snapshot
+from torchvet.probes.session.step_log import StepsReached
 from torchvet.recording.records.base import Record, StepKind
 from torchvet.recording.records.dry import DryOptimizer, DrySize
 from torchvet.simulate.allocation import memory, workspaces
@@ -124,8 +125,6 @@ class Sizing:
 
     def _stop(self) -> None:
         """The program waits for a number that never comes."""
-        from torchvet.probes.session.session import StepsReached
-
         raise StepsReached(self._observer.clock.n)
 
     def _in_time(self) -> None:

@@ -76,15 +76,13 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     blocks = sum(leak.blocks for leak in leaks) / growth.steps
     exhausted = _ends_at(memory, per_step)
     known = limit_of(memory) is not None
-    verb = "ran out" if memory.failure is not None else "is exhausted"
-    fate = f"; memory {verb} at step {exhausted:,}" if known and exhausted is not None else ""
     return in_memory(
         rule, memory, severity=grading.of_growth(len(memory.phases.boundaries), exhausted), place=leaks[0].place,
         message=f"what {named(leaks[0].place)} allocates stays: {size(per_step)} more in use every step, "
-        f"{size(left)} at the end of the recording{fate}",
+        f"{size(left)} at the end of the recording",
         cause=cause, advice=advice, related=[_line(leak) for leak in leaks[1:6]],
         measured=Measured(
-            bytes_per_step=per_step, tensors_per_step=blocks, bytes=left, steps=growth.steps,
+            bytes_per_step=per_step, tensors_per_step=blocks, bytes=left, steps=len(memory.phases.boundaries),
             exhausted_at_step=exhausted if known else None,
         ),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import limit
 from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, SnapshotMemory
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.number_format import percent, size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
 from torchvet.snapshots.forecast import first_above
@@ -34,13 +34,17 @@ class OutOfMemory(Rule):
         memory, used = peak.memory, peak.moment.bytes
         step = first_above(memory, peak.capacity) if memory.phases.boundaries else None
         return in_memory(
-            self, memory, severity="error", place=peak.stack.place,
+            self,
+            memory,
+            severity="error",
+            place=peak.stack.place if peak.at >= 0 else None,
             message=f"the recorded program had {size(used)} in use at its peak{_at(peak)}; that does not fit into "
             f"{limit(peak.capacity)}: {_reasons(peak)}",
-            cause=f"alive at the peak: {_shares(peak)}", advice=_advice(peak),
+            cause=f"alive at the peak: {_shares(peak)}",
+            advice=_advice(peak),
             related=[*(allocated(row) for row in peak.moment.lines[:3])],
             measured=Measured(bytes=used - peak.capacity, peak_bytes=used, exhausted_at_step=step),
-        )  # fmt: skip
+        )
 
     def _failed(self, failure: Failure) -> Finding:
         memory, layout, used = failure.memory, failure.layout, failure.moment.bytes
@@ -63,7 +67,7 @@ def _at(peak: AboveLimit) -> str:
 
 def _shares(short: Shortage) -> str:
     held = list(short.moment.by_category.items())[:4]
-    return ", ".join(f"{name} {amount / short.moment.bytes:.0%}" for name, amount in held)
+    return ", ".join(f"{name} {percent(amount / short.moment.bytes)}" for name, amount in held)
 
 
 def _shortcuts(failure: Failure) -> list[Related]:
@@ -101,9 +105,15 @@ def _advice(failure: Shortage) -> str:
     moment = failure.moment
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
     if failure.of_the_batch > fixed:
+        share = percent(failure.of_the_batch / moment.bytes)
         return (
-            f"{failure.of_the_batch / moment.bytes:.0%} of it are activations and temporaries: half the batch with two "
-            "micro-steps saves up to half of that; checkpointing or autocast likewise"
+            f"{share} of it are activations and temporaries: half the batch with two micro-steps saves up to half of "
+            "that; checkpointing or autocast likewise"
+        )
+    if not fixed:
+        return (
+            "call `torch.cuda.memory._record_memory_history()` before the steps of interest: then the snapshot says "
+            "what this memory is and which lines allocate it"
         )
     return (
         f"parameters, gradients and optimizer state take {size(fixed)} whatever the batch: shard them, use 8-bit "
