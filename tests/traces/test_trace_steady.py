@@ -11,6 +11,7 @@ import pytest
 from trace_building import Program, step
 
 from torchvet.comparing import compare
+from torchvet.comparing.report import report_on as report_on_comparison
 from torchvet.comparing.traces import side_of
 from torchvet.finding import Report
 from torchvet.renderers import renderer_for
@@ -171,3 +172,10 @@ def test_a_comparison_goes_by_steady_steps(tmp_path: Path) -> None:
     totals = {d.title: d.growth for d in compare(side_of(before), side_of(after)).differences}
     assert totals["step by phase"] == pytest.approx(-0.59, abs=0.02)
     assert totals["median step"] == pytest.approx(-0.59, abs=0.02)
+
+
+def test_a_change_of_less_than_one_in_a_hundred_has_no_sign(tmp_path: Path) -> None:
+    before = Program().train(STEPS, step).write(tmp_path / "before.json")
+    after = Program().train(STEPS, lambda p: [p.op(20), step(p)][0]).write(tmp_path / "after.json")
+    said = text(report_on_comparison(compare(side_of(after), side_of(before))))
+    assert "(< 1 % less)" in said and "-<" not in said and " -0 us" not in said
