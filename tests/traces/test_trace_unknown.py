@@ -94,6 +94,14 @@ def test_a_trace_without_steps_is_compared_with_no_step(tmp_path: Path) -> None:
     assert (same["trace by phase"].unit, same["trace by phase"].growth) == ("seconds", 0.0)
 
 
+def test_the_first_batch_alone_is_no_slow_loader(tmp_path: Path) -> None:
+    program = Program()
+    program.load(50_000)
+    for n in range(20):
+        program.op(300, 30, f"aten::op{n}")
+    assert of(tmp_path, program.train(0, step)).findings == []
+
+
 def behind_each_other(program: Program) -> None:
     """A stream waits for another, which the trace does not say: kernels begin long after their launch."""
     start = program.host

@@ -80,7 +80,8 @@ def _add_times(found: RankTrace, timeline: Timeline, window: Window, trusted: bo
     found.steps = _steps(window, timeline)
     found.notes += _notes_on(found.steps)
     found.phases = phases.seconds(painted, window)
-    found.loader = host.cost_of(timeline, "data", window, time, "input", places)
+    if window.known:  # one batch, which is no step, is the start of an epoch
+        found.loader = host.cost_of(timeline, "data", window, time, "input", places)
     if found.loader is not None:
         _leave_out_start(found, found.loader, window, host.idle_by_step(timeline, "data", window, time, "input"))
     found.collector = host.cost_of(timeline, "collector", window, time, "collector", places)

@@ -7,12 +7,9 @@ from torchvet.readers.blocks import MOST
 from torchvet.readers.kineto import TraceFile
 from torchvet.readers.trace_facts import Note
 from torchvet.traces.timeline import Timeline
-from torchvet.traces.window import Window
+from torchvet.traces.window import EARLY, FAR, Window
 
-EARLY = 5.0
-"""Microseconds by which a kernel must precede its launch to count: both clocks' rounding is below this."""
 _TRUSTED = 0.01
-_FAR = 60e6
 
 
 def launched_backwards(timeline: Timeline) -> tuple[int, int]:
@@ -51,7 +48,7 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
         notes.append(Note("some durations", f"{timeline.odd:,} events have impossible times; they count as nothing"))
     if window is not None and timeline.work:
         off = max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
-        if off > _FAR:
+        if off > FAR:
             trusted = False
             notes.append(Note("the device's time", f"its work lies {off / 1e6:,.0f} s off the steps: another clock"))
     return trusted, notes

@@ -24,9 +24,9 @@ LONG = 3.0
 EMPTY = 0.25
 """Times the median up to which a last step without work is the rest of one."""
 FEWEST_LEFT, FEWEST_EVEN = 3, 4
-_MOST_LAG = 60e6
-"""Microseconds: work that runs later than this after its launch has another clock."""
-_EARLY = 5.0
+EARLY, FAR = 5.0, 60e6
+"""Microseconds: work that begins earlier than this before its launch, or later than this after it, has another clock.
+Both clocks' rounding is below the first."""
 
 
 class Step(NamedTuple):
@@ -93,7 +93,7 @@ def window_of(
 def asked_at(work: Work, timeline: Timeline) -> float:
     """When the host asked for a piece of work; without a launch, or with one of another clock, when it began."""
     call = timeline.launches.get(work.correlation)
-    return call.start if call is not None and -_EARLY <= work.start - call.start <= _MOST_LAG else work.start
+    return call.start if call is not None and -EARLY <= work.start - call.start <= FAR else work.start
 
 
 def _ready(timeline: Timeline) -> Callable[[float], float]:
