@@ -253,8 +253,8 @@ NOT_YET_SIMPLER = 22
 
 
 def difficulty(function: ast.AST) -> int:
-    """What a reader must keep in mind: branches, loops, handlers, contexts, each further operand of `and` and `or`, each
-    comprehension and its conditions. Functions within count in the outer one. ruff's C901 counts no operands."""
+    """What a reader must keep in mind: branches, loops, handlers, contexts, each further operand of `and` and `or`,
+    each comprehension and its conditions. Functions within count in the outer one. ruff's C901 counts no operands."""
     found = 1
     for node in ast.walk(function):
         branches = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.With, ast.Assert)

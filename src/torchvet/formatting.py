@@ -12,6 +12,19 @@ from typing import Any
 _DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
+IDLE_WORDS: dict[str, str] = {
+    "input": "waiting for the loader",
+    "synchronisation": "after the host synchronized",
+    "launch": "waiting for launches",
+    "host": "for other work of the host",
+    "collector": "for the garbage collector",
+    "compile": "for torch.compile",
+    "allocator": "allocating memory",
+    "device": "between queued work",
+    "profiler": "for the profiler itself",
+}
+"""Why a device is idle, in words that follow `idle`."""
+
 
 def size(amount: float) -> str:
     """A measured number of bytes: `4 bytes`, `1.7 kB`, `4.2 MB`."""

@@ -55,7 +55,7 @@ def _total(difference: dict[str, Any]) -> str:
     if after is None:
         return f"{name}: {_amount(before, unit)} before, not measured after"
     share = difference["growth"]
-    by = f" ({'+' if share > 0 else '-'}{percent(abs(share))})" if share else ""
+    by = f" ({_share(share)})" if share else ""
     return f"{name}: {_amount(before, unit)} -> {_amount(after, unit)}{by}"
 
 
@@ -82,5 +82,14 @@ def _amount(amount: float, unit: str) -> str:
     return size(amount) if unit.startswith("bytes") else f"{amount:,.0f}"
 
 
+def _share(share: float) -> str:
+    """`+12 %`, `-5 %`, `< 1 % less`."""
+    text = percent(abs(share))
+    if text.startswith("<"):
+        return f"{text} {'more' if share > 0 else 'less'}"
+    return f"{'+' if share > 0 else '-'}{text}"
+
+
 def _signed(amount: float, unit: str) -> str:
-    return f"{'+' if amount > 0 else '-'}{_amount(abs(amount), unit)}"
+    text = _amount(abs(amount), unit)
+    return text if text.startswith("0 ") else f"{'+' if amount > 0 else '-'}{text}"

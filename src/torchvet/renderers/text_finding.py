@@ -56,11 +56,13 @@ def measured(amounts: Measured) -> str:
         parts.append(f"{size(amounts.bytes_per_step)} per step{tensors}")
     if amounts.bytes is not None:
         parts.append(size(amounts.bytes) + (f" after {count(amounts.steps, 'step')}" if amounts.steps else ""))
+    # A trace whose steps are not known is measured as if it were one.
+    known = amounts.steps is not None
     if amounts.seconds_per_step is not None:
-        parts.append(f"{seconds(amounts.seconds_per_step)} per step")
+        parts.append(seconds(amounts.seconds_per_step) + (" per step" if known else ""))
     if amounts.share is not None:
-        whole = "step's time" if amounts.seconds_per_step is not None else "peak"
-        parts.append(f"{percent(amounts.share)} of the {whole}")
+        time = "step's time" if known else "trace's time"
+        parts.append(f"{percent(amounts.share)} of the {time if amounts.seconds_per_step is not None else 'peak'}")
     if amounts.peak_bytes is not None:
         parts.append(f"peak {size(amounts.peak_bytes)}")
     if amounts.exhausted_at_step is not None:

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from torchvet.formatting import count
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Severity, SourceFile
 from torchvet.rules.operations._crossings import CrossingRule, each_step
 from torchvet.rules.operations.fixes.batched_reads import read_once
@@ -121,7 +122,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         # 60 waits of one real trace cost 0.2 ms together: the finding is graded by idle time.
         number = sum(cost.count for cost in found.costs)
         message = (
-            f"the host waits for the device {number:,.0f} times a step, most of it{found.where()} "
+            f"the host waits for the device {count(number, 'time')}{found.a_step}, most of it{found.where()} "
             f"({found.costs[0].what}); after that the device is idle for {found.of_step()}"
         )
         cause = "once the host has waited, nothing is queued: the device idles until the next launches arrive"

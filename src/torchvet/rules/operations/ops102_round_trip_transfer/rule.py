@@ -75,7 +75,7 @@ class RoundTripTransfer(CrossingRule, TraceRule):
     def slow(self, found: Worst) -> Finding:
         """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""
         message = (
-            f"{size(found.costs[0].bytes)} a step go from the device to the host, and as many bytes back"
+            f"{size(found.costs[0].bytes)}{found.a_step} go from the device to the host, and as many bytes back"
             f"{found.where()}: the device does nothing else for {found.of_step()}"
         )
         cause = "a copy to the host is waited for, and what is made of it has to be copied back"

@@ -61,8 +61,8 @@ class BlockingTransfer(CrossingRule, TraceRule):
     def slow(self, found: Worst) -> Finding:
         """By the time in which the device did nothing but wait for the copies."""
         message = (
-            f"{size(sum(cost.bytes for cost in found.costs))} a step are copied from pageable memory to the device"
-            f"{found.where()}; nothing hides {found.of_step()}"
+            f"{size(sum(cost.bytes for cost in found.costs))}{found.a_step} are copied from pageable memory to the "
+            f"device{found.where()}; nothing hides {found.of_step()}"
         )
         cause = "a copy from memory that is not pinned is staged by the driver, and the host waits for it"
         advice = "give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps"

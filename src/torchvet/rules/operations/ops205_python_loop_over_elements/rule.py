@@ -58,7 +58,7 @@ class PythonLoopOverElements(TraceRule):
         """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
         number = sum(cost.count for cost in found.costs)
         reservation, severity = found.slowed("them")
-        message = f"{number:,.0f} elements a step are read one by one{found.where()}: {found.of_step()}"
+        message = f"{number:,.0f} elements{found.a_step} are read one by one{found.where()}: {found.of_step()}"
         cause = (
             "each index and each conversion to a number is an operator of its own, dispatched for one element"
             + reservation
