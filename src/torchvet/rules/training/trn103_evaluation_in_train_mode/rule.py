@@ -104,9 +104,16 @@ class EvaluationInTrainMode(loops.LoopRule):
         change = switched_back(file, one, backward.event)
         related = [self.also(file, "backward", backward.event)]
         return self.suspect(
-            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related,
+            file,
+            one.event,
+            message,
+            cause=cause,
+            advice=advice,
             severity="info" if _is_one_of_several(one.at) else None,
-        )  # fmt: skip
+            edits=change,
+            about=_IN_EVAL_MODE,
+            related=related,
+        )
 
     def _evaluated(
         self, file: SourceFile, happenings: list[Moment], trained: Identity
