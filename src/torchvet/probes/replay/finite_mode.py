@@ -16,8 +16,18 @@ from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.replay import stage
-from torchvet.probes.replay.operands import Namer, described, outline, rows_of, survives
-from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
+from torchvet.probes.replay.alignments import unaligned
+from torchvet.probes.replay.operands import (
+    Namer,
+    columns_of,
+    described,
+    first_bad,
+    outline,
+    rows_of,
+    survives,
+    value_at,
+)
+from torchvet.probes.replay.reasons import SINGULAR, backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
 from torchvet.recording.records.nonfinite import Operand
 
@@ -69,6 +79,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self._module = module
         self._index = 0
         self._places: dict[int, Placed] = {}
+        self._given: dict[int, torch.Tensor] = {}
+        """By a node's number what its operator was given, of operators whose gradients have a singular point."""
         self._chosen = False
         self._described = 0
 
@@ -92,6 +104,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             self.taken(args[0])
         node = private.current_node()
         placed = self._place(node)
+        if self.alone and node is None and base_name(str(func)) in SINGULAR:
+            self._given.setdefault(private.sequence_nr() - 1, args[0])
         written = _written_operands(func, args, kwargs)
         # What is written in place is gone afterwards.
         was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
@@ -151,6 +165,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         source = Source(self._index, "nan" if nan else "inf", external=tensor, module=self._module())
         source.place, source.inner = place, inner
         source.result, source.rows = self._described_as(value, self._named(tensor)), rows_of(value)
+        source.columns = columns_of(value)
         if not nan and value.untyped_storage().nbytes() <= 16:
             source.benign = True  # `torch.tensor(-inf)`, made before the step
         self.sources.append(source)
@@ -177,18 +192,35 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _describe(self, source: Source, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]) -> None:
         # Whole numbers count as well: a divisor may be a count.
         originals = [t for t in _tensors([call.args, call.kwargs]) if t.dtype is not torch.bool]
-        source.operands = [self._described_as(call.copies.get(id(t), t), self._named(t)) for t in originals][:6]
+        index = first_bad(out) if torch.Tag.pointwise in getattr(call.func, "tags", ()) else None
+        source.operands = [self._read(call.copies.get(id(t), t), self._named(t), index, out) for t in originals][:6]
         source.operands += [_scalar(a) for a in call.args if _is_number(a)][:2]
         source.result = result = self._described_as(out)
         source.rows = rows_of(out)
+        given = self._given.get(call.node._sequence_nr()) if call.node is not None else None
+        if given is not None:
+            source.argument = self._read(given, self._named(given), first_bad(out), out)
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
         if source.phase == "forward":
             # How many elements a reduction took together for each of its results.
             length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-            source.reason = forward_reason(source.operator, source.operands, result, length)
+            wide = source.survives.get("float64")
+            source.reason = forward_reason(source.operator, source.operands, result, length, wide)
+            source.note = unaligned(source.operator, call.args)
+            source.reason = "no-alignment" if source.note else source.reason
         else:
-            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen)
+            wide = source.survives.get("float64")
+            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
+
+    def _read(
+        self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor
+    ) -> Operand:
+        """An operand in figures, with its value where the result is not finite if that can be said."""
+        found = self._described_as(tensor, name)
+        if index is None or tensor.nbytes > self.largest:
+            return found
+        return msgspec.structs.replace(found, at=value_at(tensor, index, out.shape))
 
     def _described_as(self, tensor: torch.Tensor, name: str | None = None) -> Operand:
         return described(tensor, name) if tensor.nbytes <= self.largest else outline(tensor, name)

@@ -16,7 +16,7 @@ from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 Kind = Literal["nan", "inf"]
 Symptom = Literal["loss", "gradient", "output"]
 """What gave a failure away."""
-_SHARED = names("phase operator node place inner module operands result rows survives autocast")
+_SHARED = names("phase operator node place inner module operands result argument rows columns survives autocast")
 """What a source and its record have both."""
 
 
@@ -39,7 +39,9 @@ class Source:
     module: str | None = None
     operands: list[Operand] = field(default_factory=list)
     result: Operand | None = None
+    argument: Operand | None = None
     rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
     survives: dict[str, bool] = field(default_factory=dict)
     autocast: str | None = None
     benign: bool = False
@@ -47,6 +49,7 @@ class Source:
     """Whether it ran in a compiled graph: its line is that of the region."""
     external: Any = None
     parents: list[Source] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass
@@ -135,7 +138,7 @@ def unique(sources: Iterable[Source]) -> list[Source]:
 
 def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
-    notes = []
+    notes = [root.note] if root.note else []
     heirs = [s for s in later if root in s.parents]
     if heirs:
         line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""

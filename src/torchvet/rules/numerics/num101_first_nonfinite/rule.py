@@ -119,7 +119,7 @@ def _remarks(record: NonFinite, totals: NonFiniteTotals) -> dict[str, str | None
         "weights": f"{lost}are lost since" if totals.first_stepped is not None else None,
         "dtype": say.survival(record),
         "autocast": f"under autocast to {record.autocast}{policy}" if record.autocast is not None else None,
-        "then": record.note if shown else None,
+        "then": record.note if shown and record.reason != "no-alignment" else None,
         "live": f"{later}they ran" if shown and record.failed is not None else None,
         "replay": "not every value was as in the run: the replay is not exact" if shown and not record.exact else None,
     }

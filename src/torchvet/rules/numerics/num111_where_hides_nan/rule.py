@@ -31,7 +31,7 @@ class WhereHidesNan(NumberRule):
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
         zeros = max((operand.zeros for operand in failure.record.operands), default=0)
-        at = f"; {zeros:,} elements are 0 there" if zeros else ""
+        at = f"; {zeros:,} elements are 0 there" if zeros and failure.record.exact else ""
         message = f"{failure.operator} gives NaN in the branch that torch.where did not take{at}"
         advice = "make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute from that"
         yield self.in_step(failure, message, _CAUSE, advice)
