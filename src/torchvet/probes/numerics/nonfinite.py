@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
-from torchvet.probes.replay.process import Failed, ask, why_not
+from torchvet.probes.replay.process import Failed, ask, room_for_twins, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
@@ -148,6 +149,8 @@ class NonFiniteWatcher(Watcher):
     def _step_starts(self) -> None:
         if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
             self._kept.follow(self.host.known.live_roots())
+            if self.host.tick < 8 or self.host.tick % 512 == 0:
+                self._kept.generators.follow(sys._getframe(2))
             self._followed = self.host.tick
         self._kept.take()
         self._began = time.perf_counter()
@@ -293,11 +296,31 @@ class NonFiniteWatcher(Watcher):
             answer = msgspec.json.decode(text, type=Answer)
             reason = answer.reason or reason
             if answer.record is not None and answer.record.exact:
+                self._widen(failure, answer.record, answer.number if symptom == "gradient" else 0, left)
                 return answer.record, ""
             inexact = inexact or answer.record
             if not answer.more or left <= 0:
                 break
         return inexact, reason
+
+    def _widen(self, failure: Failure, record: NonFinite, attempt: int, seconds: float) -> None:
+        """Where the operator fails in float64 too: would it with operands that were not rounded before?"""
+        if record.found != "operator" or record.survives.get("float64") is not False or not room_for_twins():
+            return
+        dtypes = {o.dtype for o in (*record.operands, record.result, record.argument) if o is not None}
+        wider = (torch.float32, torch.float64) if dtypes & {"float16", "bfloat16"} else (torch.float64,)
+        for dtype in wider:
+            started = time.perf_counter()
+            try:
+                text = ask(partial(rehearse, failure, attempt, dtype), seconds)
+            except Failed:
+                return
+            seconds -= time.perf_counter() - started
+            whole = None if text.startswith(b"!") else msgspec.json.decode(text, type=Answer).whole
+            if whole is not None:
+                record.whole[str(dtype).removeprefix("torch.")] = whole
+            if seconds <= 0:
+                return
 
     def _remembered(self, symptom: Symptom) -> list[Stack]:
         """From where the calls came that may have gone wrong, where they have returned."""

@@ -29,6 +29,7 @@ from torchvet.probes.replay.operands import (
 )
 from torchvet.probes.replay.reasons import SINGULAR, backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
+from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import Operand
 
 _WRITTEN = names(
@@ -75,6 +76,10 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self.autocast: Callable[[], str | None] = lambda: None
         self.taken: Callable[[torch.Tensor], None] = lambda tensor: None
         """Hears what a number is about to be taken from."""
+        self.wide: Wide | None = None
+        """The same step in a wider dtype, where that is asked for."""
+        self.generators: list[torch.Generator] = []
+        """Those that operators were given."""
         self._named = named
         self._module = module
         self._index = 0
@@ -94,12 +99,17 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         call = self._before(func, args, kwargs)
+        wide = self.wide.before(func, args, kwargs, _written_operands(func, args, kwargs)) if self.wide else None
         result = func(*args, **kwargs)
         self._after(result, call)
+        if self.wide:
+            self.wide.after(result, wide)
         return result
 
     def _before(self, func: Any, args: Any, kwargs: Any) -> Call:
         self._index += 1
+        if self.alone:
+            self.generators += [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)]
         if func is torch.ops.aten._local_scalar_dense.default:
             self.taken(args[0])
         node = private.current_node()

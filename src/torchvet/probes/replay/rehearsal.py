@@ -24,6 +24,7 @@ from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
+from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import NonFinite
 
 
@@ -63,16 +64,21 @@ class Answer(msgspec.Struct, kw_only=True):
     record: NonFinite | None = None
     reason: str = ""
     more: bool = False
+    number: int = 0
+    """Which attempt it was."""
+    whole: bool | None = None
+    """Where the step ran in a wider dtype beside: whether what failed is finite there."""
 
 
-def rehearse(failure: Failure, attempt: int) -> bytes:
+def rehearse(failure: Failure, attempt: int, wider: torch.dtype | None = None) -> bytes:
     """Runs in the child."""
-    return msgspec.json.encode(_Rehearsal(failure).attempt(attempt))
+    return msgspec.json.encode(_Rehearsal(failure, wider).attempt(attempt))
 
 
 class _Rehearsal:
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, wider: torch.dtype | None = None) -> None:
         self._failure = failure
+        self._wider = wider
         self._backward = failure.symptom == "gradient"
         self._losses_seen = 0
 
@@ -85,7 +91,7 @@ class _Rehearsal:
             return Answer(reason=why if not found else "")
         plan = found[number]
         answer = self._run(plan)
-        answer.more = number + 1 < len(found)
+        answer.more, answer.number = number + 1 < len(found), number
         return answer
 
     def _plans(self, frame: FrameType) -> tuple[list[Plan], str]:
@@ -94,7 +100,9 @@ class _Rehearsal:
         why = ""
         found: list[tuple[int, int, Plan]] = []
         for order, remembered in enumerate(failure.remembered or [None]):
-            mine, reason = plans(frame, remembered, failure.batch is not None, self._backward, failure.before)
+            # What is finite may have been rounded to it: in a wider dtype it is made anew, as for gradients.
+            anew = self._backward or self._wider is not None
+            mine, reason = plans(frame, remembered, failure.batch is not None, anew, failure.before)
             found += [(rank, order, plan) for rank, plan in enumerate(mine)]
             why = why or reason
         return [plan for _, _, plan in sorted(found, key=lambda f: f[:2])], why
@@ -106,6 +114,7 @@ class _Rehearsal:
         mode = self._mode = FiniteMode(self._names.of, modules.path)
         mode.autocast = autocast.now
         mode.alone = True
+        mode.wide = Wide(self._wider) if self._wider is not None else None
         if failure.symptom == "output":
             mode.taken = self._look_at_number
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
@@ -116,6 +125,7 @@ class _Rehearsal:
         autocast.follow(ExitStack())
         self._intercept()
         failure.kept.restore()
+        generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
         plan.names.update({END: _End, BATCH: failure.batch})
         reached: _Reached | None = None
@@ -133,7 +143,9 @@ class _Rehearsal:
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
             return Answer(reason=reason + eagerly)
         same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
-        exact = not plan.missing and all(same)
+        exact = not plan.missing and all(same) and generators.same(mode.generators)
+        if mode.wide is not None:
+            return Answer(whole=mode.wide.finite(reached.bad) if exact else None)
         answer = self._tell(reached, exact, plan)
         if lost and answer.record is not None:
             note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"

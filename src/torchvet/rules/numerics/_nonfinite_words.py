@@ -272,8 +272,8 @@ def advice(record: NonFinite) -> str:
     """What to change."""
     if record.reason == "overflow":
         return _against_overflow(record)
-    if rounded(record):
-        return _against_rounding(record)
+    if record.whole.get("float32") and rounded(record):
+        return _AGAINST_ROUNDING
     if record.reason == "bad-data" and record.columns:
         return f"{_OF_COLUMNS}; dropping rows does not help: every row has it"
     divisor = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
@@ -304,15 +304,10 @@ def rounded(record: NonFinite) -> bool:
     return any(fine and not record.survives.get(dtype, True) for dtype, fine in record.whole.items())
 
 
-def _against_rounding(record: NonFinite) -> str:
-    fits = [d for d in ("float32", "float64") if record.whole.get(d)]
-    return (
-        f"compute what leads here in {fits[0]}: `{_CASTS[fits[0]]}` before the first operation that rounds too much, "
-        "not at this one, or use a form that does not cancel (logsigmoid, log_softmax, expm1)"
-    )
-
-
-_CASTS = {"float32": ".float()", "float64": ".double()"}
+_AGAINST_ROUNDING = (
+    "compute what leads here in float32: `.float()` before the first operation that rounds too much, not at this one, "
+    "or use a form that does not cancel (logsigmoid, log_softmax, expm1)"
+)
 _OF_COLUMNS = (
     "find out where the column is computed: a column that is constant has no spread to be divided by, and one that is "
     "missing has no values"
