@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from test_nonfinite_programs import watched
+
 from torchvet.recording.records.nonfinite import NonFinite
 from torchvet.rules.numerics import _nonfinite_words as say
 

@@ -316,9 +316,11 @@ class NonFiniteWatcher(Watcher):
             except Failed:
                 return
             seconds -= time.perf_counter() - started
-            whole = None if text.startswith(b"!") else msgspec.json.decode(text, type=Answer).whole
-            if whole is not None:
-                record.whole[str(dtype).removeprefix("torch.")] = whole
+            answer = Answer() if text.startswith(b"!") else msgspec.json.decode(text, type=Answer)
+            if answer.whole is not None:
+                record.whole[str(dtype).removeprefix("torch.")] = answer.whole
+            if dtype is torch.float64 and record.scale is None and self._calls.one_since_step():
+                record.wide_size = answer.size
             if seconds <= 0:
                 return
 

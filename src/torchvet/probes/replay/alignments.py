@@ -14,7 +14,7 @@ def unaligned(operator: str, args: tuple[Any, ...]) -> str:
     """
     if "ctc_loss" not in operator or len(args) < 4:
         return ""
-    log_probs, targets, frames, lengths = args[:4]
+    targets, frames, lengths = args[1:4]
     frames, lengths = _whole(frames), _whole(lengths)
     start = 0
     for row, (available, length) in enumerate(zip(frames, lengths, strict=False)):

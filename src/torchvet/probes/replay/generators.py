@@ -117,18 +117,23 @@ class Replayed:
     def __init__(self, each: list[tuple[Any, _Kind, Any, Any]]) -> None:
         self._each = each
         # An operator is given another Python object for the same generator.
-        self._known = {one._cdata for one, _, _, _ in each if isinstance(one, torch.Generator)}
-        self._known.add(torch.default_generator._cdata)
+        self._known = {_of_torch(one) for one, _, _, _ in each if isinstance(one, torch.Generator)}
+        self._known.add(_of_torch(torch.default_generator))
 
     def same(self, used: Iterable[torch.Generator]) -> bool:
         """Whether each that was drawn from has come to where it was; `used` are those that operators were given."""
-        if any(one._cdata not in self._known for one in used):
+        if any(_of_torch(one) not in self._known for one in used):
             return False
         for one, kind, start, end in self._each:
             now = kind.read(one)
             if not _equal(now, start) and not _equal(now, end):
                 return False
         return True
+
+
+def _of_torch(one: Any) -> int:
+    """What stands behind a generator's Python object."""
+    return int(one._cdata)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -55,7 +55,7 @@ def rows_of(tensor: torch.Tensor) -> list[int]:
 
 
 def columns_of(tensor: torch.Tensor) -> list[int]:
-    """Indices along the last dimension at which every row has something not finite, where other columns have nothing."""
+    """Indices along the last dimension that are not finite in any row, where all others are in every row."""
     if tensor.dim() < 2 or not numeric(tensor):
         return []
     bad = ~torch.isfinite(tensor.detach()).reshape(-1, tensor.shape[-1])

@@ -50,8 +50,10 @@ class Failure:
 class _Reached(BaseException):
     """The failure has shown again, in these tensors."""
 
-    def __init__(self, bad: list[torch.Tensor]) -> None:
+    def __init__(self, bad: list[torch.Tensor], everything: list[torch.Tensor] | None = None) -> None:
         self.bad = bad
+        self.all = bad if everything is None else everything
+        """With those that are finite."""
 
 
 class _End(BaseException):
@@ -68,6 +70,8 @@ class Answer(msgspec.Struct, kw_only=True):
     """Which attempt it was."""
     whole: bool | None = None
     """Where the step ran in a wider dtype beside: whether what failed is finite there."""
+    size: float | None = None
+    """In that dtype the loss, or the norm of all gradients."""
 
 
 def rehearse(failure: Failure, attempt: int, wider: torch.dtype | None = None) -> bytes:
@@ -145,7 +149,8 @@ class _Rehearsal:
         same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
         exact = not plan.missing and all(same) and generators.same(mode.generators)
         if mode.wide is not None:
-            return Answer(whole=mode.wide.finite(reached.bad) if exact else None)
+            whole = mode.wide.finite(reached.bad) if exact else None
+            return Answer(whole=whole, size=mode.wide.size(reached.all) if whole else None)
         answer = self._tell(reached, exact, plan)
         if lost and answer.record is not None:
             note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
@@ -187,7 +192,7 @@ class _Rehearsal:
         gradients = [g._values() if g.is_sparse else g for g in gradients]
         bad = [g for g in gradients if numeric(g) and not is_finite(g)]
         if bad:
-            raise _Reached(bad)
+            raise _Reached(bad, gradients)
 
     def _tell(self, reached: _Reached, exact: bool, plan: Plan) -> Answer:
         taints = [t for t in (self._mode.taints.of(b) for b in reached.bad) if t is not None]

@@ -7,6 +7,7 @@ values. Masks and indices are the program's own.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable
 from functools import partial
@@ -32,6 +33,14 @@ class Wide:
         """Whether what failed is finite in the wider dtype; None where that is not known."""
         fine = all(is_finite(self._of(t)) for t in tensors if numeric(t))
         return None if self._partly and not fine else fine
+
+    def size(self, tensors: Iterable[torch.Tensor]) -> float | None:
+        """What they are in the wider dtype: a single number itself, else the norm of all."""
+        values = [self._of(t).double() for t in tensors if numeric(t)]
+        if len(values) == 1 and values[0].numel() == 1:
+            return float(values[0])
+        size = sum(float(v.square().sum()) for v in values) ** 0.5
+        return size if math.isfinite(size) else None
 
     def before(self, func: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> Any:
         """Run an operator on the twins. Called before it runs: what it writes in place is gone afterwards."""

@@ -71,6 +71,8 @@ class NonFinite(Record):
     survives: dict[str, bool] = {}
     whole: dict[str, bool] = {}
     """For other dtypes whether what failed is finite with every operator of the step computed in them."""
+    wide_size: float | None = None
+    """What failed, in float64 throughout: the loss, or the norm of all gradients."""
     autocast: str | None = None
     """The autocast dtype in force at the operator; `device` says whose lists of operators it goes by."""
     device: str = "cpu"

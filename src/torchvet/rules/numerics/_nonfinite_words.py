@@ -187,7 +187,9 @@ def _where(record: NonFinite) -> str:
 def _all_rows(record: NonFinite) -> bool:
     """Whether no row is finite; of long tensors only the first rows are known."""
     shape = record.result.shape if record.result is not None else ()
-    return bool(shape) and len(record.rows) >= min(shape[0], _KNOWN_ROWS) and record.rows == list(range(len(record.rows)))
+    return (
+        bool(shape) and len(record.rows) >= min(shape[0], _KNOWN_ROWS) and record.rows == list(range(len(record.rows)))
+    )
 
 
 def _unknown(record: NonFinite) -> str:
@@ -243,8 +245,8 @@ _APART = "keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave 
 _ADVICE = {
     "division-by-zero": _APART,
     "zero-by-zero": _APART,
-    "log-of-zero": "use the stable form (log_softmax, logsigmoid, cross_entropy); a clamp keeps it finite, and gives no "
-    "gradient where it clamps",
+    "log-of-zero": "use the stable form (log_softmax, logsigmoid, cross_entropy); a clamp keeps it finite, and gives "
+    "no gradient where it clamps",
     "log-of-negative": "correct what makes {name} negative: a probability or a density is positive by its formula; a "
     "clamp hides the error, and gives a wrong value without a gradient",
     "root-of-negative": "correct what makes {name} negative, if more than rounding does: only then "

@@ -26,6 +26,7 @@ class FirstNonfinite(Rule):
 
     severity = "error"
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""

@@ -14,6 +14,7 @@ class FullyMaskedRow(NumberRule):
     specialises = "NUM101"
     reasons = ("masked-row",)
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The mask's -inf as the dtype's lowest number."""

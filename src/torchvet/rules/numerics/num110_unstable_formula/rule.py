@@ -26,6 +26,7 @@ class UnstableFormula(NumberRule):
     reasons = (*_BY_ITSELF, *_IN_FORMULAS)
     words = ("log", "exp", "sqrt")
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""

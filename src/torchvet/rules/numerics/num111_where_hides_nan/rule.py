@@ -27,6 +27,7 @@ class WhereHidesNan(NumberRule):
     reasons = ("where-branch",)
     words = ("where(",)
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
