@@ -18,6 +18,7 @@ from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
+from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
@@ -46,6 +47,7 @@ class NonFiniteWatcher(Watcher):
         super().__init__(host)
         self._kept = Kept()
         self._outputs = OutputWatch(host.known)
+        self._skipped = SkipWatch()
         self._batch: Any = None
         self._followed = -1
         self._calls = Calls()
@@ -76,12 +78,14 @@ class NonFiniteWatcher(Watcher):
         self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
         self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
+        self.host.hear(ASKING, self._skipped.asked)
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
+        self._look_at_skipped(self.host.step)
         self._batch = batch
         self._step_starts()
         if self._live.wanted:
@@ -93,6 +97,7 @@ class NonFiniteWatcher(Watcher):
         if taken is not None:
             self._taken = taken
             self._failed("output", [], tick)
+        self._look_at_skipped(tick)
         self._batch = None
         self._step_starts()
 
@@ -102,6 +107,7 @@ class NonFiniteWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
+        self._skipped.used()
         if self._running is not None:
             self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
@@ -157,6 +163,13 @@ class NonFiniteWatcher(Watcher):
         self._bad_now = False
         if self._live.engaged:
             self._live.advance()
+
+    def _look_at_skipped(self, tick: int) -> None:
+        """Did the step that ends leave out a loss that is NaN?"""
+        asked = self._skipped.left_out()
+        if asked is not None:
+            self._taken = asked
+            self._failed("skipped", [], tick)
 
     def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
         self._totals.checked += 1
@@ -223,6 +236,8 @@ class NonFiniteWatcher(Watcher):
             totals.first_loss = totals.first_loss or tick
         elif symptom == "output":
             totals.outputs += 1
+        elif symptom == "skipped":
+            totals.left_out += 1
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
@@ -263,7 +278,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
-        if record.found == "not-reproduced" and symptom != "output":
+        if record.found == "not-reproduced" and symptom not in ("output", "skipped"):
             self._live.begin(record)
             self.heed()
 
@@ -326,7 +341,7 @@ class NonFiniteWatcher(Watcher):
 
     def _remembered(self, symptom: Symptom) -> list[Stack]:
         """From where the calls came that may have gone wrong, where they have returned."""
-        if symptom == "output":
+        if symptom in ("output", "skipped"):
             return [self._taken] if self._taken is not None else []
         return [] if symptom == "loss" else self._calls.since_step()
 

@@ -41,6 +41,8 @@ _UNINITIALISED = names("empty empty_like empty_strided new_empty new_empty_strid
 _CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum", "NanToNum", "Clamp")
 """Nodes whose backward passes a gradient of zero to what was not chosen."""
 _MOST_DESCRIBED = 60
+_TAKING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.isnan.default, torch.ops.aten.eq.Tensor)
+"""What takes a number out of torch, or asks it for NaN (`isfinite` compares it with itself)."""
 
 Placed = tuple["Place | None", "Place | None", "str | None"]
 WasBad = dict[int, tuple[bool, "Taint | None"]]
@@ -110,7 +112,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self._index += 1
         if self.alone:
             self.generators += [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)]
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func in _TAKING and args[0].numel() == 1:
             self.taken(args[0])
         node = private.current_node()
         placed = self._place(node)

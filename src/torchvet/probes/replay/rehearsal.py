@@ -119,7 +119,7 @@ class _Rehearsal:
         mode.autocast = autocast.now
         mode.alone = True
         mode.wide = Wide(self._wider) if self._wider is not None else None
-        if failure.symptom == "output":
+        if failure.symptom in ("output", "skipped"):
             mode.taken = self._look_at_number
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)

@@ -14,7 +14,7 @@ from torchvet.probes.base.kit import Place, names
 from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 
 Kind = Literal["nan", "inf"]
-Symptom = Literal["loss", "gradient", "output"]
+Symptom = Literal["loss", "gradient", "output", "skipped"]
 """What gave a failure away."""
 _SHARED = names("phase operator node place inner module operands result argument rows columns survives autocast")
 """What a source and its record have both."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, frames, graphs
+from torchvet.probes.base.callers import whereabouts
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.objects.containers import tensors_in
@@ -135,7 +136,7 @@ class EvaluationProbe(Watcher):
         unused = {key: s.nbytes() for key, s in reach.saved.items()}
         number, tick = roots[0]._sequence_nr(), self.host.tick
         one = _Pass(place, type(module).__name__, module.training, number, unused, tick)
-        one.way = hash(tuple((code, instruction) for _, code, instruction in self.host.way))
+        one.way = hash(tuple((code, instruction) for _, code, instruction in whereabouts(3)))
         one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
         self._pending.append(one)
 

@@ -50,7 +50,7 @@ class NonFinite(Record):
     """
 
     tick: int
-    symptom: Literal["loss", "gradient", "parameter", "output"]
+    symptom: Literal["loss", "gradient", "parameter", "output", "skipped"]
     found: Literal["operator", "input", "not-reproduced"]
     phase: Literal["forward", "backward"] = "forward"
     reason: Reason = "unknown"
@@ -115,5 +115,7 @@ class NonFiniteTotals(Record):
     outputs: int = 0
     """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
     passes: int = 0
+    left_out: int = 0
+    """Losses that the program found NaN itself and went on without, in sampled steps."""
     parameters: list[str] = []
     """Parameters that are not finite at the end, a few."""

@@ -226,8 +226,9 @@ _POINTS = {"log1p": -1, "xlog1py": -1, "special_xlog1py": -1}
 """Where a logarithm is -inf, if not at 0."""
 _EDGES = {
     **dict.fromkeys(("acos", "asin", "arccos", "arcsin", "atanh", "erfinv"), (-1.0, 1.0)),
-    "acosh": (1.0,), "logit": (0.0, 1.0), "special_ndtri": (0.0, 1.0),
-}  # fmt: skip
+    "acosh": (1.0,),
+    **dict.fromkeys(("logit", "special_ndtri"), (0.0, 1.0)),
+}
 _KNOWN_ROWS = 16
 _CAUSES = {
     "root-gradient-at-zero": "the derivative of a root at 0 is infinite, and times a gradient of 0 NaN",

@@ -18,6 +18,7 @@ _WHERE = {
     "gradient": "a gradient",
     "output": "what the model gives without gradients",
     "parameter": "a parameter",
+    "skipped": "a loss that the program leaves out",
 }
 
 
@@ -68,6 +69,8 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     lost = totals.first_stepped is not None
     if record.symptom == "output":
         return "warning" if totals.outputs >= _HABIT and _OFTEN * totals.outputs >= totals.passes else "info"
+    if record.symptom == "skipped":
+        return "warning" if totals.left_out >= _HABIT and _OFTEN * totals.left_out >= ticks else "info"
     if lost or record.reason == "bad-parameter":
         return "error"
     habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
