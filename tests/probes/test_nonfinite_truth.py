@@ -128,3 +128,60 @@ def test_a_bad_column_is_no_matter_of_rows(tmp_path: Path) -> None:
     assert record.columns == [5], record
     assert "in column 5 of every row" in say.cause(record)
     assert "dropping rows does not help" in say.advice(record)
+
+
+def test_an_infinity_that_where_did_not_choose_is_its_branchs_doing(tmp_path: Path) -> None:
+    body = "big = h + 200 * (torch.arange(8) == 3)\nloss = torch.where(big < 50, big.exp(), big).mean()"
+    record = first(tmp_path, body)
+    assert (record.reason, record.phase, record.operator) == ("where-branch", "forward", "aten.exp")
+
+
+def test_weights_that_are_lost_are_no_data(tmp_path: Path) -> None:
+    """A view of them is read, not themselves."""
+    body = "with torch.no_grad(): model.weight.fill_(float('nan')) if step == 2 else None\n"
+    body += "h = F.linear(x, model.weight.view(8, 4))\nloss = h.mean()"
+    assert first(tmp_path, body).reason == "bad-parameter"
+
+
+CHECKS = ["torch.isnan(loss)", "not torch.isfinite(loss)", "math.isnan(loss.item())"]
+LEAVES_OUT = """\
+import math
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+y = torch.randn(64)
+y[::{every}] = float("nan")
+data = torch.utils.data.TensorDataset(torch.randn(64, 4), y)
+for epoch in range(8):
+    for x, target in torch.utils.data.DataLoader(data, batch_size=8):
+        loss = ((model(x).squeeze(1) - target){change}).mean()
+        if {check}:
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def left_out(folder: Path, every: int, change: str, check: str) -> tuple[list[NonFinite], list[str]]:
+    program = folder / "program.py"
+    program.write_text(LEAVES_OUT.format(every=every, change=change, check=check), "utf-8")
+    records, _, report = watched(program, folder)
+    return records, [f"{f.code} {f.severity}" for f in report.findings if f.code in ("NUM101", "MEM104")]
+
+
+@pytest.mark.parametrize("every", [9, 30])
+@pytest.mark.parametrize("check", CHECKS)
+def test_losses_that_the_program_leaves_out_are_looked_into(check: str, every: int, tmp_path: Path) -> None:
+    records, said = left_out(tmp_path, every, ".square()", check)
+    assert (records[0].symptom, records[0].found, records[0].reason) == ("skipped", "input", "bad-data")
+    assert set(said) == {"NUM101 warning"}, "and not that it evaluates with gradients"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_that_finds_nothing_says_nothing(check: str, tmp_path: Path) -> None:
+    records, said = left_out(tmp_path, 9, ".nan_to_num().square()", check)
+    assert (records, said) == ([], [])

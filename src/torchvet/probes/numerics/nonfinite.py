@@ -86,6 +86,7 @@ class NonFiniteWatcher(Watcher):
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
         self._look_at_skipped(self.host.step)
+        self._skipped.batch_got()
         self._batch = batch
         self._step_starts()
         if self._live.wanted:
@@ -348,7 +349,11 @@ class NonFiniteWatcher(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""
         totals = msgspec.structs.replace(
-            self._totals, tick=tick, trailing=max(self._skips.values(), default=0), passes=self._outputs.passes
+            self._totals,
+            tick=tick,
+            trailing=max(self._skips.values(), default=0),
+            passes=self._outputs.passes,
+            skipping=self._skipped.batches,
         )
         return [totals] if totals.last_bad is not None or totals.skipped else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import CodeType
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ class SkipWatch:
 
     def __init__(self) -> None:
         self._asked: tuple[Spot, ...] | None = None
+        self._functions: set[CodeType] = set()
+        """Those in which losses were left out."""
+        self._used = False
+        self.batches = 0
+        """Batches without a backward pass in such a function, once that was seen in a sampled step."""
 
     def asked(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """An operator of `ASKING` ran."""
@@ -31,9 +37,16 @@ class SkipWatch:
 
     def used(self) -> None:
         """A backward pass begins: whatever is wrong shows there."""
-        self._asked = None
+        self._asked, self._used = None, True
 
     def left_out(self) -> tuple[Spot, ...] | None:
         """Where the program asked, if no backward pass has begun since."""
         asked, self._asked = self._asked, None
+        self._functions.update(spot.code for spot in asked or ())
         return asked
+
+    def batch_got(self) -> None:
+        """The next batch is here."""
+        if self._functions and not self._used and torch.is_grad_enabled():
+            self.batches += any(code in self._functions for _, code, _ in whereabouts(3)[:1])
+        self._used = False

@@ -88,7 +88,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self._places: dict[int, Placed] = {}
         self._given: dict[int, torch.Tensor] = {}
         """By a node's number what its operator was given, of operators whose gradients have a singular point."""
-        self._chosen = False
+        self._chosen = self._hidden = False
         self._described = 0
 
     @classmethod
@@ -140,6 +140,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             return here
         name = node.name()
         self._chosen = self._chosen or name.startswith(_CHOOSING)
+        self._hidden = self._hidden or name.startswith("Where")
         inner = _within_backward(self.backward_code)
         if inner is not None:
             # A custom function's backward, a hook, or a forward pass done again by checkpointing.
@@ -190,7 +191,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         kind: Kind = "nan" if bool(torch.isnan(out).any()) else "inf"
         source = Source(self._index, kind, str(call.func).removesuffix(".default"), parents=parents)
         if call.node is not None:
-            source.phase, source.node = "backward", call.node.name()
+            source.phase, source.node, source.hidden = "backward", call.node.name(), self._hidden
         source.place, source.inner, source.module = call.placed or (None, None, None)
         source.autocast = self.autocast()
         source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)

@@ -16,6 +16,8 @@ from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 Kind = Literal["nan", "inf"]
 Symptom = Literal["loss", "gradient", "output", "skipped"]
 """What gave a failure away."""
+_HIDDEN = ("overflow", "log-of-zero", "division-by-zero")
+"""Infinities that do no harm where they are not chosen, but for their gradients."""
 _SHARED = names("phase operator node place inner module operands result argument rows columns survives autocast")
 """What a source and its record have both."""
 
@@ -50,6 +52,8 @@ class Source:
     external: Any = None
     parents: list[Source] = field(default_factory=list)
     note: str = ""
+    hidden: bool = False
+    """Of the backward pass: whether a `where` had chosen before it."""
 
 
 @dataclass
@@ -143,6 +147,8 @@ def record_of(root: Source, reason: Reason, later: Iterable[Source], record: Non
     if heirs:
         line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""
         notes.append(f"{heirs[0].operator} made NaN of its infinities{line}")
+        if heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
+            reason = "where-branch"
     if root.compiled:
         notes.append("it ran in a torch.compile region: the line is where that begins")
     record.note = "; ".join(notes) or None

@@ -208,8 +208,8 @@ class EvaluationProbe(Watcher):
         """See `Watcher`."""
         for key, use in self._uses.items():
             use.peak = self._peak
-            if use.training_mode and self._unused.get(key, set()) <= self._trained:
-                use.backwarded = max(1, use.backwarded)
+            if use.training_mode:
+                use.backwarded = int(self._unused.get(key, set()) <= self._trained)
         return [use for use in self._uses.values() if use.calls or use.entered]
 
     def unchecked(self) -> Iterator[Unchecked]:

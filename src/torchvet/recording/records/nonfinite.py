@@ -117,5 +117,7 @@ class NonFiniteTotals(Record):
     passes: int = 0
     left_out: int = 0
     """Losses that the program found NaN itself and went on without, in sampled steps."""
+    skipping: int = 0
+    """Batches without a backward pass where that was seen, from then on."""
     parameters: list[str] = []
     """Parameters that are not finite at the end, a few."""

@@ -263,7 +263,8 @@ _ADVICE = {
     "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
     "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
     "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",
-    "bad-data": "find where it is computed or read: `assert torch.isfinite({name}).all()` after each step of that",
+    "bad-data": "find where it is computed or read: `assert torch.isfinite({name}).all()` after each step of "
+    "that; where values are missing by nature, leave them out of the loss",
     "no-alignment": "leave such samples out, or `zero_infinity=True`; if there are many, pool less along the input",
     "bad-parameter": "find the first step that made the parameter bad; no later step can repair it",
     "bad-buffer": "reset the buffer; a step that was skipped has written it all the same",

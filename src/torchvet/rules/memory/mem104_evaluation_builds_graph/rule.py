@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from torchvet.finding import Edit
+from torchvet.recording.records.nonfinite import NonFiniteTotals
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
@@ -66,7 +67,10 @@ class EvaluationBuildsGraph(Rule):
         from torchvet.analysis.growth import evaluation_growth
 
         latest = rank.latest(EvaluationForward, "place", "training_mode")
-        unused = [u for u in latest if u.calls >= 2 and not u.backwarded and not u.entered]
+        numbers = rank.last(NonFiniteTotals)
+        # A training batch whose loss is NaN, and which the program leaves out, has no backward either.
+        skips = numbers is not None and numbers.left_out > 0
+        unused = [u for u in latest if u.calls >= 2 and not (u.backwarded or u.entered or (skips and u.training_mode))]
         first: dict[tuple[str, str], EvaluationForward] = {}
         # The model's pass and its loss are one graph: one finding a function, at its first line.
         for use in sorted(unused, key=lambda u: u.place.line):

@@ -70,7 +70,9 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     if record.symptom == "output":
         return "warning" if totals.outputs >= _HABIT and _OFTEN * totals.outputs >= totals.passes else "info"
     if record.symptom == "skipped":
-        return "warning" if totals.left_out >= _HABIT and _OFTEN * totals.left_out >= ticks else "info"
+        # Heard of in sampled steps only: to meet two by chance, many must be so.
+        often = totals.skipping >= _HABIT and _OFTEN * totals.skipping >= ticks
+        return "warning" if totals.left_out > 1 or often else "info"
     if lost or record.reason == "bad-parameter":
         return "error"
     habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks

@@ -32,9 +32,11 @@ class WhereHidesNan(NumberRule):
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
         zeros = max((operand.zeros for operand in failure.record.operands), default=0)
-        at = f"; {zeros:,} elements are 0 there" if zeros and failure.record.exact else ""
-        message = f"{failure.operator} gives NaN in the branch that torch.where did not take{at}"
-        advice = "make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute from that"
+        at = f"; {zeros:,} elements are 0 there" if zeros and backward and failure.record.exact else ""
+        backward = failure.record.phase == "backward"
+        gives = "NaN" if backward else "an infinity, and NaN as its gradient,"
+        message = f"{failure.operator} gives {gives} in the branch that torch.where did not take{at}"
+        advice = "make the argument safe before the function, e.g. `torch.where(taken, x, 1.0)`, and compute from that"
         yield self.in_step(failure, message, _CAUSE, advice)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
