@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, frames, graphs
 from torchvet.probes.base.callers import whereabouts
+from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, frames, graphs
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.objects.containers import tensors_in

@@ -102,6 +102,8 @@ class NonFiniteTotals(Record):
 
     tick: int
     losses: int = 0
+    nan_losses: int = 0
+    """Those that are NaN, and not infinite."""
     first_loss: int | None = None
     gradients: int = 0
     first_gradient: int | None = None

@@ -31,9 +31,10 @@ class WhereHidesNan(NumberRule):
 
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
-        zeros = max((operand.zeros for operand in failure.record.operands), default=0)
-        at = f"; {zeros:,} elements are 0 there" if zeros and backward and failure.record.exact else ""
-        backward = failure.record.phase == "backward"
+        record = failure.record
+        backward = record.phase == "backward"
+        zeros = max((operand.zeros for operand in record.operands), default=0) if backward and record.exact else 0
+        at = f"; {zeros:,} elements are 0 there" if zeros else ""
         gives = "NaN" if backward else "an infinity, and NaN as its gradient,"
         message = f"{failure.operator} gives {gives} in the branch that torch.where did not take{at}"
         advice = "make the argument safe before the function, e.g. `torch.where(taken, x, 1.0)`, and compute from that"
