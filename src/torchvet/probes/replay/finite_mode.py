@@ -210,21 +210,20 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         source.operands += [_scalar(a) for a in call.args if _is_number(a)][:2]
         source.result = result = self._described_as(out)
         source.rows = rows_of(out)
-        given = self._given.get(call.node._sequence_nr()) if call.node is not None else None
-        if given is not None:
-            source.argument = self._read(given, self._named(given), first_bad(out), out)
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
-        if source.phase == "forward":
-            # How many elements a reduction took together for each of its results.
-            length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-            wide = source.survives.get("float64")
-            source.reason = forward_reason(source.operator, source.operands, result, length, wide)
-            source.note = unaligned(source.operator, call.args)
-            source.reason = "no-alignment" if source.note else source.reason
-        else:
-            wide = source.survives.get("float64")
+        wide = source.survives.get("float64")
+        if call.node is not None:
+            given = self._given.get(call.node._sequence_nr())
+            if given is not None:
+                source.argument = self._read(given, self._named(given), first_bad(out), out)
             source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
+            return
+        # How many elements a reduction took together for each of its results.
+        length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
+        source.reason = forward_reason(source.operator, source.operands, result, length, wide)
+        source.note = unaligned(source.operator, call.args)
+        source.reason = "no-alignment" if source.note else source.reason
 
     def _read(
         self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor

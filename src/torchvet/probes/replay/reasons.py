@@ -121,7 +121,11 @@ def backward_reason(
     if singular is not None:
         return singular
     if result.infinities and not result.nans:
-        divides = base_name(operator) in ("div", "reciprocal") and any(o.zeros for o in operands[1:])
-        too_large = _too_large(base_name(operator), wide)
-        return "division-by-zero" if divides else "overflow" if too_large else "unknown"
+        return _infinite_gradient(base_name(operator), operands, wide)
     return forward_reason(operator, operands, result, wide=wide)
+
+
+def _infinite_gradient(name: str, operands: list[Operand], wide: bool | None) -> Reason:
+    if name in ("div", "reciprocal") and any(o.zeros for o in operands[1:]):
+        return "division-by-zero"
+    return "overflow" if _too_large(name, wide) else "unknown"

@@ -113,14 +113,7 @@ class _Rehearsal:
 
     def _run(self, plan: Plan) -> Answer:
         failure = self._failure
-        self._names = Names(failure.known, plan.before, failure.batch, plan.missing)
-        modules, autocast = Modules(failure.known), Autocast()
-        mode = self._mode = FiniteMode(self._names.of, modules.path)
-        mode.autocast = autocast.now
-        mode.alone = True
-        mode.wide = Wide(self._wider) if self._wider is not None else None
-        if failure.symptom in ("output", "skipped"):
-            mode.taken = self._look_at_number
+        mode, modules, autocast = self._prepared(plan)
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
         # The step may write to these in place; it is exact only if it makes them as they were.
@@ -131,21 +124,10 @@ class _Rehearsal:
         failure.kept.restore()
         generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
-        plan.names.update({END: _End, BATCH: failure.batch})
-        reached: _Reached | None = None
-        reason = "doing the step again gave finite values"
-        try:
-            with mode:
-                exec(plan.code, plan.names)
-        except _Reached as now:
-            reached = now
-        except _End:
-            pass
-        except BaseException as error:
-            reason = f"doing the step again failed: {type(error).__name__}: {error}"[:300]
-        if reached is None:
+        reached = self._reached(plan)
+        if isinstance(reached, str):
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
-            return Answer(reason=reason + eagerly)
+            return Answer(reason=reached + eagerly)
         same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
         exact = not plan.missing and all(same) and generators.same(mode.generators)
         if mode.wide is not None:
@@ -156,6 +138,32 @@ class _Rehearsal:
             note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
             answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
         return answer
+
+    def _prepared(self, plan: Plan) -> tuple[FiniteMode, Modules, Autocast]:
+        failure = self._failure
+        self._names = Names(failure.known, plan.before, failure.batch, plan.missing)
+        modules, autocast = Modules(failure.known), Autocast()
+        mode = self._mode = FiniteMode(self._names.of, modules.path)
+        mode.autocast = autocast.now
+        mode.alone = True
+        mode.wide = Wide(self._wider) if self._wider is not None else None
+        if failure.symptom in ("output", "skipped"):
+            mode.taken = self._look_at_number
+        return mode, modules, autocast
+
+    def _reached(self, plan: Plan) -> _Reached | str:
+        """Run it. Gives where the failure showed again, or why it did not."""
+        plan.names.update({END: _End, BATCH: self._failure.batch})
+        try:
+            with self._mode:
+                exec(plan.code, plan.names)
+        except _Reached as now:
+            return now
+        except _End:
+            pass
+        except BaseException as error:
+            return f"doing the step again failed: {type(error).__name__}: {error}"[:300]
+        return "doing the step again gave finite values"
 
     def _intercept(self) -> None:
         backward, grad = torch.autograd.backward, torch.autograd.grad

@@ -142,29 +142,44 @@ def _singular(record: NonFinite) -> str:
 
 def _argument(record: NonFinite) -> str:
     """What the argument held that the function does not take."""
-    of, forward = _singular(record), record.phase == "forward"
-    below = record.operands[-1] if record.reason.startswith("log") and record.operands else _first(record)
-    given = record.argument or (below if forward else None)
+    given = _given(record)
     name = (given.name if given is not None else None) or "its argument"
     name = f"{name} {_form(given)}" if given is not None else name
-    point = _POINTS.get(of, 0)
     if record.reason == "log-of-zero":
-        # In the backward pass the divisor is what is 0 there, by whatever amount it differs from the argument.
-        zeros = below.zeros if below is not None and (not forward or point == 0) else 0
-        at = f"is {point} at {count(zeros, 'element')}" if zeros else f"reaches {point}"
-        return f"{name} {at}: {of}({point}) is -inf" + ("" if forward else ", and its derivative infinite")
+        return f"{name} {_at_zero(record, given)}"
     if record.reason in ("log-of-negative", "root-of-negative"):
-        nans = record.result.nans if record.result is not None and forward else 0
+        point = _POINTS.get(_singular(record), 0)
+        nans = record.result.nans if record.result is not None and record.phase == "forward" else 0
         return f"{name} is below {point} at {count(nans, 'element')}" if nans else f"{name} gets below {point}"
-    return _outside(name, given, of)
+    return f"{name} {_outside(record, given)}"
 
 
-def _outside(name: str, given: Operand | None, of: str) -> str:
-    value = given.at if given is not None else None
+def _given(record: NonFinite) -> Operand | None:
+    """The argument of the function: of the backward pass the operands are others."""
+    if record.argument is not None or record.phase != "forward":
+        return record.argument
+    return record.operands[-1] if record.reason.startswith("log") and record.operands else _first(record)
+
+
+def _at_zero(record: NonFinite, given: Operand | None) -> str:
+    of, forward = _singular(record), record.phase == "forward"
+    point = _POINTS.get(of, 0)
+    # In the backward pass the divisor is what is 0 there, by whatever amount it differs from the argument.
+    below = record.operands[-1] if record.operands else None
+    zeros = below.zeros if below is not None and (not forward or point == 0) else 0
+    if not zeros and not forward and given is not None and given.at not in (None, point):
+        return f"is {number(given.at or 0)} there, so close to {point} that the gradient of {of} is not finite"
+    at = f"is {point} at {count(zeros, 'element')}" if zeros else f"reaches {point}"
+    return f"{at}: {of}({point}) is -inf" + ("" if forward else ", and its derivative infinite")
+
+
+def _outside(record: NonFinite, given: Operand | None) -> str:
+    of, value = _singular(record), given.at if given is not None else None
     if value is None:
-        return f"{name} gets outside the domain of {of}, or to its edge"
-    edge = value in _EDGES.get(of, ())
-    return f"{name} is {number(value)} there, {'at the edge of' if edge else 'outside'} the domain of {of}"
+        return f"gets outside the domain of {of}, or to its edge"
+    # What has a gradient was inside in the forward pass.
+    inner = "outside" if record.phase == "forward" else "close to the edge of"
+    return f"is {number(value)} there, {'at the edge of' if value in _EDGES.get(of, ()) else inner} the domain of {of}"
 
 
 def _bad(record: NonFinite) -> str:

@@ -77,12 +77,16 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return "warning"  # a scale that is too large makes infinities, and no scale makes this
     habit = _is_habit(totals.losses, ticks)
     if record.scale is not None:
-        # A scaler leaves an overflowed step out and goes on with half the scale: that is how it works.
-        recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
-        lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
-        return "info" if recovered and not lasting else "warning"
+        return _of_scaled(record, totals, ticks, habit)
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _of_scaled(record: NonFinite, totals: NonFiniteTotals, ticks: int, habit: bool) -> Severity:
+    """A scaler leaves an overflowed step out and goes on with half the scale: that is how it works."""
+    recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
+    lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
+    return "info" if recovered and not lasting else "warning"
 
 
 def _is_habit(count: int, of: int) -> bool:
