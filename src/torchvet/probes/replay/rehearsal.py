@@ -134,9 +134,7 @@ class _Rehearsal:
             whole = mode.wide.finite(reached.bad) if exact else None
             return Answer(whole=whole, size=mode.wide.size(reached.all) if whole else None)
         answer = self._tell(reached, exact, plan)
-        if lost and answer.record is not None:
-            note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
-            answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
+        _add_lost(answer, lost)
         return answer
 
     def _prepared(self, plan: Plan) -> tuple[FiniteMode, Modules, Autocast]:
@@ -219,6 +217,12 @@ class _Rehearsal:
         record = NonFinite(tick=self._failure.tick, symptom=self._failure.symptom, found="operator", exact=exact)
         record.scale = self._failure.scale
         return record_of(root, reason, self._mode.sources, record)
+
+
+def _add_lost(answer: Answer, lost: list[str]) -> None:
+    if lost and answer.record is not None:
+        note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
+        answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
 
 
 def _put_in_place_of_lost(plan: Plan) -> list[str]:

@@ -257,10 +257,11 @@ _CAUSES = {
     "where-branch": "the branch not chosen has an infinite derivative, and times a gradient of 0 NaN",
 }
 _BAD = ("bad-data", "bad-parameter", "bad-buffer", "bad-state")
-_APART = "keep the divisor away from 0, e.g. `{name}.clamp(min=1e-6)`, or leave those elements out"
+_NOTHING = "leave those elements out; `{name}.clamp(min=1e-6)` makes them 0, which has to be the right value there"
+_APART = "leave those elements out, or choose for them with `torch.where`; a tiny bound below makes the result huge"
 _ADVICE = {
     "division-by-zero": _APART,
-    "zero-by-zero": _APART,
+    "zero-by-zero": _NOTHING,
     "log-of-zero": "use the stable form (log_softmax, logsigmoid, cross_entropy); a clamp keeps it finite, and gives "
     "no gradient where it clamps",
     "log-of-negative": "correct what makes {name} negative: a probability or a density is positive by its formula; a "
