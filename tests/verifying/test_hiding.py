@@ -26,6 +26,9 @@ def test_a_loss_that_stands_out_is_no_right_one() -> None:
         before, run([*HEALTHY, 1.0, *HEALTHY[1:]]), True
     )
     assert hidden(before, run([*HEALTHY, 0.06, *HEALTHY[1:]]), True) == ""
+    assert "becomes 0.16" in hidden(before, run([*HEALTHY, 0.16, *HEALTHY[1:]]), True)
+    falling: list[float | None] = [0.9, 0.5, 0.2, 0.1]
+    assert hidden(run([*falling, *LOST]), run([*falling, 0.4, 0.1, 0.1]), True) == "", "as early steps were"
 
 
 def test_a_gradient_that_stands_out_is_no_right_one() -> None:

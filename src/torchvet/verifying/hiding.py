@@ -8,8 +8,11 @@ from torchvet.verifying.trial import Trial
 
 _AROUND = 10
 """Steps before and after the one that failed that it is held against."""
-_LOSS, _GRADIENT = 4.0, 30.0
+_LOSS, _GRADIENT = 2.0, 30.0
 """How many times as large as all of these it may be. Gradients of single steps differ more."""
+_SPREADS = 3.0
+"""How many times the distance from the least to the largest of these it may lie above them."""
+_ENOUGH = 3
 _APART = 0.5
 """The share by which it may differ from what float64 gives for the same step."""
 _KEPT = 0.01
@@ -70,7 +73,9 @@ class _Step:
         now, start = self._now, max(0, self._at - _AROUND)
         beside = [*self._before[start : self._at], *self._after[self._at + 1 : self._at + 1 + _AROUND]]
         around = [abs(value) for value in beside if value is not None]
-        if now is None or not around or abs(now) <= self._most * max(around):
+        if now is None or len(around) < _ENOUGH or abs(now) <= self._most * max(around):
+            return ""
+        if abs(now) - max(around) <= _SPREADS * (max(around) - min(around)):
             return ""
         return (
             f"it hides the fault: the {self._what} of pass {self._at + 1} becomes {now:.3g}, "
