@@ -37,6 +37,7 @@ class UnstableFormula(NumberRule):
         if found is None and failure.record.reason not in _BY_ITSELF:
             return
         worst, held = max(failure.record.operands, key=lambda o: o.largest, default=None), ""
+        worst = failure.record.argument or worst
         if worst is not None and failure.record.exact:
             zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
             held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
