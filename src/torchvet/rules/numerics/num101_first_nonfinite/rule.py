@@ -73,8 +73,8 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
     if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
-    if record.symptom == "loss" and totals.nan_losses:
-        return "warning"  # a scale that is too large makes infinities, and no scale makes this
+    if record.symptom == "loss" and totals.nan_losses > 1:
+        return "warning"  # a scale that is too large makes infinities, and no scale makes this; one is an accident
     habit = _is_habit(totals.losses, ticks)
     if record.scale is not None:
         return _of_scaled(record, totals, ticks, habit)
