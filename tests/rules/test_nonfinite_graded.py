@@ -145,7 +145,7 @@ def test_a_loss_that_is_nan_twice_is_no_matter_of_a_scale(nan_losses: int, sever
     ("left_out", "skipping", "severity"),
     [(1, 0, "info"), (1, 2, "info"), (2, 0, "warning"), (1, TICKS // 2, "warning")],
 )
-def test_losses_that_the_program_leaves_out_are_graded_by_how_many(left_out: int, skipping: int, severity: str) -> None:
+def test_losses_that_are_left_out_are_graded_by_how_many(left_out: int, skipping: int, severity: str) -> None:
     totals = NonFiniteTotals(tick=TICKS, left_out=left_out, skipping=skipping, last_bad=TICKS - 5)
     record = empty_mean(5)
     record.symptom = "skipped"
