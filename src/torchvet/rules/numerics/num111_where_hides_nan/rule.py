@@ -10,6 +10,7 @@ from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
 from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, walk
+from torchvet.source.model.destinations import Destinations
 
 _SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
 _SAFE = name_set("clamp clamp_min clip where maximum exp sigmoid softplus masked_fill softmax ones_like cosh relu")
@@ -49,7 +50,7 @@ class WhereHidesNan(NumberRule):
                 continue
             if file.gradients.enabled(event) == "no" or file.gradients.carries(event.node, event) == "no":
                 continue
-            found = list(self._hidden(event))
+            found = list(self._hidden(event)) if not _ends_without_gradient(file, event) else []
             if found:
                 yield self._finding(file, event, found)
 
@@ -76,6 +77,15 @@ class WhereHidesNan(NumberRule):
         advice = f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that"
         made = chosen_first(file, event, found)
         return self.suspect(file, event, message, severity=severity, cause=_CAUSE, advice=advice, edits=made)
+
+
+def _ends_without_gradient(file: SourceFile, event: Event) -> bool:
+    """Whether all that is made of a result, as far as a name of its function, has no gradient: `argmax`, a number."""
+    if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node:
+        return False
+    flow = Destinations(file)
+    flow.bound_by(next(e for e in event.unit.events if e.node is event.statement))
+    return flow.follow().harmless
 
 
 def _names(node: ast.expr) -> set[str]:
