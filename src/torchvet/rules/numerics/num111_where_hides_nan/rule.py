@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.formatting import count
 from torchvet.rules.kit import Finding, Iterator, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
@@ -28,13 +29,18 @@ class WhereHidesNan(NumberRule):
     reasons = ("where-branch",)
     words = ("where(",)
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
-        zeros = max((operand.zeros for operand in failure.record.operands), default=0)
-        at = f"; {zeros:,} elements are 0 there" if zeros else ""
-        message = f"{failure.operator} gives NaN in the branch that torch.where did not take{at}"
-        advice = "make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute from that"
+        record = failure.record
+        backward = record.phase == "backward"
+        # Of the operands one is the gradient, which is 0 wherever nothing was chosen.
+        zeros = record.argument.zeros if record.argument is not None and backward and record.exact else 0
+        at = f"; its argument is 0 at {count(zeros, 'element')}" if zeros else ""
+        gives = "NaN" if backward else "an infinity, and NaN as its gradient,"
+        message = f"{failure.operator} gives {gives} in the branch that torch.where did not take{at}"
+        advice = "make the argument safe before the function, e.g. `torch.where(taken, x, 1.0)`, and compute from that"
         yield self.in_step(failure, message, _CAUSE, advice)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
