@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,8 +48,8 @@ class ScalerState:
     settled: bool = False
     succeeds: bool = False
     restored: bool = False
-    optimizers: set[int] = field(default_factory=set)
-    """Those that it has stepped, by identity."""
+    optimizers: Counter[int] = field(default_factory=Counter)
+    """How often it has stepped each, by identity."""
     skipped_now: bool = False
     run: int = 0
     looks: int = 0
@@ -97,7 +98,7 @@ class ScalerState:
         use = self.use
         use.steps += 1
         self.stepped.add(optimizer)
-        self.optimizers.add(optimizer)
+        self.optimizers[optimizer] += 1
         if skipped is None:
             use.unknown += 1
         elif not skipped:

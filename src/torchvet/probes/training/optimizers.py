@@ -11,9 +11,8 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
-from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
+from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient, UnownedParameters
 
-_ALWAYS_CHECKED = 8
 _WITNESSES = 3
 """Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
 _SMALL = 1 << 16
@@ -27,6 +26,8 @@ class _State:
     fresh_start: bool = False
     watched: bool = False
     had_gradient: bool = False
+    left_gradient: bool = False
+    """Whether a parameter had a gradient when the last backward returned."""
     never: set[int] = field(default_factory=set)
     gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
     """Storages of a few gradients after the last step."""
@@ -84,12 +85,24 @@ class OptimizerProbe(Watcher):
         watching = self.host.sampling
         for state in self._states.values():
             state.backwards += 1
-            if state.fresh_start or not (watching or state.use.steps < _ALWAYS_CHECKED):
+            if state.fresh_start or not (watching or state.use.steps < FIRST_STEPS):
                 continue
             optimizer = state.ref()
             if optimizer is not None and _is_readable(optimizer):
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """After the passes of the first steps: did they leave gradients? Whoever finds none later has cleared them."""
+        if is_grad:
+            return
+        early = [s for s in self._states.values() if s.use.steps < FIRST_STEPS]
+        for state in early:
+            optimizer = state.ref()
+            state.left_gradient = optimizer is not None and any(_gradients(optimizer))
+        if self._states and not early:
+            self.ignored = frozenset(["backward_ended"])
+            self.heeding()
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
@@ -99,29 +112,30 @@ class OptimizerProbe(Watcher):
             state.fresh_start = True
         if state.use.step_place is None:
             state.use.step_place = frames.user_place(3)
-        if state.use.steps < _ALWAYS_CHECKED or state.watched:
+        if state.use.steps < FIRST_STEPS or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
+            state.use.thrown += state.left_gradient and not state.had_gradient
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """After a step: closures (LBFGS) run their backward inside it, so judge here."""
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
-        if not state.had_gradient and state.backwards and state.use.steps <= _ALWAYS_CHECKED:
+        if not state.had_gradient and state.backwards and state.use.steps <= FIRST_STEPS:
             state.had_gradient = _note_gradients(optimizer, state)
         if state.use.steps > 1 and state.watched and state.backwards:
             state.use.checked += 1
             state.use.uncleared += not state.fresh_start
-        elif state.use.steps <= _ALWAYS_CHECKED and not state.had_gradient:
+        elif state.use.steps <= FIRST_STEPS and not state.had_gradient:
             state.use.starved += 1
-        looking = state.use.steps < _ALWAYS_CHECKED or state.watched
+        looking = state.use.steps < FIRST_STEPS or state.watched
         if looking:
             state.use.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
         if looking or state.gradients or state.versions:
             state.gradients = _witnesses(optimizer) if looking else []
             state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
         state.backwards = 0
-        state.watched = state.fresh_start = state.had_gradient = False
+        state.watched = state.fresh_start = state.had_gradient = state.left_gradient = False
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """At the end of a sampled step: parameters with a gradient that no optimizer has and nobody changes."""
@@ -211,6 +225,10 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
                 found = True
                 state.never.discard(id(parameter))
     return found
+
+
+def _gradients(optimizer: Optimizer) -> Iterator[bool]:
+    return (gradient_of(p) is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _is_readable(optimizer: Optimizer) -> bool:

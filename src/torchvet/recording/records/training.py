@@ -14,6 +14,12 @@ ENOUGH_JUDGED = 3
 """Graphs kept by one line from which on it is judged, where it is known of each whether it was used again."""
 
 
+ENOUGH_STARVED = 3
+"""Steps without any gradient from which on an optimizer is judged."""
+FIRST_STEPS = 8
+"""Steps of an optimizer at first that are all checked."""
+
+
 class BackwardUse(Record):
     """Calls of backward with `retain_graph` or `create_graph` from one line.
 
@@ -56,6 +62,7 @@ class OptimizerUse(Record):
     `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
     gradient at all; `without_gradient` names parameters that never had one in any step. `rebuilt` optimizers before it
     were made on its line of the same parameters. `trainable` of its parameters required gradients when last looked at.
+    `thrown` of its `FIRST_STEPS` had no gradient, and had one when the last backward returned.
     """
 
     id: int
@@ -71,6 +78,12 @@ class OptimizerUse(Record):
     without_gradient_count: int = 0
     rebuilt: int = 0
     trainable: int = 0
+    thrown: int = 0
+
+    @property
+    def gradients_were_cleared(self) -> bool:
+        """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
+        return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
 
 
 class UnownedParameters(Record):

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
-from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
+from torchvet.recording.records.scaling import EmptyStep
+from torchvet.recording.records.training import ENOUGH_STARVED, OptimizerUse, UnownedParameters, still_unowned
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
@@ -20,8 +22,8 @@ _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.pr
 """Text that says that gradients come from somewhere else."""
 _CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
 _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
-_ENOUGH_STARVED, _ENOUGH = 3, 4
-"""Steps without any gradient, and checked steps, from which on an optimizer is judged."""
+_ENOUGH = 4
+"""Checked steps from which on an optimizer is judged."""
 _SURE = 5
 """Checked steps after which no gradient at all is no accident of the first batches."""
 _USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad")
@@ -42,13 +44,18 @@ class StepWithoutBackward(loops.LoopRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers that step without any gradient, and parameters that never have one."""
-        if any(loss.is_habit for loss in rank.all(LostLoss)):
+        ended = refused_empty(rank)
+        if any(loss.is_habit or loss.left_empty(ended) for loss in rank.latest(LostLoss)):
             return  # that loss is the cause, and has a rule of its own
         cut = any(c.is_habit for c in rank.latest(CutOutput))
+        if ended is not None and ended.cleared is None:
+            yield self._refused(rank, ended)
         for use in rank.latest(OptimizerUse, "id"):
             seen = use.checked + use.starved
+            if use.gradients_were_cleared:
+                continue  # TRN102
             # A few steps with gradients may have come before the fault set in.
-            if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
+            if use.starved >= ENOUGH_STARVED and use.starved >= 0.9 * seen:
                 yield self._starved(rank, use)
             # A cut output explains parameters without gradients, and TRN106 tells it at its line.
             elif use.without_gradient_count and seen >= _ENOUGH and not cut:
@@ -60,6 +67,33 @@ class StepWithoutBackward(loops.LoopRule):
         advice = "call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)"
         measured = Measured(steps=use.starved)
         return self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
+
+    def _refused(self, rank: RankRecording, ended: EmptyStep) -> Finding:
+        """A step that a scaler refused, which ended the program."""
+        name, none = ended.optimizer, f"none of the {count(ended.parameters, 'parameter')}"
+        cause = f"no backward pass ran between the scaler's last update and this step of {name}"
+        advice = "call `scaler.scale(loss).backward()` before `scaler.step()`"
+        if not ended.trainable:
+            cause = f"{none} of {name} requires a gradient"
+            advice = "give the optimizer the parameters that are to be trained, or do not step it"
+        elif ended.passes:
+            reached = f"; {count(ended.reached, 'parameter')} of other optimizers had one" if ended.reached else ""
+            passes = count(ended.passes, "backward pass", "backward passes")
+            cause = f"{passes} ran before it, and reached none of its parameters{reached}"
+            advice = "follow the loss back to these parameters: what is detached, or left out of the sum, reaches none"
+        if ended.trainable and ended.before:
+            cause += f"; it had gradients in {count(ended.before, 'step')} before"
+            advice = (
+                "step an optimizer through the scaler only where the loss of this step reaches it: "
+                "`if any(p.grad is not None for g in optimizer.param_groups for p in g['params'])`"
+            )
+        return self.observed(
+            rank,
+            ended.place,
+            f"the program ended here: {none} of {name} had a gradient in this step, which scaler.step() refuses",
+            cause=cause,
+            advice=advice,
+        )
 
     def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Findings:
         unowned = still_unowned(rank.all(UnownedParameters))
