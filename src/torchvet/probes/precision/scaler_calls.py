@@ -171,6 +171,7 @@ class ScalerCalls:
         if not scaler._enabled:
             return _nothing
         state, place = self._scalers.of(scaler), frames.user_place()
+        state.unknown_now |= bool(args or kwargs)  # the program sets the scale
 
         def done(_: Any) -> None:
             self._faults.settle_reads(state)
@@ -185,7 +186,7 @@ class ScalerCalls:
 
         def done(_: Any) -> None:
             state.use.restored += 1
-            state.settled = state.restored = True
+            state.settled = state.restored = state.unknown_now = True
 
         return done
 

@@ -90,6 +90,12 @@ class ScalingFault(Record):
     changed: int = 0
     """Of `count`, how often the factor was not 1 (or, unchecked, an infinity was applied)."""
     factor: float | None = None
+    first: float | None = None
+    """The factor of the first such step."""
+    through: int = 0
+    """Of steps past the scaler: how often it has stepped the same optimizer itself."""
+    updates: int = 0
+    """How often the scaler was updated."""
     scale: float | None = None
     limit: float | None = None
     """The threshold of the clipping."""
