@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,9 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
-from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient, UnownedParameters
+from torchvet.probes.base.schedule import Checkups
+from torchvet.probes.training.unowned_gradients import UnownedGradients
+from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient
 
 _WITNESSES = 3
 """Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
@@ -47,10 +49,8 @@ class OptimizerProbe(Watcher):
         self._known = host.known
         self._states: dict[int, _State] = {}
         self._numbered = 0
-        self._unowned: dict[int, tuple[int, int]] = {}
-        self._unowned_steps = 0
-        self._told: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
-        """By module: the unowned parameters of its latest record, and their versions then."""
+        self._checkups = Checkups()
+        self._ownership = UnownedGradients(host.known)
         self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
         """By line: a parameter of the last optimizer made there, and how many before it had the same."""
 
@@ -138,21 +138,9 @@ class OptimizerProbe(Watcher):
         state.watched = state.fresh_start = state.had_gradient = state.left_gradient = False
 
     def settle(self, tick: int, kind: StepKind) -> None:
-        """At the end of a sampled step: parameters with a gradient that no optimizer has and nobody changes."""
-        if not self.host.sampling:
-            return
-        owned = self._known.owned()
-        self._unowned_steps += 1
-        for parameter in self._known.parameters():
-            key = id(parameter)
-            if key in owned or not parameter.requires_grad or gradient_of(parameter) is None:
-                self._unowned.pop(key, None)
-                continue
-            version, times = self._unowned.get(key, (parameter._version, 0))
-            if version != parameter._version:
-                self._unowned.pop(key, None)
-            else:
-                self._unowned[key] = (version, times + 1)
+        """At the end of some steps: who owns what?"""
+        if self._checkups.due(tick) or self.host.sampling:
+            self._ownership.look(self._never())
 
     def _sparse_gradients(self, tick: int) -> list[SparseGradient]:
         """Entries and bytes of every sparse gradient there is."""
@@ -170,7 +158,7 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        return [*uses, *self._unowned_records(), *self._sparse_gradients(tick)]
+        return [*uses, *self._ownership.records(self._place()), *self._sparse_gradients(tick)]
 
     def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
         optimizer = state.ref()
@@ -182,39 +170,11 @@ class OptimizerProbe(Watcher):
         state.use.without_gradient, state.use.without_gradient_count = sorted(missing)[:8], len(missing)
         return state.use
 
-    def _unowned_records(self) -> list[UnownedParameters]:
-        owned = self._known.owned()
-        found = []
-        latest: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
-        place = next((s.use.place for s in self._states.values() if s.use.place), None)
-        present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
-        # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
-        never = {key for state in self._states.values() for key in state.never}
-        orphans = len((owned - present) & never)
-        for root in self._known.live_roots():
-            unowned = [(n, p) for n, p in root.named_parameters() if id(p) not in owned and root.training]
-            lost = [(n, p) for n, p in unowned if self._unowned.get(id(p), (0, 0))[1] >= 2]
-            if lost:
-                module, size = type(root).__name__, sum(p.numel() * p.element_size() for _, p in lost)
-                names, steps = [n for n, _ in lost][:8], self._unowned_steps
-                kept, count = sum(id(p) in owned for p in root.parameters()), len(lost)
-                record = UnownedParameters(module=module, names=names, count=count, bytes=size, owned=kept, steps=steps)
-                record.place, record.orphans = place, orphans
-                found.append(record)
-                latest[module] = [(weakref.ref(p), p._version) for _, p in lost]
-        self._told |= latest
-        # Pyro makes an optimizer for each parameter only when it steps that parameter first.
-        found.extend(self._retracted(owned, latest))
-        return found
+    def _place(self) -> Place | None:
+        return next((s.use.place for s in self._states.values() if s.use.place), None)
 
-    def _retracted(self, owned: set[int], latest: Collection[str]) -> Iterator[UnownedParameters]:
-        """An empty record for each module whose parameters of an earlier record have all been given to an optimizer
-        since, or changed by hand. A module that has died takes nothing back."""
-        for module in [m for m in self._told if m not in latest]:
-            alive = [(p, version) for p, version in ((ref(), v) for ref, v in self._told[module]) if p is not None]
-            if alive and all(id(p) in owned or p._version != version for p, version in alive):
-                del self._told[module]
-                yield UnownedParameters(module=module, names=[], count=0, bytes=0, owned=0, steps=self._unowned_steps)
+    def _never(self) -> set[int]:
+        return {key for state in self._states.values() for key in state.never}
 
 
 def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
