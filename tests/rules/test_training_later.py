@@ -96,3 +96,67 @@ for epoch in range(6):
 )
 def test_one_of_two_models_stays_in_eval_mode(again: str, expected: list[tuple[str, str]], tmp_path: Path) -> None:
     assert told(MODES.format(again=again), tmp_path, "TRN103") == expected
+
+
+STEPS = """
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(8, 8)
+        self.side = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.main = nn.Linear(8, 1)
+        self.gate = nn.Parameter(torch.zeros(1))
+        self.kept = None
+    def forward(self, x, step):
+        {compute}
+        return y
+model = Two()
+{before}
+rule = torch.optim.Adam([p for p in model.parameters() if p.requires_grad and p is not model.{but}], lr=0.01)
+for step in range(80):
+    x = torch.randn(16, 8)
+    loss = (model(x, step) - x.sum(1, keepdim=True)).square().mean()
+    rule.zero_grad()
+    loss.backward()
+    rule.step()
+    {after}
+"""
+FREEZE = "model.frozen.requires_grad_(False)"
+OFF = """with torch.no_grad():
+            h = self.side(self.frozen(x))
+        y = self.main(x + h)"""
+CACHE = """if self.kept is None:
+            h = self.side(x)
+            self.kept = h.detach()
+        else:
+            h = self.kept
+        y = self.main(x + h)"""
+SHARE = "w = torch.softmax(self.side(x).mean(1, keepdim=True), dim={dim})\n        y = self.main(x) * w"
+CHANGES = "with torch.no_grad():\n        for p in model.side.parameters(): p.add_(0.01)"
+LEFT = {
+    "in the region of a frozen part": (FREEZE, OFF, "", "h = self.side(self.frozen(x))"),
+    "frozen by the region alone": ("", OFF, "", None),
+    "changed by the program": (FREEZE, OFF, CHANGES, None),
+    "kept from the first step": (FREEZE, CACHE, "", "self.kept = h.detach()"),
+    "frozen after the first steps": (
+        FREEZE, "y = self.main(x + (self.side(x) if step < 3 else 0))", "model.side.requires_grad_(step < 2)", None,
+    ),
+    "now and then": (FREEZE, "y = self.main(x + (self.side(x) if step % 25 == 0 else 0))", "", None),
+    "softmax over one": (
+        FREEZE, SHARE.format(dim=1), "", "w = torch.softmax(self.side(x).mean(1, keepdim=True), dim=1)",
+    ),
+    "softmax over many": (FREEZE, SHARE.format(dim=0), "", None),
+    "a gate that opens": (FREEZE, "y = self.main(x + self.gate * self.side(x))", "", None),
+    "times zero on purpose": (
+        "", "y = self.main(x) + 0.0 * sum(p.sum() for p in self.parameters())", "", None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
+def test_parameters_that_learn_nothing(case: tuple[str, str, str, str | None], tmp_path: Path) -> None:
+    before, compute, after, line = case
+    but = "none" if "gate" in compute else "gate"
+    program = STEPS.format(before=before, compute=compute, after=after or "pass", but=but)
+    found = told(program.replace("model.none", "None"), tmp_path, "TRN104")
+    assert found == ([("warning", line)] if line else [])

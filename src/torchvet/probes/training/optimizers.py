@@ -12,6 +12,8 @@ import torch
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.base.schedule import Checkups
+from torchvet.probes.training.gradient_history import GradientHistory
+from torchvet.probes.training.owners_called import OwnersCalled
 from torchvet.probes.training.unowned_gradients import UnownedGradients
 from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient
 
@@ -30,6 +32,9 @@ class _State:
     had_gradient: bool = False
     left_gradient: bool = False
     """Whether a parameter had a gradient when the last backward returned."""
+    history: GradientHistory = field(default_factory=GradientHistory)
+    looked: int = 0
+    """Its steps when its parameters were looked at last."""
     never: set[int] = field(default_factory=set)
     gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
     """Storages of a few gradients after the last step."""
@@ -51,6 +56,7 @@ class OptimizerProbe(Watcher):
         self._numbered = 0
         self._checkups = Checkups()
         self._ownership = UnownedGradients(host.known)
+        self._owners = OwnersCalled(host)
         self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
         """By line: a parameter of the last optimizer made there, and how many before it had the same."""
 
@@ -139,8 +145,28 @@ class OptimizerProbe(Watcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """At the end of some steps: who owns what?"""
-        if self._checkups.due(tick) or self.host.sampling:
-            self._ownership.look(self._never())
+        if not (self._checkups.due(tick) or self.host.sampling):
+            return
+        self._ownership.look(self._never())
+        for state in self._states.values():
+            optimizer = state.ref()
+            if optimizer is not None and state.use.steps > state.looked and _is_readable(optimizer):
+                self._look_at(state, optimizer)
+        self._owners.listen(self._suspects())
+
+    def _suspects(self) -> set[int]:
+        """Parameters without gradients of optimizers that have stepped for a while."""
+        suspects = set()
+        for state in (s for s in self._states.values() if s.use.steps >= FIRST_STEPS):
+            optimizer = state.ref()
+            stopped = state.history.stopped(optimizer, state.use.steps) if optimizer is not None else []
+            suspects |= state.never | {id(p) for p in stopped}
+        return suspects
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self._owners.end()
+        super().remove()
 
     def _sparse_gradients(self, tick: int) -> list[SparseGradient]:
         """Entries and bytes of every sparse gradient there is."""
@@ -170,6 +196,27 @@ class OptimizerProbe(Watcher):
         state.use.without_gradient, state.use.without_gradient_count = sorted(missing)[:8], len(missing)
         return state.use
 
+    def _look_at(self, state: _State, optimizer: Optimizer) -> None:
+        """A step has ended: what has been seen of the optimizer's parameters so far? It may be gone at the end."""
+        use, history = state.use, state.history
+        state.looked = use.steps
+        history.look(optimizer, use.steps)
+        stopped, zero = history.stopped(optimizer, use.steps), history.zero(optimizer)
+        names = self._known.parameter_names() if stopped or zero else {}
+        use.stopped, use.zero = ([names.get(id(p), "a parameter") for p in found][:8] for found in (stopped, zero))
+        use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.looks
+        use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
+        use.silent = self._owners.silent(state.never | {id(p) for p in stopped})
+        use.switched_off = self._owners.switched_off(state.never)
+        # What the program changes itself, as an average of its inputs, needs no gradient.
+        if use.switched_off is not None and not state.never & history.changed.keys():
+            use.frozen_beside = self._frozen_beside(state.never)
+
+    def _frozen_beside(self, parameters: set[int]) -> int:
+        roots = ([*root.parameters()] for root in self._known.live_roots())
+        mine = (found for found in roots if any(id(p) in parameters for p in found))
+        return sum(not p.requires_grad for found in mine for p in found)
+
     def _place(self) -> Place | None:
         return next((s.use.place for s in self._states.values() if s.use.place), None)
 
@@ -183,6 +230,7 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
         for parameter in group["params"]:
             if gradient_of(parameter) is not None:
                 found = True
+                state.history.had(parameter, state.use.steps + 1)
                 state.never.discard(id(parameter))
     return found
 

@@ -79,11 +79,36 @@ class OptimizerUse(Record):
     rebuilt: int = 0
     trainable: int = 0
     thrown: int = 0
+    switched_off: Place | None = None
+    """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
+    frozen_beside: int = 0
+    """Of the models that have those: how many parameters are frozen by `requires_grad`."""
+    silent: bool = False
+    """Whether the modules of those in `without_gradient`, or in `stopped`, did not run in the steps that were heard."""
+    stopped: list[str] = []
+    stopped_count: int = 0
+    stopped_after: int = 0
+    """Parameters that had a gradient in the first steps, the last in this one, and in none of those after."""
+    zero: list[str] = []
+    zero_count: int = 0
+    zero_looks: int = 0
+    """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
 
     @property
     def gradients_were_cleared(self) -> bool:
         """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
         return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
+
+
+class ConstantSoftmax(Record):
+    """On one line softmax normalised over a dimension of size 1, in `calls` sampled calls: `names` are the parameters
+    that what it was given was computed from."""
+
+    place: Place
+    shape: tuple[int, ...]
+    dim: int
+    calls: int = 0
+    names: list[str] = []
 
 
 class UnownedParameters(Record):

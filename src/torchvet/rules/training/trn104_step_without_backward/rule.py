@@ -10,8 +10,25 @@ from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import ENOUGH_STARVED, OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
+from torchvet.recording.records.training import (
+    ENOUGH_STARVED,
+    ConstantSoftmax,
+    OptimizerUse,
+    UnownedParameters,
+    still_unowned,
+)
+from torchvet.rules.kit import (
+    Edits,
+    Effect,
+    Finding,
+    Findings,
+    Location,
+    RankRecording,
+    Recording,
+    Severity,
+    SourceFile,
+    calls_at,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
@@ -60,6 +77,10 @@ class StepWithoutBackward(loops.LoopRule):
             # A cut output explains parameters without gradients, and TRN106 tells it at its line.
             elif use.without_gradient_count and seen >= _ENOUGH and not cut:
                 yield from self._without_gradient(rank, use)
+            if use.stopped_count:
+                yield self._stopped(rank, recording, use)
+            if use.zero_count:
+                yield self._zero(rank, use)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
@@ -122,18 +143,68 @@ class StepWithoutBackward(loops.LoopRule):
         measured = Measured(steps=use.steps)
         return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
-    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        names = ", ".join(use.without_gradient[:4])
-        more = use.without_gradient_count - min(4, len(use.without_gradient))
-        rest = f" and {more} more" if more > 0 else ""
+    def _stopped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:
+        after = f"step {use.stopped_after}" if use.stopped_after > 1 else "the first step"
+        cause = "they have not changed since, while the same optimizer changed others"
+        if use.silent:
+            cause += "; their modules did not run in the later steps that were heard"
+        kept = _kept_detached(recording) if use.silent else None
+        if kept is not None:
+            cause += ". This line keeps a detached copy of what a pass has computed, and is the only one that does"
         return self.observed(
             rank,
-            use.place or use.step_place,
+            kept or use.step_place or use.place,
+            f"{use.stopped_count} of {use.parameters} parameters of {use.name} had no gradient after {after}, in any of "
+            f"the checked steps up to step {use.steps:,}: {_named(use.stopped, use.stopped_count)}",
+            cause=cause,
+            advice="look for what the program keeps of the first pass (a cache, a detached copy) and uses in its later "
+            "ones; freeze them with `requires_grad_(False)` if that is meant",
+            severity="warning",
+            measured=Measured(steps=use.steps),
+        )
+
+    def _zero(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        """Gradients that were exactly zero: a fault where the run shows why, else a note."""
+        softmaxes = (s for s in rank.latest(ConstantSoftmax) if set(use.zero) <= set(s.names))
+        made = next(softmaxes, None)
+        cause = "the loss does not change with them in these steps"
+        advice = "look for what makes their output constant: a saturated or clamped value, a factor of 0"
+        if made is not None:
+            cause = (
+                f"softmax here normalises over dimension {made.dim} of {made.shape}, which has size 1: it gives 1 "
+                "whatever it is given, so that what led to it cannot matter"
+            )
+            advice = "normalise over the dimension that is to be weighed"
+        return self.observed(
+            rank,
+            made.place if made is not None else use.step_place or use.place,
+            f"the gradient of {use.zero_count} of {use.parameters} parameters of {use.name} was exactly zero in all "
+            f"{use.zero_looks} checked steps: {_named(use.zero, use.zero_count)}",
+            cause=cause,
+            advice=advice,
+            severity="warning" if made is not None else "info",
+            measured=Measured(steps=use.steps),
+        )
+
+    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        severity: Severity = "info"
+        cause = "the loss does not depend on them in these steps"
+        advice = "leave them out of the optimizer, or check that the loss reaches them"
+        if use.switched_off is not None:
+            cause = "their modules ran with gradients switched off (no_grad, inference_mode), here"
+            advice = "run them with gradients; if they are to stay as they are, leave them out of the optimizer"
+            # Who freezes other parts by `requires_grad` meant these to be trained.
+            severity = "warning" if use.frozen_beside else "info"
+        elif use.silent:
+            cause = "their modules did not run in the steps that were heard"
+        return self.observed(
+            rank,
+            use.switched_off or use.place or use.step_place,
             f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never had a gradient in the "
-            f"checked steps: {names}{rest}",
-            cause="the loss does not depend on them in these steps",
-            advice="leave them out of the optimizer, or check that the loss reaches them",
-            severity="info",
+            f"checked steps: {_named(use.without_gradient, use.without_gradient_count)}",
+            cause=cause,
+            advice=advice,
+            severity=severity,
             measured=Measured(steps=use.steps),
         )
 
@@ -217,6 +288,24 @@ class StepWithoutBackward(loops.LoopRule):
         advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
         related = [self.also(file, "forward", call)]
         return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
+
+
+def _kept_detached(recording: Recording) -> Location | None:
+    """The only line of the program that puts something detached into an attribute where that is not filled yet."""
+    found = []
+    for path in recording.sources:
+        file = recording.model(path)
+        for event in file.calls("detach") if file is not None else ():
+            target = next((t for t in targets_of(event.statement) if isinstance(t, ast.Attribute)), None)
+            tests = [ast.unparse(arm[0].test) for arm in event.context.arms if isinstance(arm[0], ast.If)]
+            if target is not None and any(ast.unparse(target) in test for test in tests):
+                found.append(Location(path=path, line=event.line, function=event.unit.name))
+    return found[0] if len(found) == 1 else None
+
+
+def _named(names: list[str], number: int) -> str:
+    more = number - min(4, len(names))
+    return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
 
 
 def _text(step: Step) -> str:
