@@ -68,19 +68,21 @@ class StepWithoutBackward(loops.LoopRule):
         if ended is not None and ended.cleared is None:
             yield self._refused(rank, ended)
         for use in rank.latest(OptimizerUse, "id"):
-            seen = use.checked + use.starved
-            if use.gradients_were_cleared:
-                continue  # TRN102
-            # A few steps with gradients may have come before the fault set in.
-            if use.starved >= ENOUGH_STARVED and use.starved >= 0.9 * seen:
-                yield self._starved(rank, use)
-            # A cut output explains parameters without gradients, and TRN106 tells it at its line.
-            elif use.without_gradient_count and seen >= _ENOUGH and not cut:
-                yield from self._without_gradient(rank, use)
-            if use.stopped_count:
-                yield self._stopped(rank, recording, use)
-            if use.zero_count:
-                yield self._zero(rank, use)
+            if not use.gradients_were_cleared:  # TRN102
+                yield from self._of_use(rank, recording, use, cut)
+
+    def _of_use(self, rank: RankRecording, recording: Recording, use: OptimizerUse, cut: bool) -> Findings:
+        seen = use.checked + use.starved
+        # A few steps with gradients may have come before the fault set in.
+        if use.starved >= ENOUGH_STARVED and use.starved >= 0.9 * seen:
+            yield self._starved(rank, use)
+        # A cut output explains parameters without gradients, and TRN106 tells it at its line.
+        elif use.without_gradient_count and seen >= _ENOUGH and not cut:
+            yield from self._without_gradient(rank, use)
+        if use.stopped_count:
+            yield self._stopped(rank, recording, use)
+        if use.zero_count:
+            yield self._zero(rank, use)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
@@ -154,8 +156,8 @@ class StepWithoutBackward(loops.LoopRule):
         return self.observed(
             rank,
             kept or use.step_place or use.place,
-            f"{use.stopped_count} of {use.parameters} parameters of {use.name} had no gradient after {after}, in any of "
-            f"the checked steps up to step {use.steps:,}: {_named(use.stopped, use.stopped_count)}",
+            f"{use.stopped_count} of {use.parameters} parameters of {use.name} had no gradient after {after}, in any "
+            f"checked step up to step {use.steps:,}: {_named(use.stopped, use.stopped_count)}",
             cause=cause,
             advice="look for what the program keeps of the first pass (a cache, a detached copy) and uses in its later "
             "ones; freeze them with `requires_grad_(False)` if that is meant",

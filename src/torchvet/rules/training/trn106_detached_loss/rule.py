@@ -190,7 +190,9 @@ def _made_in_source(recording: Recording) -> Location | None:
     found = []
     for path in recording.sources:
         file = recording.model(path)
-        for event in file.calls("tensor", "as_tensor", "Variable") if file is not None else ():
+        if file is None:
+            continue
+        for event in file.calls("tensor", "as_tensor", "Variable"):
             if _makes_leaf(file, event.call) and event.call.args and names_in(event.call.args[0]):
                 found.append(Location(path=path, line=event.line, function=event.unit.name))
     return found[0] if len(found) == 1 else None
