@@ -111,12 +111,14 @@ class NonFiniteWatcher(Watcher):
         losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         # To read a loss on the device makes the host wait; gradients are looked at before the optimizer steps.
         bad = [t for t in losses if (t.numel() == 1 or not is_grad) and not t.is_cuda and not is_finite(t)]
-        if not bad:
-            return
-        # A scale that is still too large makes a scaled loss infinite, but never NaN.
-        calibrating = self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
-        if not calibrating or any(bool(torch.isnan(t).any()) for t in bad):
+        if bad and not self._is_calibrating(bad):
             self._failed("loss", bad)
+
+    def _is_calibrating(self, bad: list[torch.Tensor]) -> bool:
+        """Whether the scale is still too large: that makes a scaled loss infinite, but never NaN."""
+        if self._at_work() is None or max(self._skips.values(), default=0) >= _CALIBRATING:
+            return False
+        return not any(bool(torch.isnan(t).any()) for t in bad)
 
     def backward_ended(self, is_grad: bool) -> None:
         """Within an optimizer's step (a closure) gradients are there only now."""

@@ -127,19 +127,14 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
-        if not state.had_gradient and state.backwards and state.use.steps <= FIRST_STEPS:
-            state.had_gradient = _note_gradients(optimizer, state)
-        if state.use.steps > 1 and state.watched and state.backwards:
-            state.use.checked += 1
-            state.use.uncleared += not state.fresh_start
-        elif state.use.steps <= FIRST_STEPS and not state.had_gradient:
-            state.use.starved += 1
-        looking = state.use.steps < FIRST_STEPS or state.watched
-        if looking:
+        if state.use.steps <= FIRST_STEPS or state.watched:
+            _judge(optimizer, state)
+        if state.use.steps < FIRST_STEPS or state.watched:
             state.use.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
-        if looking or state.gradients or state.versions:
-            state.gradients = _witnesses(optimizer) if looking else []
-            state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
+            state.gradients = _witnesses(optimizer)
+            state.versions = {id(p): g._version for p, g in _having(optimizer)}
+        elif state.gradients or state.versions:
+            state.gradients, state.versions = [], {}
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = state.left_gradient = False
 
@@ -222,6 +217,18 @@ class OptimizerProbe(Watcher):
 
     def _never(self) -> set[int]:
         return {key for state in self._states.values() for key in state.never}
+
+
+def _judge(optimizer: Optimizer, state: _State) -> None:
+    """Count a step among those whose gradients were not cleared before, or that had none."""
+    early = state.use.steps <= FIRST_STEPS
+    if early and state.backwards and not state.had_gradient:
+        state.had_gradient = _note_gradients(optimizer, state)
+    if state.use.steps > 1 and state.watched and state.backwards:
+        state.use.checked += 1
+        state.use.uncleared += not state.fresh_start
+    elif early and not state.had_gradient:
+        state.use.starved += 1
 
 
 def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
