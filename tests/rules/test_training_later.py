@@ -160,3 +160,31 @@ def test_parameters_that_learn_nothing(case: tuple[str, str, str, str | None], t
     program = STEPS.format(before=before, compute=compute, after=after or "pass", but=but)
     found = told(program.replace("model.none", "None"), tmp_path, "TRN104")
     assert found == ([("warning", line)] if line else [])
+
+
+AGAIN = {
+    "few steps each": ("", "Adam", 2, 30, [("warning", "rule = torch.optim.{kind}(model.parameters(), lr=0.01)")]),
+    "without a state": ("", "SGD", 2, 30, []),
+    "many steps each": ("", "Adam", 20, 12, []),
+    "a few times": ("", "Adam", 2, 6, []),
+    "from other weights": ("model.load_state_dict(start)", "Adam", 2, 30, []),
+    "from other data": ("for p in model.parameters(): p.data.copy_(torch.randn_like(p))", "Adam", 2, 30, []),
+}
+
+
+@pytest.mark.parametrize("case", AGAIN.values(), ids=AGAIN)
+def test_an_optimizer_that_is_built_again_and_again(
+    case: tuple[str, str, int, int, list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    before, kind, steps, rounds, expected = case
+    program = f"""
+import copy
+start = copy.deepcopy(model.state_dict())
+def round_of_tasks(model):
+    {before or "pass"}
+    rule = torch.optim.{kind}(model.parameters(), lr=0.01)
+    train(model, rule, {steps})
+for number in range({rounds}):
+    round_of_tasks(model)
+"""
+    assert told(program, tmp_path, "TRN111") == [(severity, line.format(kind=kind)) for severity, line in expected]

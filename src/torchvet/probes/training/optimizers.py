@@ -17,9 +17,42 @@ from torchvet.probes.training.owners_called import OwnersCalled
 from torchvet.probes.training.unowned_gradients import UnownedGradients
 from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient
 
+_MOST_PASSES = 64
+"""Backward passes after which gradients are looked for: an optimizer may never step."""
 _WITNESSES = 3
 """Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
 _SMALL = 1 << 16
+
+
+@dataclass
+class _Built:
+    """An optimizer that one line may build again and again over the same parameters."""
+
+    first: weakref.ref[torch.Tensor]
+    """A parameter."""
+    use: OptimizerUse
+    left: tuple[int, torch.Tensor] | None = None
+    """Its version and a few of its values after the last step, if the optimizer has state to lose."""
+
+    def follows(self, last: _Built) -> None:
+        """It takes the place of another. Do the weights go on from where that one left them?"""
+        use, before, parameter = self.use, last.use, self.first()
+        use.rebuilt, use.rebuilt_steps = before.rebuilt + 1, before.rebuilt_steps + before.steps
+        use.continued = before.continued
+        if parameter is not None and last.left is not None and last.left[0] == parameter._version:
+            # `.data` may have been written to, which leaves the version as it is.
+            use.continued += torch.equal(last.left[1], _few(parameter))
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """A step has ended."""
+        parameter = self.first()
+        kept = optimizer.state.get(parameter, {}) if parameter is not None else {}
+        if parameter is not None and any(isinstance(value, torch.Tensor) for value in kept.values()):
+            self.left = parameter._version, _few(parameter).clone()
+
+
+def _few(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().as_strided((1,), (1,))
 
 
 @dataclass
@@ -32,6 +65,7 @@ class _State:
     had_gradient: bool = False
     left_gradient: bool = False
     """Whether a parameter had a gradient when the last backward returned."""
+    built: _Built | None = None
     history: GradientHistory = field(default_factory=GradientHistory)
     looked: int = 0
     """Its steps when its parameters were looked at last."""
@@ -54,11 +88,12 @@ class OptimizerProbe(Watcher):
         self._known = host.known
         self._states: dict[int, _State] = {}
         self._numbered = 0
+        self._passes = 0
         self._checkups = Checkups()
         self._ownership = UnownedGradients(host.known)
         self._owners = OwnersCalled(host)
-        self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
-        """By line: a parameter of the last optimizer made there, and how many before it had the same."""
+        self._built: dict[Place, _Built] = {}
+        """By line: the last optimizer made there."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Watcher`."""
@@ -66,9 +101,11 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer, place)
         first = next((p for g in optimizer.param_groups for p in g["params"]), None)
         if place is not None and first is not None:
-            last, times = self._built.get(place, (None, 0))
-            state.use.rebuilt = times + 1 if last is not None and last() is first else 0
-            self._built[place] = weakref.ref(first), state.use.rebuilt
+            state.built = _Built(weakref.ref(first), state.use)
+            last = self._built.get(place)
+            if last is not None and last.first() is first:
+                state.built.follows(last)
+            self._built[place] = state.built
 
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
@@ -102,11 +139,12 @@ class OptimizerProbe(Watcher):
         """After the passes of the first steps: did they leave gradients? Whoever finds none later has cleared them."""
         if is_grad:
             return
-        early = [s for s in self._states.values() if s.use.steps < FIRST_STEPS]
+        self._passes += 1
+        early = [s for s in self._states.values() if s.use.steps < FIRST_STEPS and s.ref() is not None]
         for state in early:
             optimizer = state.ref()
             state.left_gradient = optimizer is not None and any(_gradients(optimizer))
-        if self._states and not early:
+        if self._passes >= _MOST_PASSES or (self._states and not early):
             self.ignored = frozenset(["backward_ended"])
             self.heeding()
 
@@ -127,6 +165,8 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
+        if state.use.rebuilt and state.built is not None:
+            state.built.stepped(optimizer)
         if state.use.steps <= FIRST_STEPS or state.watched:
             _judge(optimizer, state)
         if state.use.steps < FIRST_STEPS or state.watched:

@@ -128,6 +128,8 @@ class UnownedGradients:
 
 
 def _remember(known: dict[int, weakref.ref[torch.Tensor]], found: dict[int, torch.Tensor]) -> None:
+    for key in [key for key, ref in known.items() if ref() is None]:
+        del known[key]
     for key, tensor in found.items():
         if key not in known or known[key]() is not tensor:
             known[key] = weakref.ref(tensor)

@@ -79,6 +79,10 @@ class OptimizerUse(Record):
     rebuilt: int = 0
     trainable: int = 0
     thrown: int = 0
+    rebuilt_steps: int = 0
+    """Steps of the optimizers before it that `rebuilt` counts."""
+    continued: int = 0
+    """How many of those after the second began with the weights as the one before had left them, which had state."""
     switched_off: Place | None = None
     """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
     frozen_beside: int = 0

@@ -81,8 +81,10 @@ class StepWithoutBackward(loops.LoopRule):
             yield from self._without_gradient(rank, use)
         if use.stopped_count:
             yield self._stopped(rank, recording, use)
-        if use.zero_count:
-            yield self._zero(rank, use)
+        made = next((s for s in rank.latest(ConstantSoftmax) if use.zero and set(use.zero) <= set(s.names)), None)
+        # A single bias may well cancel out, as the last of a critic whose two means are subtracted.
+        if use.zero_count > 1 or made is not None:
+            yield self._zero(rank, use, made)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
@@ -165,12 +167,10 @@ class StepWithoutBackward(loops.LoopRule):
             measured=Measured(steps=use.steps),
         )
 
-    def _zero(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+    def _zero(self, rank: RankRecording, use: OptimizerUse, made: ConstantSoftmax | None) -> Finding:
         """Gradients that were exactly zero: a fault where the run shows why, else a note."""
-        softmaxes = (s for s in rank.latest(ConstantSoftmax) if set(use.zero) <= set(s.names))
-        made = next(softmaxes, None)
         cause = "the loss does not change with them in these steps"
-        advice = "look for what makes their output constant: a saturated or clamped value, a factor of 0"
+        advice = "check whether what they compute can change the loss: a factor of 0, a clamped value"
         if made is not None:
             cause = (
                 f"softmax here normalises over dimension {made.dim} of {made.shape}, which has size 1: it gives 1 "
