@@ -47,7 +47,8 @@ class _Built:
         """A step has ended."""
         parameter = self.first()
         kept = optimizer.state.get(parameter, {}) if parameter is not None else {}
-        if parameter is not None and any(isinstance(value, torch.Tensor) for value in kept.values()):
+        plain = parameter is not None and parameter.layout is torch.strided and parameter.numel() > 0
+        if parameter is not None and plain and any(isinstance(value, torch.Tensor) for value in kept.values()):
             self.left = parameter._version, _few(parameter).clone()
 
 
