@@ -260,7 +260,7 @@ def test_what_the_run_has_not_shown_is_not_proven(fix: Fix, here: Path, runs: Ru
     runs.evidence = "suspected"
     status, out, _ = fix("train.py", "--verify")
     assert status == 1 and len(runs.ran) == 1
-    assert "The run did not reach these lines" in out and "AAA101" in out
+    assert "The run did not show these" in out and "AAA101" in out
 
 
 def test_a_run_that_says_nothing_cannot_be_judged(fix: Fix, here: Path, runs: Runs) -> None:

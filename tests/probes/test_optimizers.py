@@ -30,6 +30,7 @@ class Loop:
     def backward(self, loss: torch.Tensor) -> None:
         self.probe.backward_starts(loss, False)
         loss.backward()
+        self.probe.backward_ended(False)
 
     def step(self, optimizer: torch.optim.Optimizer, closure: Callable[[], torch.Tensor] | None = None) -> None:
         self.probe.optimizer_starts(optimizer)
@@ -161,7 +162,38 @@ def test_clearing_between_backward_and_step_starves_it() -> None:
         loop.backward(model(X).sum())
         optimizer.zero_grad()
         loop.step(optimizer)
-    assert loop.uses()[0].starved >= 1
+    (use,) = loop.uses()
+    assert use.starved >= 1 and use.thrown == 4 and use.gradients_were_cleared
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_what_is_cleared_after_the_step_or_before_backward_is_used(micro: int) -> None:
+    model, optimizer = small()
+    loop = Loop(optimizer)
+    for _ in range(10):
+        optimizer.zero_grad()
+        for _ in range(micro):
+            loop.backward(model(X).sum())
+        loop.step(optimizer)
+        optimizer.zero_grad()
+    assert not loop.uses()[0].thrown
+
+
+def test_a_closure_that_clears_within_the_step_throws_nothing_away() -> None:
+    model, _ = small()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    loop = Loop(optimizer)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(X).square().sum()
+        loop.backward(loss)
+        return loss
+
+    for _ in range(6):
+        loop.step(optimizer, closure)
+        optimizer.zero_grad()
+    assert not loop.uses()[0].gradients_were_cleared
 
 
 def test_parameters_that_never_get_a_gradient_are_named() -> None:

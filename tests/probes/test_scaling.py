@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_runs import forked
 
 import torchvet
 from torchvet.finding import Finding
@@ -585,3 +586,51 @@ def test_an_exception_of_the_scaler_reaches_the_program() -> None:
             scaler.update()
     assert watched.report is not None
     assert [f.severity for f in watched.report.findings if f.code == "AMP105"] == ["info"]
+
+
+ENDS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+one, other = nn.Linear(4, 1), nn.Linear(4, 1)
+first, second = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (one, other))
+scaler = torch.amp.GradScaler("cpu")
+ways = {{"tensor": torch.tensor}}
+for step in range(12):
+    first.zero_grad(), second.zero_grad()
+    loss = one(torch.randn(8, 4)).square().mean()
+    {loss}
+    scaler.scale(loss).backward()
+    {between}
+    scaler.step(first)
+    scaler.step(second)
+    scaler.update()
+"""
+BOTH = "loss = loss + other(torch.randn(8, 4)).square().mean()"
+ENDED = [
+    ("loss = torch.tensor([loss, loss], requires_grad=True).mean()", "", "TRN106", "loss = torch.tensor"),
+    ("loss = ways['tensor'](loss.item(), requires_grad=True)", "", "TRN106", "scaler.scale(loss).backward()"),
+    ("", "", "TRN104", "scaler.step(second)"),
+    (f"{BOTH} if step < 5 else loss", "", "TRN104", "scaler.step(second)"),
+    (BOTH, "getattr(first, 'zero_grad')()", "TRN102", "getattr(first, 'zero_grad')()"),
+]
+
+
+@pytest.mark.parametrize(("loss", "between", "code", "line"), ENDED)
+def test_a_step_that_a_scaler_refuses_is_explained(
+    loss: str, between: str, code: str, line: str, tmp_path: Path
+) -> None:
+    program = ENDS.format(loss=loss, between=between)
+    found = forked(program, tmp_path)
+    told = [f for f in found or () if f["severity"] == "error"]
+    assert [(f["code"], "the program ended" in f["message"]) for f in told] == [(code, True)]
+    assert program.splitlines()[told[0]["location"]["line"] - 1].strip().startswith(line)
+
+
+def test_a_refusal_that_the_program_lives_with_is_no_fault(tmp_path: Path) -> None:
+    program = ENDS.format(loss=BOTH, between="").replace("scaler.step(second)", "second.step()")
+    program += (
+        "try:\n    scaler.step(torch.optim.SGD([nn.Parameter(torch.ones(1))]))\nexcept AssertionError:\n    pass\n"
+    )
+    found = forked(program, tmp_path)
+    assert not [f for f in found or () if f["code"].startswith("TRN1")]

@@ -9,19 +9,20 @@ import pytest
 import torch
 from torch import nn
 
+from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.training import eval_mode_training
 from torchvet.probes.training.eval_mode_training import StuckModes
 from torchvet.recording.records.training import EvalModeSteps
 
 
 def watched(*models: nn.Module) -> StuckModes:
-    host: Any = SimpleNamespace(known=SimpleNamespace(live_roots=lambda: list(models)))
+    host: Any = SimpleNamespace(active=True, sampling=True, known=SimpleNamespace(live_roots=lambda: list(models)))
     return StuckModes(host)
 
 
 def step(model: nn.Module, probe: StuckModes, tick: int) -> None:
     model(torch.randn(4, 3)).sum().backward()
-    probe.boundary(tick, "training")
+    probe.settle(tick, "training")
 
 
 def net(layer: nn.Module) -> nn.Sequential:
@@ -59,12 +60,12 @@ def test_some_layers_in_eval_mode_are_frozen_on_purpose() -> None:
 def test_a_teacher_and_layers_without_a_mode_are_passed_by() -> None:
     teacher, plain = net(nn.Dropout(0.5)), net(nn.ReLU())
     probe = watched(teacher, plain)
-    probe.boundary(1, "training")
+    probe.settle(1, "training")
     teacher.eval(), plain.eval()
     with torch.no_grad():
         teacher(torch.randn(4, 3))
-    probe.boundary(2, "training")
-    probe.boundary(3, "evaluation")
+    probe.settle(2, "training")
+    probe.settle(3, "evaluation")
     assert list(probe.totals(3)) == []
 
 
@@ -89,3 +90,28 @@ def test_a_model_in_a_dead_ones_place_was_not_trained_yet(monkeypatch: pytest.Mo
     for tick in (2, 3, 4):
         step(models[0], probe, tick)
     assert list(probe.totals(4)) == []
+
+
+def test_of_two_models_switched_together_each_is_seen_to_evaluate() -> None:
+    first, second = net(nn.Dropout(0.5)), net(nn.Dropout(0.5))
+    probe = watched(first, second)
+    probe.install()
+    try:
+        for tick in (1, 2):
+            step(first, probe, tick), step(second, probe, tick)
+        first.eval(), second.eval()
+        with torch.no_grad():
+            second(first(torch.randn(4, 3)))
+        first.train()
+        for tick in (3, 4, 5):
+            step(first, probe, tick), step(second, probe, tick)
+    finally:
+        probe.remove()
+    (stuck,) = probe.totals(5)
+    assert isinstance(stuck, EvalModeSteps) and stuck.switched is not None
+
+
+def test_looks_grow_rarer_and_never_end() -> None:
+    checkups = Checkups()
+    looks = [tick for tick in range(1, 2001) if checkups.due(tick)]
+    assert looks[:4] == [4, 8, 12, 16] and looks[-1] > 1500 and len(looks) < 30

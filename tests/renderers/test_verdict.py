@@ -47,6 +47,10 @@ def test_a_failure_that_nothing_explains_is_said(report: Report) -> None:
         verdict(made(report, facts=failed))
         == "No fault found in 1 step, but the program failed: RuntimeError: it broke"
     )
+    failed["outcome"]["place"] = {"path": "train.py", "line": 44, "function": "main"}  # type: ignore[index]
+    assert "but the program failed at train.py:44 in main: RuntimeError" in verdict(made(report, facts=failed))
+    unearned = made(report, facts={**failed, "verdict": {"earned": False, "reason": "1 step is too few"}})
+    assert verdict(unearned).startswith("No cause found in 1 step, but the program failed at train.py:44 in main")
     failed["outcome"] = {"how": "exception", "status": 1, "error": "E: " + "word " * 100}
     assert len(verdict(made(report, facts=failed))) < 250
 

@@ -227,7 +227,7 @@ def test_a_run_shows_that_it_is_so_where_only_one_model_was(models: list[str], f
     seen = [EvalModeSteps(model=m, layer="Dropout", since=21, steps=3) for m in models]
     told = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *seen)))
     assert [f.evidence for f in told] == found
-    assert all("Dropout was in eval mode in 3 sampled training steps" in f.message for f in told)
+    assert all("Dropout was in eval mode in 3 checked training steps" in f.message for f in told)
 
 
 APART = """

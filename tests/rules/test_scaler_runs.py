@@ -172,3 +172,15 @@ def test_what_is_advised_is_for_what_was_read() -> None:
     (norm,) = of("AMP117", fault("norm-read"))
     assert "loss" in loss.remedy.summary and "unscale_" not in loss.remedy.summary
     assert "unscale_" in norm.remedy.summary and "loss" not in norm.remedy.summary
+
+
+def test_a_step_past_the_scaler_is_told_with_the_first_factor_and_what_else_steps_it() -> None:
+    past: dict[str, Any] = {"factor": 2.0**40, "first": 65536.0, "updates": 40}
+    (found,) = of("AMP106", fault("applied-scaled", **past))
+    assert "65,536 times too large at first and 1.1e+12 times too large at the worst" in found.message
+    assert found.remedy is not None and "update()" not in found.remedy.summary
+    (found,) = of("AMP106", fault("applied-scaled", **past, through=40))
+    assert found.remedy is not None and "take this step out" in found.remedy.summary
+    (found,) = of("AMP106", fault("applied-scaled", factor=65536.0, first=65536.0))
+    assert found.message.endswith("with gradients 65,536 times too large")
+    assert found.remedy is not None and "then `scaler.update()` once" in found.remedy.summary

@@ -27,7 +27,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
         if program.simulated is not None:
             facts["simulated_gpu"] = program.simulated
     if outcome is not None:
-        facts["outcome"] = picked(outcome, "how", "status", "error")
+        facts["outcome"] = outcome_facts(outcome)
         facts["seconds"] = outcome.seconds
     facts.update(_steps(rank))
     peak = _peak(rank)
@@ -44,6 +44,14 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
     if forecast is not None:
         facts["precision_forecast"] = forecast_facts(forecast)
     return facts
+
+
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    """How the program ended, and where in its own code if that was by an error."""
+    found = picked(outcome, "how", "status", "error")
+    if outcome.place is not None:
+        found["place"] = picked(outcome.place, "path", "line", "function")
+    return found
 
 
 def _steps(rank: RankRecording) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchvet.analysis.facts import outcome_facts
 from torchvet.finding import SEVERITIES, Finding, NotChecked
 from torchvet.formatting import count, picked
 from torchvet.recording import RankRecording, Recording
@@ -45,7 +46,7 @@ def processes(recording: Recording) -> dict[str, Any]:
     facts: dict[str, Any] = {"processes": [_process(r) for r in recording.ranks if r.program is not None]}
     outcome = next((o for r in recording.ranks if not r.child and (o := r.last(Outcome))), None)
     if outcome is not None:
-        facts["outcome"] = picked(outcome, "how", "status", "error")
+        facts["outcome"] = outcome_facts(outcome)
         facts["seconds"] = outcome.seconds
     return facts
 

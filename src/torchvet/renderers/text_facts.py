@@ -11,6 +11,7 @@ from torchvet.renderers.text_amounts import add_amounts
 from torchvet.renderers.text_dry import add_dry
 from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
+from torchvet.renderers.verdict import failed_at
 from torchvet.renderers.wording import count, limit, percent, seconds, size
 
 CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
@@ -122,7 +123,7 @@ def _outcome(outcome: dict[str, Any]) -> str:
     if not how or (how == "finished" and not outcome.get("status")):
         return ""
     error = f": {outcome['error']}" if outcome.get("error") else ""
-    return f"{str(how).replace('-', ' ')}, exit status {outcome.get('status')}{error}"
+    return f"{str(how).replace('-', ' ')}{failed_at(outcome)}, exit status {outcome.get('status')}{error}"
 
 
 def _versions(facts: dict[str, Any]) -> str:

@@ -30,8 +30,8 @@ def fix_page(report: Report, color: bool, width: int) -> str:
     for row in facts["refused"]:
         if "code" not in row:
             page.paragraph(row["reason"], indent=2)
-    not_reached = "The run did not reach these lines; apply their fixes without --verify"
-    _add_rows(page, not_reached, facts.get("not_shown", []), _remedy)
+    not_shown = "The run did not show these, so that it can prove no fix; apply theirs without --verify"
+    _add_rows(page, not_shown, facts.get("not_shown", []), _remedy)
     _add_rows(page, "Only with --unsafe-fixes, because the results change", facts.get("unsafe", []), _remedy)
     _add_rows(page, "No fix, only advice", facts["advice"], _remedy)
     _add_diff(page, facts["diff"])

@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
+from torchvet.renderers.places import shown_path
 from torchvet.renderers.wording import binary, count, percent, size
 
 _MOST = 160
@@ -29,9 +30,12 @@ def verdict(report: Report) -> str:
     if found:
         return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
+    failed = _failed(report)
+    if failed and (report.verdict == "undetermined" or not report.earned):
+        return f"No cause found{_over_steps(report)}{failed}{extra}"
     if report.verdict == "undetermined" or not report.earned:
-        return f"{could_not_judge(report)}{_failed(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_idle(report)}{_failed(report)}{extra}"
+        return f"{could_not_judge(report)}{extra}"
+    return f"No fault found{_over_steps(report)}{_idle(report)}{failed}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -103,7 +107,17 @@ def _failed(report: Report) -> str:
     if outcome.get("how") != "exception":
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
-    return f", but the program failed: {error}"
+    return f", but the program failed{failed_at(outcome)}: {error}"
+
+
+def failed_at(outcome: dict[str, Any]) -> str:
+    """The line of the program's own code by which it ended: ` at train.py:44 in main`."""
+    place = outcome.get("place")
+    if not place:
+        return ""
+    return f" at {shown_path(place['path'])}:{place['line']}" + (
+        f" in {place['function']}" if place["function"] else ""
+    )
 
 
 def _idle(report: Report) -> str:

@@ -145,3 +145,21 @@ class Pace:
         trains = kind in ("training", "backward", "manual")
         self.steady = kind if steady and trains and tick >= self._ALWAYS else None
         self._tick, self._when = tick, now
+
+
+class Checkups:
+    """When to look at what a step leaves as it was: every few steps at first, then ever more rarely. What a fault does
+    then may begin long after the windows of a short run."""
+
+    _FIRST = 4
+    """Steps between the first looks; from 16 on a quarter of the steps so far."""
+
+    def __init__(self) -> None:
+        self._next = self._FIRST
+
+    def due(self, tick: int) -> bool:
+        """Whether to look at this boundary."""
+        if tick < self._next:
+            return False
+        self._next = tick + max(self._FIRST, tick // 4)
+        return True

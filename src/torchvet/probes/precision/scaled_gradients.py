@@ -61,13 +61,15 @@ _NOTHING: list[Any] = []
 class Witness:
     """A parameter, held weakly, and what its gradient is made of. `unknown` once somebody else has changed it."""
 
-    __slots__ = ("clips", "parts", "ref", "stamp", "unknown")
+    __slots__ = ("clips", "parts", "ref", "stamp", "thrown", "unknown")
 
     def __init__(self, parameter: torch.Tensor, died: Callable[[Any], None]) -> None:
         self.ref = weakref.ref(parameter, died)
         self.parts: list[Part] = _NOTHING
         self.clips: list[Clip] = _NOTHING
         self.unknown = False
+        self.thrown: tuple[int, Place | None] = (0, None)
+        """After how many backward passes, and on which line, was cleared what no step had used."""
         self.stamp = self.now()
 
     def gradient(self) -> torch.Tensor | None:
@@ -104,6 +106,8 @@ class Gradients:
         self._witnesses: dict[int, Witness] = {}
         self._of: dict[int, tuple[tuple[int, ...], list[Witness]]] = {}
         self._all: list[Witness] | None = None
+        self.passes = 0
+        """Backward passes so far."""
 
     def of(self, optimizer: Any) -> list[Witness]:
         """The witnesses of an optimizer, or of anything with parameter groups."""
@@ -162,12 +166,17 @@ class Gradients:
                 found.append((witness, stamp))
         return found
 
-    def cleared(self, owner: Any) -> None:
-        """`zero_grad` of an optimizer or a module has run."""
+    def cleared(self, owner: Any, where: Callable[[], Place | None]) -> None:
+        """`zero_grad` of an optimizer or a module has run; `where` is asked if that threw away what no step had
+        used."""
         if isinstance(owner, torch.nn.Module):
             found = [w for w in map(self.known, owner.parameters()) if w is not None]
         else:
             found = self.of(owner)
+        fresh = [witness for witness in found if witness.fresh]
+        thrown = (self.passes, where()) if fresh else (0, None)
+        for witness in fresh:
+            witness.thrown = thrown
         for witness in found:
             witness.clear()
 
@@ -183,6 +192,7 @@ class Gradients:
 
     def add(self, parts: Iterable[Part]) -> None:
         """A backward has ended: it has left these in the gradients that have changed."""
+        self.passes += 1
         parts = list(parts)[-_MOST_PARTS:]
         added = []
         for witness, stamp in self._changed():
@@ -196,6 +206,7 @@ class Gradients:
 
     def doubt(self) -> None:
         """A backward has ended of which it is not known what it has left."""
+        self.passes += 1
         for witness, stamp in self._changed():
             witness.unknown, witness.stamp = True, stamp
 

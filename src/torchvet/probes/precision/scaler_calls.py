@@ -10,13 +10,17 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Place, frames
 from torchvet.probes.precision import loss_marks
 from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Division, Gradients
 from torchvet.probes.precision.scaler_states import Scalers, ScalerState
 from torchvet.probes.precision.scaling_faults import Faults, Verdict, found_infinity
+from torchvet.recording.records.scaling import EmptyStep
 
+EMPTY = "No inf checks were recorded for this optimizer"
+"""What torch says where no parameter of an optimizer has a gradient."""
 LOOKS = 8
 """Losses and steps of a scaler that is off that are looked at; on a device also other looks that wait for it."""
 SMALL = 1 << 20
@@ -29,6 +33,8 @@ Done = Callable[[Any], None]
 class Scene:
     """What the parts of the scaler probe share."""
 
+    trained: Callable[[], dict[int, torch.Tensor]]
+    """The parameters of all optimizers, by identity."""
     scalers: Scalers = field(default_factory=Scalers)
     gradients: Gradients = field(default_factory=Gradients)
     inside: list[str] = field(default_factory=list)
@@ -41,6 +47,10 @@ class Scene:
     """The last scaled losses, with the scaler's number."""
     plain: Place | None = None
     """The last backward of a loss that was not scaled."""
+    updated: int = 0
+    """Backward passes before a scaler's last update."""
+    empty: EmptyStep | None = None
+    """The last step that was refused for want of any gradient."""
     attempts: dict[int, list[int]] = field(default_factory=dict)
     """For each optimizer the steps through a scaler since its scheduler's last, and how many were skipped."""
 
@@ -161,9 +171,11 @@ class ScalerCalls:
         if not scaler._enabled:
             return _nothing
         state, place = self._scalers.of(scaler), frames.user_place()
+        state.unknown_now |= bool(args or kwargs)  # the program sets the scale
 
         def done(_: Any) -> None:
             self._faults.settle_reads(state)
+            self._scene.updated = self._gradients.passes
             state.updated(place)
 
         return done
@@ -174,7 +186,7 @@ class ScalerCalls:
 
         def done(_: Any) -> None:
             state.use.restored += 1
-            state.settled = state.restored = True
+            state.settled = state.restored = state.unknown_now = True
 
         return done
 
@@ -189,7 +201,7 @@ class ScalerCalls:
 
         return done
 
-    def refused(self, scaler: Any, name: str, error: BaseException) -> None:
+    def refused(self, scaler: Any, name: str, args: Any, kwargs: Any, error: BaseException) -> None:
         """torch has raised: a scaler says by its message what it refuses."""
         if not isinstance(error, (RuntimeError, AssertionError, ValueError)) or not _raised_by_scaler(error):
             return
@@ -197,7 +209,23 @@ class ScalerCalls:
         other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
-        self._faults.refused(state, name, error, Verdict("refused", frames.user_place(), other))
+        place = frames.user_place()
+        if place is not None and EMPTY in str(error):
+            self._scene.empty = self._empty(state, args[0] if args else kwargs["optimizer"], place)
+        self._faults.refused(state, name, error, Verdict("refused", place, other))
+
+    def _empty(self, state: ScalerState, optimizer: Any, place: Place) -> EmptyStep:
+        """What is known of an optimizer without any gradient. Its program is about to end: all parameters are seen."""
+        mine = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+        others = (p for key, p in self._scene.trained().items() if key not in mine)
+        record = EmptyStep(place=place, optimizer=type(optimizer).__name__, parameters=len(mine), trainable=0)
+        record.trainable = sum(p.requires_grad for p in mine.values())
+        passes = self._gradients.passes
+        record.passes, record.before = passes - self._scene.updated, state.optimizers[id(optimizer)]
+        record.reached = sum(gradient_of(p) is not None for p in others)
+        thrown = (where for at, where in (w.thrown for w in self._gradients.of(optimizer)) if at == passes)
+        record.cleared = next(thrown, None)
+        return record
 
 
 def _has_half_parameters(optimizer: Any) -> bool:

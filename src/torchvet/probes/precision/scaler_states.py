@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,9 +48,12 @@ class ScalerState:
     settled: bool = False
     succeeds: bool = False
     restored: bool = False
-    optimizers: set[int] = field(default_factory=set)
-    """Those that it has stepped, by identity."""
+    optimizers: Counter[int] = field(default_factory=Counter)
+    """How often it has stepped each, by identity."""
     skipped_now: bool = False
+    unknown_now: bool = False
+    unskipped: int = 0
+    """Updates since the last that followed a skip or made the scale larger."""
     run: int = 0
     looks: int = 0
     pending: Any = None
@@ -97,9 +101,10 @@ class ScalerState:
         use = self.use
         use.steps += 1
         self.stepped.add(optimizer)
-        self.optimizers.add(optimizer)
+        self.optimizers[optimizer] += 1
         if skipped is None:
             use.unknown += 1
+            self.unknown_now = True
         elif not skipped:
             self.settled = True
         else:
@@ -114,14 +119,32 @@ class ScalerState:
         use.updates += 1
         self.run = self.run + 1 if self.skipped_now else 0
         use.trailing, use.longest = self.run, max(use.longest, self.run)
-        self.skipped_now = False
+        worked_out = self._worked_out()
+        self.skipped_now = self.unknown_now = False
         self.generation += 1
         self.updates[self.generation] = Update(place, frozenset(self.stepped), frozenset(self.divided))
         self.updates.pop(self.generation - _KEPT, None)
         self.stepped.clear()
         self.divided.clear()
         self.too_early.clear()
-        self.note_scale()
+        if self.on_device():
+            self.keep(worked_out)
+        else:
+            self.note_scale()
+
+    def _worked_out(self) -> float | None:
+        """The scale after the update under way, without reading it: None where that one, or a skip, is not known."""
+        scale, scaler = self.scales.get(self.generation), self.scaler
+        if scale is None or scaler is None or self.unknown_now:
+            return None
+        if self.skipped_now:
+            self.unskipped = 0
+            return scale * self.use.backoff
+        self.unskipped += 1
+        if self.unskipped < self.use.interval:
+            return scale
+        self.unskipped = 0
+        return float(scale * scaler._growth_factor)
 
 
 class Scalers:

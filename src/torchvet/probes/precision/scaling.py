@@ -29,7 +29,7 @@ class ScalerWatcher(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._scene = Scene()
+        self._scene = Scene(self._trained)
         self._faults = Faults(self._scene.scalers, self._scene.gradients)
         self._scaler_calls = ScalerCalls(self._scene, self._faults)
         self._gradient_calls = GradientCalls(self._scene, self._faults)
@@ -37,6 +37,10 @@ class ScalerWatcher(Watcher):
         self._parts: list[Part] | None = None
         self.ignored = EVERY_STEP
         """Until there is a scaler."""
+
+    def _trained(self) -> dict[int, torch.Tensor]:
+        owners = self.host.known.live_optimizers()
+        return {id(p): p for optimizer in owners for group in optimizer.param_groups for p in group["params"]}
 
     # Wrapping ---------------------------------------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class ScalerWatcher(Watcher):
                     for one in done:
                         one(result)
                 elif len(inside) == 1:
-                    self._scaler_calls.refused(scaler, name, error)
+                    self._scaler_calls.refused(scaler, name, args[1:], kwargs, error)
             inside.remove(name)
 
         return args, after
@@ -143,7 +147,7 @@ class ScalerWatcher(Watcher):
     def _clear(self, args: Any, kwargs: Any) -> Watched:
         def after(_: Any, error: BaseException | None) -> None:
             try:
-                self._scene.gradients.cleared(args[0])
+                self._scene.gradients.cleared(args[0], frames.user_place)
             except Exception as failure:
                 self._failed(failure)
 
@@ -231,6 +235,8 @@ class ScalerWatcher(Watcher):
             if state.pending is not None:
                 _read_pending(state)
         yield from self._scene.scalers.uses()
+        if self._scene.empty is not None:
+            yield self._scene.empty
         yield from self._faults.records()
 
 

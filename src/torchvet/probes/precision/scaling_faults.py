@@ -39,9 +39,10 @@ class Faults:
 
     def records(self) -> Iterator[ScalingFault]:
         """The running totals."""
-        steps = {use.id: use.steps for use in self._scalers.uses()}
+        uses = {use.id: use for use in self._scalers.uses()}
         for fault in self._found.values():
-            fault.steps = steps.get(fault.scaler, 0)
+            use = uses.get(fault.scaler)
+            fault.steps, fault.updates = (use.steps, use.updates) if use is not None else (0, 0)
             if fault.kind == "refused":
                 fault.after = self.optimizer_steps - self._refused_at[fault.place]
             yield fault
@@ -60,6 +61,7 @@ class Faults:
             fault.scale = state.scale()
         if factor is not None and applied:
             fault.changed += factor != 1.0
+            fault.first = factor if fault.count == 1 else fault.first
             # The worst is the one furthest from 1, whether too large or too small.
             if fault.factor is None or abs(_bits(factor)) > abs(_bits(fault.factor)):
                 fault.factor = factor
@@ -100,7 +102,8 @@ class Faults:
             state = self._scalers.by_number.get(part.mark.scaler) if part.mark is not None else None
             if part.mark is not None and part.power > 0:
                 factor = _to_the(self._scale_of(part.mark.scaler, part.mark.generation), part.power)
-                self.note(Verdict("applied-scaled", place, part.place, factor), state)
+                fault = self.note(Verdict("applied-scaled", place, part.place, factor), state)
+                fault.through = state.optimizers[id(optimizer)] if state is not None else 0
             elif part.mark is not None and part.power == 0 and part.divided:
                 fault = self.note(Verdict("applied-unchecked", place, part.divided[-1].place), state)
                 fault.changed += state is not None and bool(found_infinity(state, optimizer))

@@ -27,6 +27,7 @@ PROBES: tuple[str, ...] = (
     "training.reductions.Reductions",
     "training.detached_losses.LostLosses",
     "training.cut_outputs.CutOutputs",
+    "training.constant_softmax.ConstantSoftmaxes",
     "numerics.half_optimizers.HalfOptimizers",
     "numerics.half_sums.HalfSums",
     "numerics.half_constants.VanishedConstants",

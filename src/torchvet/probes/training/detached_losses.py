@@ -18,7 +18,7 @@ _ALWAYS = 16
 """Backward passes at first that are all looked at; then those at powers of two."""
 _MOST_NODES = 256
 """Nodes that are followed: a graph without parameters that is larger belongs to something that this does not know."""
-Root = Literal["leaf", "other leaves", "no graph"]
+Root = Literal["leaf", "other leaves", "larger leaves", "no graph"]
 
 
 class LostLosses(SiteWatcher[Place, LostLoss]):
@@ -86,7 +86,9 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """A step was taken: had any pass before it reached something?"""
         waiting, self._waiting = self._waiting, []
-        reached, self._reached = self._reached, False
+        # Larger leaves may be what the program trains by hand.
+        reached = self._reached or any(record.root == "larger leaves" for record in waiting)
+        self._reached = False
         passed_by, self._passed_by = self._passed_by, False
         if passed_by or not (waiting or reached):
             return
@@ -130,6 +132,8 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was lost, by the line of the backward pass."""
+        for record in self.sites.values():
+            record.last = record in self._waiting and not (self._reached or self._passed_by)
         return [*self.sites.values(), *self._terms.values()]
 
 
@@ -142,16 +146,19 @@ def _lost(roots: list[torch.Tensor], owned: set[int]) -> Root | None:
         return None
     if all(r.grad_fn is None for r in roots):
         return "leaf" if all(r.numel() == 1 for r in roots) else None
-    return "other leaves" if _only_numbers(roots, owned) else None
+    return _leaves(roots, owned)
 
 
-def _only_numbers(roots: list[torch.Tensor], owned: set[int]) -> bool:
-    """Whether all leaves below are tensors of one element that no optimizer has."""
+def _leaves(roots: list[torch.Tensor], owned: set[int]) -> Root | None:
+    """What kind of leaves there are below, if no optimizer has any and none is a parameter."""
+    kind: Root = "other leaves"
     for count, node in enumerate(all_below(graphs.roots_of(roots), _MOST_NODES + 1)):
         # Where the backward of a custom Function leads is the program's own affair.
         if count == _MOST_NODES or isinstance(node, torch.autograd.function.BackwardCFunction):
-            return False
+            return None
         leaf = getattr(node, "variable", None)
-        if leaf is not None and (isinstance(leaf, torch.nn.Parameter) or id(leaf) in owned or leaf.numel() != 1):
-            return False
-    return True
+        if leaf is not None and (isinstance(leaf, torch.nn.Parameter) or id(leaf) in owned):
+            return None
+        if leaf is not None and leaf.numel() != 1:
+            kind = "larger leaves"
+    return kind

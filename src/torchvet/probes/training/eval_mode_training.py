@@ -11,6 +11,7 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames
+from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.training.train_mode import differs
 from torchvet.recording.records.training import EvalModeSteps
@@ -43,11 +44,12 @@ class _Known:
 class StuckModes(Watcher):
     """Training in eval mode."""
 
-    only_sampled = True
-
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._known: dict[int, _Known] = {}
+        self._checkups = Checkups()
+        self._waiting: set[int] = set()
+        """Models whose next call is waited for, by identity."""
         self._stuck: list[EvalModeSteps] = []
         self._hook = ModuleHooks(before=self._called)
         self._left = 0
@@ -70,21 +72,24 @@ class StuckModes(Watcher):
         if place is not None and self._heard < _EVALUATIONS and known.root() is args[0]:
             self._heard += 1
             known.switched, known.evaluated = place, False
+            self._waiting.add(id(args[0]))
             self._left = _CALLS
             self._hook.on()
 
     def _called(self, module: torch.nn.Module, args: Any) -> None:
         self._left -= 1
-        known = self._known.get(id(module))
-        waited_for = known is not None and known.switched is not None and known.root() is module
-        if known is not None and waited_for:
-            known.evaluated = not torch.is_grad_enabled()
-        if waited_for or self._left <= 0:
+        if id(module) in self._waiting:
+            self._waiting.remove(id(module))
+            known = self._known.get(id(module))
+            if known is not None and known.root() is module:
+                known.evaluated = not torch.is_grad_enabled()
+        if not self._waiting or self._left <= 0:
+            self._waiting.clear()
             self._hook.off()
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: which modes are the models in that are being trained?"""
-        if kind != "training":
+        if kind != "training" or not (self._checkups.due(tick) or self.host.sampling):
             return
         for root in self.host.known.live_roots():
             layers = _layers(root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,49 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
-from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
+from torchvet.probes.base.schedule import Checkups
+from torchvet.probes.training.gradient_history import GradientHistory
+from torchvet.probes.training.owners_called import OwnersCalled
+from torchvet.probes.training.unowned_gradients import UnownedGradients
+from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient
 
-_ALWAYS_CHECKED = 8
+_MOST_PASSES = 64
+"""Backward passes after which gradients are looked for: an optimizer may never step."""
 _WITNESSES = 3
 """Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
 _SMALL = 1 << 16
+
+
+@dataclass
+class _Built:
+    """An optimizer that one line may build again and again over the same parameters."""
+
+    first: weakref.ref[torch.Tensor]
+    """A parameter."""
+    use: OptimizerUse
+    left: tuple[int, torch.Tensor] | None = None
+    """Its version and a few of its values after the last step, if the optimizer has state to lose."""
+
+    def follows(self, last: _Built) -> None:
+        """It takes the place of another. Do the weights go on from where that one left them?"""
+        use, before, parameter = self.use, last.use, self.first()
+        use.rebuilt, use.rebuilt_steps = before.rebuilt + 1, before.rebuilt_steps + before.steps
+        use.continued = before.continued
+        if parameter is not None and last.left is not None and last.left[0] == parameter._version:
+            # `.data` may have been written to, which leaves the version as it is.
+            use.continued += torch.equal(last.left[1], _few(parameter))
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """A step has ended."""
+        parameter = self.first()
+        kept = optimizer.state.get(parameter, {}) if parameter is not None else {}
+        plain = parameter is not None and parameter.layout is torch.strided and parameter.numel() > 0
+        if parameter is not None and plain and any(isinstance(value, torch.Tensor) for value in kept.values()):
+            self.left = parameter._version, _few(parameter).clone()
+
+
+def _few(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().as_strided((1,), (1,))
 
 
 @dataclass
@@ -27,6 +64,12 @@ class _State:
     fresh_start: bool = False
     watched: bool = False
     had_gradient: bool = False
+    left_gradient: bool = False
+    """Whether a parameter had a gradient when the last backward returned."""
+    built: _Built | None = None
+    history: GradientHistory = field(default_factory=GradientHistory)
+    looked: int = 0
+    """Its steps when its parameters were looked at last."""
     never: set[int] = field(default_factory=set)
     gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
     """Storages of a few gradients after the last step."""
@@ -46,12 +89,12 @@ class OptimizerProbe(Watcher):
         self._known = host.known
         self._states: dict[int, _State] = {}
         self._numbered = 0
-        self._unowned: dict[int, tuple[int, int]] = {}
-        self._unowned_steps = 0
-        self._told: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
-        """By module: the unowned parameters of its latest record, and their versions then."""
-        self._built: dict[Place, tuple[weakref.ref[torch.Tensor], int]] = {}
-        """By line: a parameter of the last optimizer made there, and how many before it had the same."""
+        self._passes = 0
+        self._checkups = Checkups()
+        self._ownership = UnownedGradients(host.known)
+        self._owners = OwnersCalled(host)
+        self._built: dict[Place, _Built] = {}
+        """By line: the last optimizer made there."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Watcher`."""
@@ -59,9 +102,11 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer, place)
         first = next((p for g in optimizer.param_groups for p in g["params"]), None)
         if place is not None and first is not None:
-            last, times = self._built.get(place, (None, 0))
-            state.use.rebuilt = times + 1 if last is not None and last() is first else 0
-            self._built[place] = weakref.ref(first), state.use.rebuilt
+            state.built = _Built(weakref.ref(first), state.use)
+            last = self._built.get(place)
+            if last is not None and last.first() is first:
+                state.built.follows(last)
+            self._built[place] = state.built
 
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
@@ -84,12 +129,25 @@ class OptimizerProbe(Watcher):
         watching = self.host.sampling
         for state in self._states.values():
             state.backwards += 1
-            if state.fresh_start or not (watching or state.use.steps < _ALWAYS_CHECKED):
+            if state.fresh_start or not (watching or state.use.steps < FIRST_STEPS):
                 continue
             optimizer = state.ref()
             if optimizer is not None and _is_readable(optimizer):
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """After the passes of the first steps: did they leave gradients? Whoever finds none later has cleared them."""
+        if is_grad:
+            return
+        self._passes += 1
+        early = [s for s in self._states.values() if s.use.steps < FIRST_STEPS and s.ref() is not None]
+        for state in early:
+            optimizer = state.ref()
+            state.left_gradient = optimizer is not None and any(_gradients(optimizer))
+        if self._passes >= _MOST_PASSES or (self._states and not early):
+            self.ignored = frozenset(["backward_ended"])
+            self.heeding()
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
@@ -99,41 +157,52 @@ class OptimizerProbe(Watcher):
             state.fresh_start = True
         if state.use.step_place is None:
             state.use.step_place = frames.user_place(3)
-        if state.use.steps < _ALWAYS_CHECKED or state.watched:
+        if state.use.steps < FIRST_STEPS or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
+            state.use.thrown += state.left_gradient and not state.had_gradient
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """After a step: closures (LBFGS) run their backward inside it, so judge here."""
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
-        if state.use.steps <= _ALWAYS_CHECKED or state.watched:
+        if state.use.rebuilt and state.built is not None:
+            state.built.stepped(optimizer)
+        if state.use.steps <= FIRST_STEPS or state.watched:
             _judge(optimizer, state)
-        if state.use.steps < _ALWAYS_CHECKED or state.watched:
+        if state.use.steps < FIRST_STEPS or state.watched:
             state.use.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
             state.gradients = _witnesses(optimizer)
             state.versions = {id(p): g._version for p, g in _having(optimizer)}
         elif state.gradients or state.versions:
             state.gradients, state.versions = [], {}
         state.backwards = 0
-        state.watched = state.fresh_start = state.had_gradient = False
+        state.watched = state.fresh_start = state.had_gradient = state.left_gradient = False
 
     def settle(self, tick: int, kind: StepKind) -> None:
-        """At the end of a sampled step: parameters with a gradient that no optimizer has and nobody changes."""
-        if not self.host.sampling:
+        """At the end of some steps: who owns what?"""
+        if not (self._checkups.due(tick) or self.host.sampling):
             return
-        owned = self._known.owned()
-        self._unowned_steps += 1
-        for parameter in self._known.parameters():
-            key = id(parameter)
-            if key in owned or not parameter.requires_grad or gradient_of(parameter) is None:
-                self._unowned.pop(key, None)
-                continue
-            version, times = self._unowned.get(key, (parameter._version, 0))
-            if version != parameter._version:
-                self._unowned.pop(key, None)
-            else:
-                self._unowned[key] = (version, times + 1)
+        self._ownership.look(self._never())
+        for state in self._states.values():
+            optimizer = state.ref()
+            if optimizer is not None and state.use.steps > state.looked and _is_readable(optimizer):
+                self._look_at(state, optimizer)
+        self._owners.listen(self._suspects())
+
+    def _suspects(self) -> set[int]:
+        """Parameters without gradients of optimizers that have stepped for a while."""
+        suspects = set()
+        for state in (s for s in self._states.values() if s.use.steps >= FIRST_STEPS):
+            optimizer = state.ref()
+            stopped = state.history.stopped(optimizer, state.use.steps) if optimizer is not None else []
+            suspects |= state.never | {id(p) for p in stopped}
+        return suspects
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self._owners.end()
+        super().remove()
 
     def _sparse_gradients(self, tick: int) -> list[SparseGradient]:
         """Entries and bytes of every sparse gradient there is."""
@@ -151,7 +220,7 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        return [*uses, *self._unowned_records(), *self._sparse_gradients(tick)]
+        return [*uses, *self._ownership.records(self._place()), *self._sparse_gradients(tick)]
 
     def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
         optimizer = state.ref()
@@ -163,48 +232,37 @@ class OptimizerProbe(Watcher):
         state.use.without_gradient, state.use.without_gradient_count = sorted(missing)[:8], len(missing)
         return state.use
 
-    def _unowned_records(self) -> list[UnownedParameters]:
-        owned = self._known.owned()
-        found = []
-        latest: dict[str, list[tuple[weakref.ref[torch.Tensor], int]]] = {}
-        place = next((s.use.place for s in self._states.values() if s.use.place), None)
-        present = {id(p) for root in self._known.live_roots() for p in root.parameters()}
-        # One that somebody gives its gradient, as a copy in higher precision gets it, is stepped on purpose.
-        never = {key for state in self._states.values() for key in state.never}
-        orphans = len((owned - present) & never)
-        for root in self._known.live_roots():
-            lost = self._lost_in(root, owned) if root.training else []
-            if lost:
-                module, size = type(root).__name__, sum(p.numel() * p.element_size() for _, p in lost)
-                names, steps = [n for n, _ in lost][:8], self._unowned_steps
-                kept, count = sum(id(p) in owned for p in root.parameters()), len(lost)
-                record = UnownedParameters(module=module, names=names, count=count, bytes=size, owned=kept, steps=steps)
-                record.place, record.orphans = place, orphans
-                found.append(record)
-                latest[module] = [(weakref.ref(p), p._version) for _, p in lost]
-        self._told |= latest
-        # Pyro makes an optimizer for each parameter only when it steps that parameter first.
-        found.extend(self._retracted(owned, latest))
-        return found
+    def _look_at(self, state: _State, optimizer: Optimizer) -> None:
+        """A step has ended: what has been seen of the optimizer's parameters so far? It may be gone at the end."""
+        use, history = state.use, state.history
+        state.looked = use.steps
+        history.look(optimizer, use.steps)
+        stopped, zero = history.stopped(optimizer, use.steps), history.zero(optimizer)
+        names = self._known.parameter_names() if stopped or zero else {}
+        use.stopped, use.zero = ([names.get(id(p), "a parameter") for p in found][:8] for found in (stopped, zero))
+        use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.looks
+        use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
+        use.silent = self._owners.silent(state.never | {id(p) for p in stopped})
+        use.switched_off = self._owners.switched_off(state.never)
+        # What the program changes itself, as an average of its inputs, needs no gradient.
+        if use.switched_off is not None and not state.never & history.changed.keys():
+            use.frozen_beside = self._frozen_beside(state.never)
 
-    def _lost_in(self, root: torch.nn.Module, owned: set[int]) -> list[tuple[str, torch.nn.Parameter]]:
-        """Parameters of a module that had gradients in two sampled steps, and that no optimizer has."""
-        unowned = ((n, p) for n, p in root.named_parameters() if id(p) not in owned)
-        return [(n, p) for n, p in unowned if self._unowned.get(id(p), (0, 0))[1] >= 2]
+    def _frozen_beside(self, parameters: set[int]) -> int:
+        roots = ([*root.parameters()] for root in self._known.live_roots())
+        mine = (found for found in roots if any(id(p) in parameters for p in found))
+        return sum(not p.requires_grad for found in mine for p in found)
 
-    def _retracted(self, owned: set[int], latest: Collection[str]) -> Iterator[UnownedParameters]:
-        """An empty record for each module whose parameters of an earlier record have all been given to an optimizer
-        since, or changed by hand. A module that has died takes nothing back."""
-        for module in [m for m in self._told if m not in latest]:
-            alive = [(p, version) for p, version in ((ref(), v) for ref, v in self._told[module]) if p is not None]
-            if alive and all(id(p) in owned or p._version != version for p, version in alive):
-                del self._told[module]
-                yield UnownedParameters(module=module, names=[], count=0, bytes=0, owned=0, steps=self._unowned_steps)
+    def _place(self) -> Place | None:
+        return next((s.use.place for s in self._states.values() if s.use.place), None)
+
+    def _never(self) -> set[int]:
+        return {key for state in self._states.values() for key in state.never}
 
 
 def _judge(optimizer: Optimizer, state: _State) -> None:
     """Count a step among those whose gradients were not cleared before, or that had none."""
-    early = state.use.steps <= _ALWAYS_CHECKED
+    early = state.use.steps <= FIRST_STEPS
     if early and state.backwards and not state.had_gradient:
         state.had_gradient = _note_gradients(optimizer, state)
     if state.use.steps > 1 and state.watched and state.backwards:
@@ -220,8 +278,13 @@ def _note_gradients(optimizer: Optimizer, state: _State) -> bool:
         for parameter in group["params"]:
             if gradient_of(parameter) is not None:
                 found = True
+                state.history.had(parameter, state.use.steps + 1)
                 state.never.discard(id(parameter))
     return found
+
+
+def _gradients(optimizer: Optimizer) -> Iterator[bool]:
+    return (gradient_of(p) is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _is_readable(optimizer: Optimizer) -> bool:

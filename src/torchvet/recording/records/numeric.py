@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from torchvet.recording.records.base import Place, Record
+from torchvet.recording.records.scaling import EmptyStep
 
 _HABIT = 3
 """Optimizer steps from which on something is no accident."""
@@ -43,12 +44,13 @@ class Poisoned(Record):
 class LostLoss(Record):
     """Backward passes from one line whose graph reaches no parameter of any optimizer.
 
-    `root` says what the loss is: a leaf of its own, made of such leaves, or without any graph (backward raises).
+    `root` says what the loss is: a leaf of its own, made of such leaves, made of leaves with more than one element
+    (which may be what is trained by hand), or without any graph (backward raises).
     `lost` counts the optimizer steps, of `judged`, before which no other backward pass had run.
     """
 
     place: Place
-    root: Literal["leaf", "other leaves", "no graph"]
+    root: Literal["leaf", "other leaves", "larger leaves", "no graph"]
     shape: tuple[int, ...]
     dtype: str
     lost: int
@@ -59,11 +61,19 @@ class LostLoss(Record):
     grad_enabled: bool = True
     made: Place | None = None
     """Where the tensor was made, if that was in a sampled step."""
+    last: bool = False
+    """Whether all backward passes since the last optimizer step were of this kind when the record was written."""
 
     @property
     def is_habit(self) -> bool:
         """Whether steps without any path to a parameter are no accident."""
-        return self.root != "no graph" and self.lost >= _HABIT and self.lost >= 0.9 * self.judged
+        surely = self.root in ("leaf", "other leaves")
+        return surely and self.lost >= _HABIT and self.lost >= 0.9 * self.judged
+
+    def left_empty(self, ended: EmptyStep | None) -> bool:
+        """Whether such passes are why no parameter at all had a gradient in the step by which the program ended."""
+        whole = ended is not None and not ended.reached and ended.cleared is None and ended.passes > 0
+        return whole and self.root != "no graph" and self.last
 
 
 class CutOutput(Record):

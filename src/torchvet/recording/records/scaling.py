@@ -90,6 +90,12 @@ class ScalingFault(Record):
     changed: int = 0
     """Of `count`, how often the factor was not 1 (or, unchecked, an infinity was applied)."""
     factor: float | None = None
+    first: float | None = None
+    """The factor of the first such step."""
+    through: int = 0
+    """Of steps past the scaler: how often it has stepped the same optimizer itself."""
+    updates: int = 0
+    """How often the scaler was updated."""
     scale: float | None = None
     limit: float | None = None
     """The threshold of the clipping."""
@@ -108,3 +114,21 @@ class ScalingFault(Record):
     """Of `refused`: whether gradients of a scaled loss were there that no step had used, the last time."""
     after: int = 0
     """Of `refused`: how many steps optimizers have made since, past the scaler or through it."""
+
+
+class EmptyStep(Record):
+    """A scaler refused to step an optimizer of which no parameter had a gradient.
+
+    `passes` counts backward passes since the scaler's last update, `before` the steps of this optimizer that went
+    through the scaler until then. `reached` parameters of other optimizers had a gradient. `cleared` is the line that
+    threw this optimizer's gradients away after the backward pass, where one did.
+    """
+
+    place: Place
+    optimizer: str
+    parameters: int
+    trainable: int
+    passes: int = 0
+    before: int = 0
+    reached: int = 0
+    cleared: Place | None = None

@@ -14,6 +14,12 @@ ENOUGH_JUDGED = 3
 """Graphs kept by one line from which on it is judged, where it is known of each whether it was used again."""
 
 
+ENOUGH_STARVED = 3
+"""Steps without any gradient from which on an optimizer is judged."""
+FIRST_STEPS = 8
+"""Steps of an optimizer at first that are all checked."""
+
+
 class BackwardUse(Record):
     """Calls of backward with `retain_graph` or `create_graph` from one line.
 
@@ -56,6 +62,7 @@ class OptimizerUse(Record):
     `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
     gradient at all; `without_gradient` names parameters that never had one in any step. `rebuilt` optimizers before it
     were made on its line of the same parameters. `trainable` of its parameters required gradients when last looked at.
+    `thrown` of its `FIRST_STEPS` had no gradient, and had one when the last backward returned.
     """
 
     id: int
@@ -71,6 +78,41 @@ class OptimizerUse(Record):
     without_gradient_count: int = 0
     rebuilt: int = 0
     trainable: int = 0
+    thrown: int = 0
+    rebuilt_steps: int = 0
+    """Steps of the optimizers before it that `rebuilt` counts."""
+    continued: int = 0
+    """How many of those after the second began with the weights as the one before had left them, which had state."""
+    switched_off: Place | None = None
+    """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
+    frozen_beside: int = 0
+    """Of the models that have those: how many parameters are frozen by `requires_grad`."""
+    silent: bool = False
+    """Whether the modules of those in `without_gradient`, or in `stopped`, did not run in the steps that were heard."""
+    stopped: list[str] = []
+    stopped_count: int = 0
+    stopped_after: int = 0
+    """Parameters that had a gradient in the first steps, the last in this one, and in none of those after."""
+    zero: list[str] = []
+    zero_count: int = 0
+    zero_looks: int = 0
+    """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
+
+    @property
+    def gradients_were_cleared(self) -> bool:
+        """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
+        return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
+
+
+class ConstantSoftmax(Record):
+    """On one line softmax normalised over a dimension of size 1, in `calls` sampled calls: `names` are the parameters
+    that what it was given was computed from."""
+
+    place: Place
+    shape: tuple[int, ...]
+    dim: int
+    calls: int = 0
+    names: list[str] = []
 
 
 class UnownedParameters(Record):

@@ -15,6 +15,10 @@ from torchvet.rules.shared.seen_suspicions import suspected_in
 __all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
 
 
+_LONG = 1e9
+"""The first factor that is not written out."""
+
+
 class Report(NamedTuple):
     """How a rule reports a record of a run."""
 
@@ -126,10 +130,10 @@ def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, S
 
 
 def times(factor: float | None) -> str:
-    """A factor for people: `65,536`, `6.1e-05`."""
+    """A factor for people: `65,536`, `6.1e-05`, `3.5e+13`."""
     if factor is None:
         return "an unknown number of"
-    return f"{factor:,.0f}" if factor >= 10 else f"{factor:.2g}"
+    return f"{factor:,.0f}" if 10 <= factor < _LONG else f"{factor:.2g}"
 
 
 def smaller(factor: float | None) -> str:

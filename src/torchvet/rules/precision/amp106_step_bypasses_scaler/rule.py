@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.rules.kit import Edit, Effect, Finding, Recording, SourceFile
 from torchvet.rules.precision import _scaling as scaling
-from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, smaller
+from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, smaller, times
 from torchvet.rules.precision._scaling import ScaledPass
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.shared.order_rule import leaves
@@ -22,10 +22,16 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
 
     def of_fault(self, fault: ScalingFault, recording: Recording) -> Report:
         """Optimizers that stepped on scaled gradients, or on divided ones that nobody had looked through."""
-        advice = "call `scaler.step(optimizer)`, then `scaler.update()` once"
+        advice = "call `scaler.step(optimizer)` in its place"
+        if fault.through:
+            advice = (
+                f"take this step out: `scaler.step()` has stepped this optimizer, too ({times(fault.through)} times)"
+            )
+        elif not fault.updates:
+            advice += ", then `scaler.update()` once"
         if fault.kind == "applied-scaled":
             return Report(
-                f"{fault.count:,} steps went past the scaler, with gradients {smaller(fault.factor)}",
+                f"{fault.count:,} steps went past the scaler, with gradients {_range(fault)}",
                 cause="the loss was scaled, and only scaler.step(optimizer) divides its gradients",
                 advice=advice,
                 role="backward",
@@ -72,6 +78,12 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
 def _is_torchs_own(step: Effect) -> bool:
     """Whether the optimizer is made here: what another package gives may take the scale off by itself."""
     return "optimizer" in step.event.unit.file.roles.of(receiver(step.event.call), step.event.unit)
+
+
+def _range(fault: ScalingFault) -> str:
+    """By how much gradients were wrong: at first, and at the worst where the scale has moved since."""
+    worst = smaller(fault.factor)
+    return worst if fault.first in (None, fault.factor) else f"{smaller(fault.first)} at first and {worst} at the worst"
 
 
 def _is_divided(one: ScaledPass, step: Effect) -> bool:

@@ -40,7 +40,7 @@ def _judged(use: ScalingUse) -> tuple[Severity, str]:
     """How bad a scaler's skips are and what they were; no text where they are what a scaler does to find its scale."""
     low = use.lowest is not None and use.lowest < 1.0
     many, late = _TOO_LOW if low else _MANY, use.skipped - use.early
-    # From 144 halvings in a row on the reciprocal of the scale overflows, and the next step writes infinities.
+    # From 144 halvings in a row on the reciprocal of the scale overflows, and the next finite step writes infinities.
     if use.trailing >= many:
         return "error", f"the last {use.trailing:,} steps were all left out{_left(use)}"
     if use.longest >= many:
@@ -60,4 +60,4 @@ def _left(use: ScalingUse) -> str:
     if use.scale <= _LAST_SCALE:
         return ": the reciprocal of the scale has overflowed, and the next finite step writes infinities"
     more = math.ceil(math.log(use.scale / _LAST_SCALE) / -math.log(use.backoff))
-    return f": the scale is {use.scale:.2g}, and {more:,} more in a row poison the weights"
+    return f": the scale is {use.scale:.2g}, and after {more:,} more in a row the next finite step writes infinities"

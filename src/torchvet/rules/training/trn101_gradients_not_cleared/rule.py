@@ -41,7 +41,9 @@ class GradientsNotCleared(loops.LoopRule):
                     f"{use.name} steps on the sum of all gradients so far: none of {use.checked} checked steps "
                     "began with cleared gradients"
                 )
-                advice = "call `optimizer.zero_grad()` once per step, before backward or after `step()`"
+                advice = (
+                    "clear this optimizer's gradients once per step, right before the first backward of its own loss"
+                )
                 measured = Measured(steps=use.checked)
                 yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
 
@@ -174,7 +176,7 @@ class GradientsNotCleared(loops.LoopRule):
         backward = next(e for e in step.of("backward") if not e.excludes(stepped))
         name = loops.name_of(stepped)
         message = f"{name} steps on the sum of all gradients so far: nothing clears them in this loop"
-        advice = f"call `{name}.zero_grad()` once per step, before backward or after `step()`"
+        advice = f"call `{name}.zero_grad()` once per step, right before the first backward of its own loss"
         change = self._edits(file, stepped)
         related = [self.also(file, "stepped", stepped.event)]
         return self.suspect(file, backward.event, message, cause=_CAUSE, advice=advice, edits=change, related=related)

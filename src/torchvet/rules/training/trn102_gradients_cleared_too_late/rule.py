@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.recording.records.scaling import EmptyStep
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edits, Effect, Finding, Findings, Measured, RankRecording, Recording, SourceFile, Step
+from torchvet.rules.kit import (
+    Edits,
+    Effect,
+    Finding,
+    Findings,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    SourceFile,
+    Step,
+)
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model.origins import identity
 
@@ -24,14 +37,43 @@ class GradientsClearedTooLate(loops.LoopRule):
     silence_clears = False  # a run does not tell gradients that are zero from gradients that were cleared
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
-        """Optimizers that never had a gradient, where source shows what clears them before the step."""
+        """Optimizers that never had a gradient, where source shows what clears them before the step, or the run that
+        they were there after backward; and steps that a scaler refused for that."""
         for use in rank.latest(OptimizerUse, "id"):
+            found = []
             if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
                 seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
                 measured = Measured(steps=use.steps)
-                yield from confirmed(
-                    self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
-                )
+                found = [
+                    *confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
+                ]
+            yield from found
+            if use.gradients_were_cleared and not found:
+                yield self._thrown_away(rank, use)
+        ended = refused_empty(rank)
+        if ended is not None and ended.cleared is not None:
+            yield self._refused(rank, ended, ended.cleared)
+
+    def _thrown_away(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        message = f"{use.name}.step() changes nothing: in {use.thrown} checked steps it found no gradient"
+        cause = (
+            "gradients were there when backward returned, and were gone when the step began: they are cleared between"
+        )
+        advice = "clear the gradients after the step, or before backward"
+        return self.observed(
+            rank, use.step_place, message, cause=cause, advice=advice, measured=Measured(steps=use.thrown)
+        )
+
+    def _refused(self, rank: RankRecording, ended: EmptyStep, cleared: Place) -> Finding:
+        return self.observed(
+            rank,
+            cleared,
+            f"the program ended in scaler.step(): the gradients of {ended.optimizer} are cleared here, after backward "
+            "and before the step",
+            cause=f"torch refuses a step where none of the optimizer's {ended.parameters} parameters has a gradient",
+            advice="clear the gradients after the step, or before backward",
+            related=[self.beside("stepped", ended.place.function, ended.place)],
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A clear after the last backward and before the step that was to use its gradients."""

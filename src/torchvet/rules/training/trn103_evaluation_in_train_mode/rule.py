@@ -51,12 +51,16 @@ class EvaluationInTrainMode(loops.LoopRule):
 
     def _trained_in_eval_mode(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         stuck = rank.latest(EvalModeSteps, "model")
-        if len(stuck) != 1:
-            return  # of several models source does not say which
-        (record,) = stuck
-        seen = f"{record.layer} was in eval mode in {record.steps:,} sampled training steps, from step "
+        for record in stuck:
+            # Of several models source does not say which.
+            yield from self._of_model(rank, recording, record, asked=len(stuck) == 1)
+
+    def _of_model(
+        self, rank: RankRecording, recording: Recording, record: EvalModeSteps, asked: bool
+    ) -> Iterator[Finding]:
+        seen = f"{record.layer} was in eval mode in {record.steps:,} checked training steps, from step "
         seen += f"{record.since:,} on"
-        everywhere = (f for path in recording.sources for f in suspected_in(self, recording, path))
+        everywhere = (f for path in recording.sources for f in suspected_in(self, recording, path)) if asked else ()
         suspected = [f for f in everywhere if about(f) == _IN_EVAL_MODE]
         for found in suspected:
             yield as_observed(found, rank, f"{found.message}: {seen}", Measured(steps=record.steps))

@@ -9,9 +9,28 @@ from collections.abc import Iterable
 from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
-from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
-from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
+from torchvet.recording.records.scaling import EmptyStep
+from torchvet.recording.records.training import (
+    ENOUGH_STARVED,
+    ConstantSoftmax,
+    OptimizerUse,
+    UnownedParameters,
+    still_unowned,
+)
+from torchvet.rules.kit import (
+    Edits,
+    Effect,
+    Finding,
+    Findings,
+    Location,
+    RankRecording,
+    Recording,
+    Severity,
+    SourceFile,
+    calls_at,
+)
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.source.model import Event, Unit, edits, given, is_call, receiver, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
@@ -20,8 +39,8 @@ _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.pr
 """Text that says that gradients come from somewhere else."""
 _CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
 _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
-_ENOUGH_STARVED, _ENOUGH = 3, 4
-"""Steps without any gradient, and checked steps, from which on an optimizer is judged."""
+_ENOUGH = 4
+"""Checked steps from which on an optimizer is judged."""
 _SURE = 5
 """Checked steps after which no gradient at all is no accident of the first batches."""
 _USUAL = ("train", "eval", "parameters", "to", "cuda", "state_dict", "zero_grad")
@@ -42,17 +61,30 @@ class StepWithoutBackward(loops.LoopRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Optimizers that step without any gradient, and parameters that never have one."""
-        if any(loss.is_habit for loss in rank.all(LostLoss)):
+        ended = refused_empty(rank)
+        if any(loss.is_habit or loss.left_empty(ended) for loss in rank.latest(LostLoss)):
             return  # that loss is the cause, and has a rule of its own
         cut = any(c.is_habit for c in rank.latest(CutOutput))
+        if ended is not None and ended.cleared is None:
+            yield self._refused(rank, ended)
         for use in rank.latest(OptimizerUse, "id"):
-            seen = use.checked + use.starved
-            # A few steps with gradients may have come before the fault set in.
-            if use.starved >= _ENOUGH_STARVED and use.starved >= 0.9 * seen:
-                yield self._starved(rank, use)
-            # A cut output explains parameters without gradients, and TRN106 tells it at its line.
-            elif use.without_gradient_count and seen >= _ENOUGH and not cut:
-                yield from self._without_gradient(rank, use)
+            if not use.gradients_were_cleared:  # TRN102
+                yield from self._of_use(rank, recording, use, cut)
+
+    def _of_use(self, rank: RankRecording, recording: Recording, use: OptimizerUse, cut: bool) -> Findings:
+        seen = use.checked + use.starved
+        # A few steps with gradients may have come before the fault set in.
+        if use.starved >= ENOUGH_STARVED and use.starved >= 0.9 * seen:
+            yield self._starved(rank, use)
+        # A cut output explains parameters without gradients, and TRN106 tells it at its line.
+        elif use.without_gradient_count and seen >= _ENOUGH and not cut:
+            yield from self._without_gradient(rank, use)
+        if use.stopped_count:
+            yield self._stopped(rank, recording, use)
+        made = next((s for s in rank.latest(ConstantSoftmax) if use.zero and set(use.zero) <= set(s.names)), None)
+        # A single bias may well cancel out, as the last of a critic whose two means are subtracted.
+        if use.zero_count > 1 or made is not None:
+            yield self._zero(rank, use, made)
 
     def _starved(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         message = f"{use.name}.step() changes nothing: in {use.starved} checked steps no parameter had a new gradient"
@@ -60,6 +92,33 @@ class StepWithoutBackward(loops.LoopRule):
         advice = "call `loss.backward()` before `step()`, on a loss that depends on these parameters (not detached)"
         measured = Measured(steps=use.starved)
         return self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
+
+    def _refused(self, rank: RankRecording, ended: EmptyStep) -> Finding:
+        """A step that a scaler refused, which ended the program."""
+        name, none = ended.optimizer, f"none of the {count(ended.parameters, 'parameter')}"
+        cause = f"no backward pass ran between the scaler's last update and this step of {name}"
+        advice = "call `scaler.scale(loss).backward()` before `scaler.step()`"
+        if not ended.trainable:
+            cause = f"{none} of {name} requires a gradient"
+            advice = "give the optimizer the parameters that are to be trained, or do not step it"
+        elif ended.passes:
+            reached = f"; {count(ended.reached, 'parameter')} of other optimizers had one" if ended.reached else ""
+            passes = count(ended.passes, "backward pass", "backward passes")
+            cause = f"{passes} ran before it, and reached none of its parameters{reached}"
+            advice = "follow the loss back to these parameters: what is detached, or left out of the sum, reaches none"
+        if ended.trainable and ended.before:
+            cause += f"; it had gradients in {count(ended.before, 'step')} before"
+            advice = (
+                "step an optimizer through the scaler only where the loss of this step reaches it: "
+                "`if any(p.grad is not None for g in optimizer.param_groups for p in g['params'])`"
+            )
+        return self.observed(
+            rank,
+            ended.place,
+            f"the program ended here: {none} of {name} had a gradient in this step, which scaler.step() refuses",
+            cause=cause,
+            advice=advice,
+        )
 
     def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Findings:
         unowned = still_unowned(rank.all(UnownedParameters))
@@ -88,18 +147,66 @@ class StepWithoutBackward(loops.LoopRule):
         measured = Measured(steps=use.steps)
         return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
-    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        names = ", ".join(use.without_gradient[:4])
-        more = use.without_gradient_count - min(4, len(use.without_gradient))
-        rest = f" and {more} more" if more > 0 else ""
+    def _stopped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:
+        after = f"step {use.stopped_after}" if use.stopped_after > 1 else "the first step"
+        cause = "they have not changed since, while the same optimizer changed others"
+        if use.silent:
+            cause += "; their modules did not run in the later steps that were heard"
+        kept = _kept_detached(recording) if use.silent else None
+        if kept is not None:
+            cause += ". This line keeps a detached copy of what a pass has computed, and is the only one that does"
         return self.observed(
             rank,
-            use.place or use.step_place,
+            kept or use.step_place or use.place,
+            f"{use.stopped_count} of {use.parameters} parameters of {use.name} had no gradient after {after}, in any "
+            f"checked step up to step {use.steps:,}: {_named(use.stopped, use.stopped_count)}",
+            cause=cause,
+            advice="look for what the program keeps of the first pass (a cache, a detached copy) and uses in its later "
+            "ones; freeze them with `requires_grad_(False)` if that is meant",
+            severity="warning",
+            measured=Measured(steps=use.steps),
+        )
+
+    def _zero(self, rank: RankRecording, use: OptimizerUse, made: ConstantSoftmax | None) -> Finding:
+        """Gradients that were exactly zero: a fault where the run shows why, else a note."""
+        cause = "the loss does not change with them in these steps"
+        advice = "check whether what they compute can change the loss: a factor of 0, a clamped value"
+        if made is not None:
+            cause = (
+                f"softmax here normalises over dimension {made.dim} of {made.shape}, which has size 1: it gives 1 "
+                "whatever it is given, so that what led to it cannot matter"
+            )
+            advice = "normalise over the dimension that is to be weighed"
+        return self.observed(
+            rank,
+            made.place if made is not None else use.step_place or use.place,
+            f"the gradient of {use.zero_count} of {use.parameters} parameters of {use.name} was exactly zero in all "
+            f"{use.zero_looks} checked steps: {_named(use.zero, use.zero_count)}",
+            cause=cause,
+            advice=advice,
+            severity="warning" if made is not None else "info",
+            measured=Measured(steps=use.steps),
+        )
+
+    def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        severity: Severity = "info"
+        cause = "the loss does not depend on them in these steps"
+        advice = "leave them out of the optimizer, or check that the loss reaches them"
+        if use.switched_off is not None:
+            cause = "their modules ran with gradients switched off (no_grad, inference_mode), here"
+            advice = "run them with gradients; if they are to stay as they are, leave them out of the optimizer"
+            # Who freezes other parts by `requires_grad` meant these to be trained.
+            severity = "warning" if use.frozen_beside else "info"
+        elif use.silent:
+            cause = "their modules did not run in the steps that were heard"
+        return self.observed(
+            rank,
+            use.switched_off or use.place or use.step_place,
             f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never had a gradient in the "
-            f"checked steps: {names}{rest}",
-            cause="the loss does not depend on them in these steps",
-            advice="leave them out of the optimizer, or check that the loss reaches them",
-            severity="info",
+            f"checked steps: {_named(use.without_gradient, use.without_gradient_count)}",
+            cause=cause,
+            advice=advice,
+            severity=severity,
             measured=Measured(steps=use.steps),
         )
 
@@ -175,6 +282,24 @@ class StepWithoutBackward(loops.LoopRule):
         advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
         related = [self.also(file, "forward", call)]
         return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
+
+
+def _kept_detached(recording: Recording) -> Location | None:
+    """The only line of the program that puts something detached into an attribute where that is not filled yet."""
+    found = []
+    for path in recording.sources:
+        file = recording.model(path)
+        for event in file.calls("detach") if file is not None else ():
+            target = next((t for t in targets_of(event.statement) if isinstance(t, ast.Attribute)), None)
+            tests = [ast.unparse(arm[0].test) for arm in event.context.arms if isinstance(arm[0], ast.If)]
+            if target is not None and any(ast.unparse(target) in test for test in tests):
+                found.append(Location(path=path, line=event.line, function=event.unit.name))
+    return found[0] if len(found) == 1 else None
+
+
+def _named(names: list[str], number: int) -> str:
+    more = number - min(4, len(names))
+    return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")
 
 
 def _text(step: Step) -> str:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
+from torchvet.recording.records.scaling import EmptyStep
 from torchvet.recording.records.training import OptimizerUse, Outcome
-from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Iterator,
+    Location,
+    Measured,
+    RankRecording,
+    Recording,
+    SourceFile,
+)
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
-from torchvet.source.model import Event, edits, given, is_call, is_name, is_set, receiver, terminal, walk
+from torchvet.source.model import Event, edits, given, is_call, is_name, is_set, names_in, receiver, terminal, walk
 
 _RAISED = "does not require grad and does not have a grad_fn"
 _LET_REACH = "let the model's output reach the loss without detaching it; detach what is only logged"
 _PRETENDED = "requires_grad on a detached loss silences the error, and the gradient ends in the loss itself"
 _CALL_ON_LOSS = "call backward on the loss that the model's output went into, without detaching it"
 _NUMBER = "item() leaves the graph behind, so that no gradient comes from this term"
+_MADE_NEW, _MADE_OF_NEW = "a new tensor without a graph", "made of new tensors without a graph"
 _TAKEN_OUT = ("item", "detach", "tolist", "numpy")
 """What leaves the graph behind."""
 
@@ -34,7 +47,7 @@ class DetachedLoss(loops.LoopRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Backward passes whose graph reaches no parameter, the one that raised, and terms that were numbers."""
         lost = rank.latest(LostLoss)
-        yield from self._lost(rank, lost)
+        yield from self._lost(rank, recording, lost)
         known = {place for r in lost if r.is_habit for place in (r.place, r.made)}
         for term in rank.latest(ConstantTerm):
             if term.place not in known:
@@ -45,12 +58,14 @@ class DetachedLoss(loops.LoopRule):
             if cut.is_habit and cut.missed <= without and cut.place not in known:
                 yield self._cut(rank, cut)
 
-    def _lost(self, rank: RankRecording, lost: list[LostLoss]) -> Findings:
-        outcome = rank.last(Outcome)
+    def _lost(self, rank: RankRecording, recording: Recording, lost: list[LostLoss]) -> Findings:
+        outcome, ended = rank.last(Outcome), refused_empty(rank)
         raised = outcome is not None and _RAISED in (outcome.error or "")
         for record in lost:
-            if record.root != "no graph" and record.is_habit:
-                yield self._reaches_nothing(rank, record)
+            if ended is not None and record.left_empty(ended):
+                yield self._refused(rank, recording, record, ended)
+            elif record.is_habit:
+                yield self._reaches_nothing(rank, recording, record)
             elif record.root == "no graph" and raised:
                 yield self._raised(rank, record)
 
@@ -71,16 +86,31 @@ class DetachedLoss(loops.LoopRule):
         )
         return self.observed(rank, record.place, message, cause=cause, advice=advice)
 
-    def _reaches_nothing(self, rank: RankRecording, record: LostLoss) -> Finding:
-        made = "a new tensor without a graph" if record.root == "leaf" else "made of new tensors without a graph"
+    def _refused(self, rank: RankRecording, recording: Recording, record: LostLoss, ended: EmptyStep) -> Finding:
+        """A scaler refused the step, since such a loss had left the optimizer without any gradient."""
+        made = _MADE_NEW if record.root == "leaf" else _MADE_OF_NEW
+        return self.observed(
+            rank,
+            record.made or _made_in_source(recording) or record.place,
+            f"the program ended in scaler.step(), since none of {record.parameters} parameters had a gradient: the "
+            f"loss that backward starts from is {made}",
+            cause=_PRETENDED,
+            advice=_CALL_ON_LOSS,
+            related=[
+                self.beside("backward", record.place.function, record.place),
+                self.beside("stepped", ended.place.function, ended.place),
+            ],
+        )
+
+    def _reaches_nothing(self, rank: RankRecording, recording: Recording, record: LostLoss) -> Finding:
+        made = _MADE_NEW if record.root == "leaf" else _MADE_OF_NEW
         message = (
             f"the loss that backward starts from is {made}: in {record.lost} of {record.judged} checked steps of "
             f"{record.optimizer} no gradient reached any of {record.parameters} parameters"
         )
+        place = record.made or _made_in_source(recording) or record.place
         measured = Measured(steps=record.lost)
-        return self.observed(
-            rank, record.made or record.place, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, measured=measured
-        )
+        return self.observed(rank, place, message, cause=_PRETENDED, advice=_CALL_ON_LOSS, measured=measured)
 
     def _constant_term(self, rank: RankRecording, record: ConstantTerm) -> Finding:
         share = record.term / record.loss if record.loss else None
@@ -153,6 +183,19 @@ class DetachedLoss(loops.LoopRule):
                     related=[self.also(file, "backward", event)],
                 )
                 yield finding
+
+
+def _made_in_source(recording: Recording) -> Location | None:
+    """The only call in the program's text that makes a tensor with gradients of what some name stands for."""
+    found = []
+    for path in recording.sources:
+        file = recording.model(path)
+        if file is None:
+            continue
+        for event in file.calls("tensor", "as_tensor", "Variable"):
+            if _makes_leaf(file, event.call) and event.call.args and names_in(event.call.args[0]):
+                found.append(Location(path=path, line=event.line, function=event.unit.name))
+    return found[0] if len(found) == 1 else None
 
 
 def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:

@@ -16,6 +16,8 @@ from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.units import behind_progress
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
+_MANY, _FEW_STEPS = 10, 10
+"""Optimizers that one line has built again over the same weights, and steps of each, at which their state is lost."""
 _NUMBER = re.compile(r"(?:n_?|num_?|max_?|total_?)?(epoch|step|iter)(?:s|ations)?")
 _AGAIN = re.compile(
     r"load_state_dict|\.apply\(|init_weights|init_param|reset|requires_grad|freeze|prun|merge|task|client"
@@ -47,7 +49,23 @@ class OptimizerRecreated(loops.LoopRule):
         for use in again.values():
             times = use.rebuilt + 1
             seen, measured = f": {use.name} was built {times:,} times", Measured(steps=times)
-            yield from confirmed(self, recording, rank, use.place, seen=seen, measured=measured)
+            found = [*confirmed(self, recording, rank, use.place, seen=seen, measured=measured)]
+            yield from found
+            if not found and _lost_its_state(use):
+                yield self._lost(rank, use)
+
+    def _lost(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        each = use.rebuilt_steps / use.rebuilt
+        return self.observed(
+            rank,
+            use.place,
+            f"{use.name} was built {use.rebuilt + 1:,} times over the same weights, for {each:.3g} steps each: every "
+            "time without what the one before had learnt",
+            cause="an optimizer's state (momentum, running averages, step count) lives in the object; the new one "
+            f"starts from nothing, and the weights went on as they were, {use.continued:,} times",
+            advice="build the optimizer once, and hand it to what trains",
+            measured=Measured(steps=use.rebuilt + 1),
+        )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """An optimizer that is built in a loop which trains the same model with it."""
@@ -106,6 +124,13 @@ class OptimizerRecreated(loops.LoopRule):
 def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
     """The steps of an optimizer that a unit makes, in a loop if one is given."""
     return [e for e in loops.effects_in(unit, loop, "step", "scaler_step") if loops.who(e) & who]
+
+
+def _lost_its_state(use: OptimizerUse) -> bool:
+    """Whether one training went on with many optimizers of a few steps each. Stages of a training, tasks and rounds
+    take more steps or begin from other weights; LBFGS builds its state within one step."""
+    short = use.rebuilt_steps <= _FEW_STEPS * use.rebuilt and use.name != "LBFGS"
+    return short and use.rebuilt >= _MANY and use.continued >= 0.9 * (use.rebuilt - 1)
 
 
 def _holder(made: Event) -> ast.expr | None:

@@ -1,0 +1,73 @@
+"""Follows the parameters of an optimizer through a run: whose gradient stopped, whose was zero whenever looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from torchvet.probes.base.gradients import gradient_of
+from torchvet.probes.base.kit import Optimizer
+
+_SOON = 3
+"""A parameter whose gradient stops after so many steps was hardly trained on purpose until then."""
+_LATER = 30
+"""Steps without a gradient from which on one has stopped."""
+_LOOKS = 5
+"""Looks from which on something is no accident."""
+
+
+@dataclass
+class GradientHistory:
+    """What was seen of one optimizer's parameters, by their identity."""
+
+    last: dict[int, int] = field(default_factory=dict)
+    """The last step that is known to have had a gradient."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """At the last look: an optimizer's step raises the version of what it changes."""
+    zeros: dict[int, int] = field(default_factory=dict)
+    """Of those whose gradient was zero whenever looked at: how often it was."""
+    changed: dict[int, int] = field(default_factory=dict)
+    """The last look that found it changed."""
+    looks: int = 0
+
+    def had(self, parameter: torch.Tensor, step: int) -> None:
+        """It has a gradient in this step, one of the first, all of which are looked at."""
+        self.last[id(parameter)] = step
+
+    def look(self, optimizer: Optimizer, step: int) -> None:
+        """A step has ended, and its gradients are there."""
+        self.looks += 1
+        for parameter in _trainable(optimizer):
+            key, gradient = id(parameter), gradient_of(parameter)
+            if self.versions.get(key, parameter._version) != parameter._version:
+                self.changed[key] = self.looks
+            self.versions[key] = parameter._version
+            if gradient is not None or self.changed.get(key) == self.looks:
+                self.last[key] = step
+            self._look_for_zero(key, gradient)
+
+    def _look_for_zero(self, key: int, gradient: torch.Tensor | None) -> None:
+        """One that was not zero once is not looked at again."""
+        times = self.zeros.get(key, 0 if self.looks == 1 else -1)
+        if gradient is None or times < 0 or gradient.layout is not torch.strided:
+            self.zeros[key] = -1
+        else:
+            self.zeros[key] = -1 if bool(gradient.detach().any()) else times + 1
+
+    def stopped(self, optimizer: Optimizer, steps: int) -> list[torch.Tensor]:
+        """Those that had a gradient in the very first steps and in none of the many after them, while the same
+        optimizer changed others. One that was frozen meanwhile is not among them."""
+        goes_on = any(self.changed.get(id(p)) == self.looks for p in _trainable(optimizer))
+        if self.looks < _LOOKS or not goes_on:
+            return []
+        last = ((p, self.last.get(id(p))) for p in _trainable(optimizer))
+        return [p for p, step in last if step is not None and step <= _SOON and steps - step >= _LATER]
+
+    def zero(self, optimizer: Optimizer) -> list[torch.Tensor]:
+        """Those whose gradient was exactly zero whenever looked at."""
+        return [p for p in _trainable(optimizer) if self.zeros.get(id(p), -1) >= _LOOKS]
+
+
+def _trainable(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
