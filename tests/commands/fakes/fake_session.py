@@ -5,6 +5,7 @@ import time
 import msgspec
 
 from torchvet.probes.session.import_hook import when_imported
+from torchvet.probes.session.step_log import StepsReached
 from torchvet.recording.records.base import Program, Step
 from torchvet.recording.records.training import Outcome
 
@@ -25,10 +26,6 @@ class Options(msgspec.Struct):
     losses: bool = False
     seed: int | None = None
     snapshots: str | None = None
-
-
-class StepsReached(SystemExit):
-    pass
 
 
 class Session:
@@ -62,7 +59,7 @@ class Session:
         self.ticks += 1
         self.writer.write(Step(n=self.ticks, kind="manual", t=time.monotonic()))
         if self.options.steps is not None and self.ticks >= self.options.steps:
-            raise StepsReached
+            raise StepsReached(self.ticks)
 
     def finish(self, how, status, error):
         if self.done:

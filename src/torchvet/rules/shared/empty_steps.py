@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torchvet.recording import RankRecording
 from torchvet.recording.records.scaling import EmptyStep
 from torchvet.recording.records.training import Outcome
+from torchvet.rules.kit import RankRecording
 
 _REFUSED = "No inf checks were recorded for this optimizer"
 
