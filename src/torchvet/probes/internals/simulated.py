@@ -1,0 +1,22 @@
+"""A simulated GPU's tensors as what looks at their values takes them: without an operator or a byte of the device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+
+def simulated() -> bool:
+    """Whether the GPU of this process is a simulated one. Nothing is imported to find out."""
+    start = sys.modules.get("torchvet.simulate.start")
+    return start is not None and bool(start.started())
+
+
+def numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """The CPU tensor that holds a simulated one's values; any other tensor itself."""
+    if tensor.__class__ is torch.Tensor:
+        return tensor
+    tensors: Any = sys.modules.get("torchvet.simulate.tensors")
+    return tensors.numbers_of(tensor) if tensors is not None else tensor  # type: ignore[no-any-return]
