@@ -45,6 +45,7 @@ def start(card: Card, count: int = 1) -> None:
     """Make `cuda` mean `count` such cards for the rest of the process. Call it once, before the program starts."""
     memory.set_up(card.total_memory, count, card.context)
     workspaces.set_size(card.workspace)
+    backward_errors.begin_without_threads()
     _setup_privateuseone_for_python_backend(
         devices.BACKEND, backend_module=backend.Backend(), device_guard=backward_errors.Guard()
     )

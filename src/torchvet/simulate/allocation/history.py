@@ -20,7 +20,12 @@ _stacks: dict[Stack, Stack] = {}
 _by_number: dict[int, Stack] = {}
 """The same by identity, by which events refer to them."""
 
-_OURS = str(Path(__file__).resolve().parents[1])
+_numbers: dict[int, int | None] = {}
+"""The number of a code object by its identity; None for torchvet's own."""
+_places: dict[int, int] = {}
+_PACKAGE = Path(__file__).resolve().parents[2]
+_OURS = (str(_PACKAGE / "simulate"), str(_PACKAGE / "probes"))
+"""What watches differs from step to step: with it there would be ever more stacks."""
 _MOST_FRAMES = 128
 NEVER, STATE, ALLOC, ALL = range(4)
 """Of what stacks are kept: of nothing, of what is allocated, of allocations in the trace, of frees too."""
@@ -154,12 +159,13 @@ def stack_here() -> Stack:
     frame = sys._getframe(1)
     while frame is not None and len(found) < 2 * _MOST_FRAMES:
         code = frame.f_code
-        number = id(code)
-        if number not in _codes:
-            # Kept for good: no later code object can have the number, which stacks refer to.
-            _codes[number] = code
-        found.append(number)
-        found.append(frame.f_lasti)
+        number = _numbers.get(id(code), 0)
+        if number == 0:
+            number = _numbered(code)
+        if number is not None:
+            found.append(number)
+            # One object for each number, as large ones are objects of their own.
+            found.append(_places.setdefault(frame.f_lasti, frame.f_lasti))
         frame = frame.f_back  # type: ignore[assignment]
     stack = tuple(found)
     kept = _stacks.setdefault(stack, stack)
@@ -167,15 +173,19 @@ def stack_here() -> Stack:
     return kept
 
 
+def _numbered(code: CodeType) -> int | None:
+    number = id(code)
+    # Kept for good: no later code object can have the number, which stacks refer to.
+    _codes[number] = code
+    _numbers[number] = None if code.co_filename.startswith(_OURS) else number
+    return _numbers[number]
+
+
 def frames_of(stack: Stack | None) -> list[dict[str, Any]]:
-    """As they stand in a snapshot, torchvet's own left out."""
+    """As they stand in a snapshot."""
     flat = iter(stack or ())
     pairs = [(_codes[number], at) for number, at in zip(flat, flat, strict=True)]
-    return [
-        {"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)}
-        for c, at in pairs
-        if not c.co_filename.startswith(_OURS)
-    ]
+    return [{"name": c.co_name, "filename": c.co_filename, "line": _line(c, at)} for c, at in pairs]
 
 
 @cache
