@@ -1,31 +1,40 @@
-"""Scaled dot product attention by one fused kernel wherever the CPU has it fused: its numbers are then the CPU's.
+"""Scaled dot product attention by one fused kernel wherever CUDA has one: the matrix of weights is not held there.
 
-A GPU does not hold the matrix of weights either, so what is allocated is close to what flash attention takes there.
+Its numbers are the CPU's: by the CPU's own fused kernel, or composed (with dropout, say) from the CPU's operators,
+whose graph then lies behind the kernel's random state.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.simulate.operations.operators import SPECIAL, on_host
+from torchvet.simulate.api import generators
+from torchvet.simulate.cuda import cards
+from torchvet.simulate.operations import attention_rules
+from torchvet.simulate.operations.operators import SPECIAL, on_host, without_arithmetic
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
 _FLASH = 1
 """Of torch's `SDPBackend`."""
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+_AS_A_PROGRAM = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
+"""What is dispatched to outside of operators, so autograd too."""
 
 
-def _asked(value: Any) -> Any:
-    """A host tensor of this shape: the choice goes by shapes, and looks at no numbers."""
-    host = numbers_of(value)
-    if not isinstance(host, torch.Tensor) or host.device.type == "cpu":
-        return host
-    from torchvet.simulate.dry.phantoms import phantom
+class _Composed(NamedTuple):
+    """A fused call that the CPU has composed: what it was given and gave, and the storage of its random state."""
 
-    return phantom(host.size(), host.stride(), host.dtype).requires_grad_(value.requires_grad)
+    given: list[torch.Tensor | None]
+    out: torch.Tensor
+    state: weakref.ref[Any]
+
+
+_composed: dict[int, _Composed] = {}
+"""By the storage of the call's random state, with which each of them goes."""
 
 
 def attend(
@@ -39,12 +48,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`scaled_dot_product_attention`: fused where the CPU would, else composed."""
+    """`scaled_dot_product_attention`: fused where CUDA would, else composed."""
     bias = attn_mask
     if bias is not None and bias.dtype is torch.bool:
         bias = torch.zeros_like(bias, dtype=query.dtype).masked_fill_(bias.logical_not(), float("-inf"))
     with torch._C._ExcludeDispatchKeyGuard(_CASTING):
-        if _fused(query, key, value, bias, dropout_p, is_causal, scale, enable_gqa):
+        if _fused(query, key, value, bias, dropout_p, is_causal, enable_gqa):
             return _aten._scaled_dot_product_fused_attention_overrideable.default(  # type: ignore[no-any-return]
                 query, key, value, bias, dropout_p, is_causal, scale=scale
             )[0]
@@ -54,19 +63,15 @@ def attend(
 
 
 def _fused(*args: Any) -> bool:
-    *given, dropout, causal, scale, gqa = args
-    tensors = [t for t in given if t is not None]
-    if not all(isinstance(t, SimulatedTensor) for t in tensors) or (given[3] is not None and given[3].requires_grad):
+    *given, dropout, causal, grouped = args
+    query, key, value, bias = given
+    if not all(isinstance(t, SimulatedTensor) for t in given if t is not None):
         return False
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        try:
-            choice = torch._fused_sdp_choice(  # type: ignore[misc]
-                *(_asked(t) for t in given), dropout, causal, scale=scale, enable_gqa=gqa
-            )
-        except RuntimeError:
-            # The program asks for a kernel that only GPUs have, which is fused as well.
-            return all(t.dim() == 4 for t in given[:3]) and not dropout
-    return choice == _FLASH
+    asked = attention_rules.Asked(
+        query, key, value, bias is not None, dropout > 0, causal, grouped, cards.get_device_capability()
+    )
+    with torch._C.DisableTorchFunction():
+        return attention_rules.fused(asked)
 
 
 def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -74,27 +79,77 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     index = args[0].ordinal
     query, key, value, *rest = (numbers_of(a) for a in args)
     bias, dropout, causal = (*rest, *(None, 0.0, False)[len(rest) :])[:3]
-    out, sums = on_host(
-        _aten._scaled_dot_product_flash_attention_for_cpu.default,
-        [query, key, value, dropout, causal],
-        {"attn_mask": bias, "scale": kwargs.get("scale")},
-    )
-    nothing = [wrap(torch.empty(0, dtype=torch.int64), index) for _ in range(5)]
+    nothing = [wrap(torch.empty(0, dtype=torch.int64), index) for _ in range(3)]
+    seed, offset = (wrap(torch.empty(1, dtype=torch.int64), index) for _ in range(2))
+    scale = kwargs.get("scale")
+    learned = bias is not None and args[3].requires_grad
+    if without_arithmetic() or (
+        not learned and _fused_on_host(query, key, value, bias, dropout, causal, scale)
+    ):
+        out, sums = on_host(
+            _aten._scaled_dot_product_flash_attention_for_cpu.default,
+            [query, key, value, dropout, causal],
+            {"attn_mask": bias, "scale": scale},
+        )
+    else:
+        with generators.drawing(index):
+            out = _compose([query, key, value, bias], dropout, causal, scale, seed)
+        sums = torch.empty(query.shape[:3], dtype=torch.float32)
     lengths = (query.size(-2), key.size(-2))
-    return wrap(out, index), wrap(sums, index), *nothing[:2], *lengths, *nothing[2:]
+    return wrap(out, index), wrap(sums, index), *nothing[:2], *lengths, seed, offset, nothing[2]
+
+
+def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, causal: bool, scale: Any) -> bool:
+    grouped = query.size(1) != key.size(1)
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        choice = torch._fused_sdp_choice(  # type: ignore[misc]
+            query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped
+        )
+    return choice == _FLASH
+
+
+def _compose(given: list[Any], dropout: float, causal: bool, scale: Any, seed: SimulatedTensor) -> torch.Tensor:
+    query, key = given[0], given[1]
+    guard = torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM)
+    with guard, torch._C._DisableTorchDispatch(), torch.enable_grad():
+        leaves = [None if t is None else t.detach().requires_grad_() for t in given]
+        out = _aten._scaled_dot_product_attention_math.default(
+            *leaves, dropout, causal, scale=scale, enable_gqa=query.size(1) != key.size(1)
+        )[0]
+    storage = seed.host.untyped_storage()
+    number = storage._cdata
+    _composed[number] = _Composed(leaves, out, weakref.ref(storage, lambda _: _composed.pop(number, None)))
+    return out.detach()
 
 
 def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The gradients of query, key and value; a bias that needs one goes the composed way."""
+    """The gradients of query, key, value and bias."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
-    by_out, query, key, value, bias, _, out, sums = (numbers_of(a) for a in args[:8])
-    dropout, causal = args[12], args[13]
+    by_out, query, key, value, bias, wanted, out, sums = (numbers_of(a) for a in args[:8])
+    dropout, causal, seed = args[12], args[13], args[14]
+    composed = _composed.get(seed.host.untyped_storage()._cdata)
+    if composed is not None:
+        return _through(composed, by_out, index, wanted)
     found = on_host(
         _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
         [by_out, query, key, value, out, sums, dropout, causal],
         {"attn_mask": bias, "scale": kwargs.get("scale")},
     )
     return *(wrap(g, index) for g in found), None
+
+
+def _through(composed: _Composed, by_out: torch.Tensor, index: int, wanted: Any) -> tuple[Any, ...]:
+    leaves = [t for t in composed.given if t is not None]
+    # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
+    with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
+        found = torch.autograd.Variable._execution_engine.run_backward(
+            (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
+        )
+    given = iter(found)
+    by_each = [None if t is None else next(given) for t in composed.given]
+    return tuple(
+        wrap(g, index) if g is not None and needed else None for g, needed in zip(by_each, wanted, strict=True)
+    )
 
 
 def install(library: torch.library.Library) -> None:
