@@ -88,7 +88,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     ):
         out, sums = on_host(
             _aten._scaled_dot_product_flash_attention_for_cpu.default,
-            [query, key, value, dropout, causal],
+            [query, key, value, 0.0, causal],
             {"attn_mask": bias, "scale": scale},
         )
     else:
@@ -119,23 +119,29 @@ def _compose(given: list[Any], dropout: float, causal: bool, scale: Any, seed: S
     storage = seed.host.untyped_storage()
     number = storage._cdata
     _composed[number] = _Composed(leaves, out, weakref.ref(storage, lambda _: _composed.pop(number, None)))
-    return out.detach()
+    return _laid_out(out.detach())
+
+
+def _laid_out(made: torch.Tensor) -> torch.Tensor:
+    """As the fused kernels lay out what they give: heads within positions."""
+    return made.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The gradients of query, key, value and bias."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
     by_out, query, key, value, bias, wanted, out, sums = (numbers_of(a) for a in args[:8])
-    dropout, causal, seed = args[12], args[13], args[14]
-    composed = _composed.get(seed.host.untyped_storage()._cdata)
+    composed = _composed.get(args[14].host.untyped_storage()._cdata)
     if composed is not None:
         return _through(composed, by_out, index, wanted)
     found = on_host(
         _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-        [by_out, query, key, value, out, sums, dropout, causal],
+        [by_out, query, key, value, out, sums, 0.0, args[13]],
         {"attn_mask": bias, "scale": kwargs.get("scale")},
     )
-    return *(wrap(g, index) for g in found), None
+    # Composed where it is computed: see `forward`.
+    by_bias = on_host(_aten.empty_like.default, [bias], {}) if bias is not None and wanted[3] else None
+    return *(wrap(g, index) for g in found), None if by_bias is None else wrap(by_bias, index)
 
 
 def _through(composed: _Composed, by_out: torch.Tensor, index: int, wanted: Any) -> tuple[Any, ...]:
@@ -146,7 +152,8 @@ def _through(composed: _Composed, by_out: torch.Tensor, index: int, wanted: Any)
             (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
         )
     given = iter(found)
-    by_each = [None if t is None else next(given) for t in composed.given]
+    *by_each, by_bias = [None if t is None else next(given) for t in composed.given]
+    by_each = [*map(_laid_out, by_each), by_bias]
     return tuple(
         wrap(g, index) if g is not None and needed else None for g, needed in zip(by_each, wanted, strict=True)
     )
