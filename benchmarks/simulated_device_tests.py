@@ -166,7 +166,9 @@ def main() -> None:
             counts[kind] += 1
             if kind not in ("passed", "skipped"):
                 print(f"{kind:22} {name}.{case.__name__}.{test}: {why}", flush=True)
-    print(", ".join(f"{kind} {count}" for kind, count in counts.most_common()), f"in {time.perf_counter() - began:.0f} s")
+    print(
+        ", ".join(f"{kind} {count}" for kind, count in counts.most_common()), f"in {time.perf_counter() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

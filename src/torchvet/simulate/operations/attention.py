@@ -53,7 +53,7 @@ def attend(
     if bias is not None and bias.dtype is torch.bool:
         bias = torch.zeros_like(bias, dtype=query.dtype).masked_fill_(bias.logical_not(), float("-inf"))
     with torch._C._ExcludeDispatchKeyGuard(_CASTING):
-        if _fused(query, key, value, bias, dropout_p, is_causal, enable_gqa):
+        if _kernel(query, key, value, bias, dropout_p, is_causal, enable_gqa) is not None:
             return _aten._scaled_dot_product_fused_attention_overrideable.default(  # type: ignore[no-any-return]
                 query, key, value, bias, dropout_p, is_causal, scale=scale
             )[0]
@@ -62,16 +62,16 @@ def attend(
         )[0]
 
 
-def _fused(*args: Any) -> bool:
+def _kernel(*args: Any) -> attention_rules.Kernel | None:
     *given, dropout, causal, grouped = args
     query, key, value, bias = given
     if not all(isinstance(t, SimulatedTensor) for t in given if t is not None):
-        return False
+        return None
     asked = attention_rules.Asked(
         query, key, value, bias is not None, dropout > 0, causal, grouped, cards.get_device_capability()
     )
     with torch._C.DisableTorchFunction():
-        return attention_rules.fused(asked)
+        return attention_rules.kernel_of(asked)
 
 
 def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -83,9 +83,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     seed, offset = (wrap(torch.empty(1, dtype=torch.int64), index) for _ in range(2))
     scale = kwargs.get("scale")
     learned = bias is not None and args[3].requires_grad
-    if without_arithmetic() or (
-        not learned and _fused_on_host(query, key, value, bias, dropout, causal, scale)
-    ):
+    if without_arithmetic() or (not learned and _fused_on_host(query, key, value, bias, dropout, causal, scale)):
         out, sums = on_host(
             _aten._scaled_dot_product_flash_attention_for_cpu.default,
             [query, key, value, 0.0, causal],
@@ -96,7 +94,20 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
             out = _compose([query, key, value, bias], dropout, causal, scale, seed)
         sums = torch.empty(query.shape[:3], dtype=torch.float32)
     lengths = (query.size(-2), key.size(-2))
+    if (
+        _kernel(*args[:3], None if bias is None else args[3], dropout, causal, query.size(1) != key.size(1))
+        == "efficient"
+    ):
+        sums = _in_blocks(sums)
     return wrap(out, index), wrap(sums, index), *nothing[:2], *lengths, seed, offset, nothing[2]
+
+
+def _in_blocks(sums: torch.Tensor) -> torch.Tensor:
+    """With room for whole blocks of 32 queries, as this kernel has it."""
+    batch, heads, length = sums.shape
+    room = on_host(_aten.new_empty.default, [sums, (batch, -(-length // 32) * 32, heads)], {}).transpose(1, 2)
+    on_host(_aten.copy_.default, [room[..., :length], sums], {})
+    return room  # type: ignore[no-any-return]
 
 
 def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, causal: bool, scale: Any) -> bool:
@@ -136,7 +147,7 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return _through(composed, by_out, index, wanted)
     found = on_host(
         _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-        [by_out, query, key, value, out, sums, 0.0, args[13]],
+        [by_out, query, key, value, out, sums[..., : query.size(-2)], 0.0, args[13]],
         {"attn_mask": bias, "scale": kwargs.get("scale")},
     )
     # Composed where it is computed: see `forward`.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 
+Kernel = Literal["flash", "efficient", "cudnn"]
 _HALVES = (torch.float16, torch.bfloat16)
 _LARGEST_HEAD = 256
 
@@ -38,19 +40,20 @@ class Asked(NamedTuple):
         return torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors)
 
 
-def fused(asked: Asked) -> bool:
-    """Whether a kernel takes it that does not hold the weights. Raises CUDA's error where none may take it."""
+def kernel_of(asked: Asked) -> Kernel | None:
+    """The kernel that takes it and does not hold the weights; None where they are composed. Raises CUDA's error where
+    the program allows none that could."""
     c = torch._C
-    kernels = (
-        (c._get_flash_sdp_enabled(), _flash),
-        (c._get_mem_efficient_sdp_enabled(), _efficient),
-        (c._get_cudnn_sdp_enabled(), _cudnn),
+    kernels: tuple[tuple[bool, Kernel, Callable[[Asked], bool]], ...] = (
+        (c._get_flash_sdp_enabled(), "flash", _flash),
+        (c._get_mem_efficient_sdp_enabled(), "efficient", _efficient),
+        (c._get_cudnn_sdp_enabled(), "cudnn", _cudnn),
     )
-    if _alike(asked) and any(enabled and takes(asked) for enabled, takes in kernels):
-        return True
-    if not c._get_math_sdp_enabled():
+    able = (name for enabled, name, takes in kernels if enabled and takes(asked))
+    found = next(able, None) if _alike(asked) else None
+    if found is None and not c._get_math_sdp_enabled():
         raise RuntimeError("No available kernel. Aborting execution.")
-    return False
+    return found
 
 
 def _alike(asked: Asked) -> bool:
