@@ -134,6 +134,7 @@ def page(kept: Kept, said: Recorded) -> str:
 UNSEEN = """\
 Faults from public threads and commits, rebuilt by somebody who had not read the rules, with healthy twins and a truth
 that was measured without torchvet; and healthy programs that others published (`casebook/unseen.py` says what counts).
+Of files and repositories that others made, every figure is worked out again, and findings are read beside the code.
 The cases below are written by those who write the rules: they guard what works, and measure nothing."""
 
 RULE = """\

@@ -16,7 +16,8 @@ from casebook.program import ROOT
 
 FILE = Path(__file__).with_name("tries.json")
 HEADING = ("date", "commit", "set", "try", "programs", "found", "line right", "holder right", "bytes right", "fixed",
-           "“No fault found” over a fault", "healthy programs with an alarm", "healthy programs called so")  # fmt: skip
+           "“No fault found” over a fault", "healthy programs with an alarm", "healthy programs called so",
+           "findings that are true", "figures that agree")  # fmt: skip
 
 
 class Try(msgspec.Struct, omit_defaults=True):
@@ -36,6 +37,10 @@ class Try(msgspec.Struct, omit_defaults=True):
     reassured: str = ""
     alarms: str = ""
     clean: str = ""
+    true: str = ""
+    """Of the findings at ``warning`` or above that somebody has read beside the code or the file."""
+    figures: str = ""
+    """Of the figures that torchvet prints and a program without any of its code has worked out."""
 
 
 def rate(right: Sequence[bool | None]) -> str:
@@ -66,6 +71,6 @@ def table() -> list[list[str]]:
     """The rows as cells, a heading first."""
     rows = [
         [t.date, t.commit, t.set, t.when, str(t.programs), t.found, t.line, t.holder, t.bytes, t.fixed, t.reassured,
-         t.alarms, t.clean] for t in read()
+         t.alarms, t.clean, t.true, t.figures] for t in read()
     ]  # fmt: skip
     return [list(HEADING), *rows]

@@ -31,7 +31,7 @@ def dry_report(program: str, folder: Path, card: str = "24GiB", dry: bool = True
 
 
 def _run(program: str, path: Path) -> tuple[str, BaseException | None]:
-    from torchvet.probes.session.session import StepsReached
+    from torchvet.probes.session.step_log import StepsReached
 
     with contextlib.redirect_stdout(open(os.devnull, "w")):
         try:

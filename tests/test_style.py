@@ -244,3 +244,41 @@ def test_a_long_function_is_seen() -> None:
     body = "    x = 1\n" * FUNCTION_MOST
     assert long_functions(f"def f():\n{body}") == [f"f: {FUNCTION_MOST + 1} lines"]
     assert long_functions('def f():\n    """A\n    docstring."""\n' + body[: -len("    x = 1\n")]) == []
+
+
+DIFFICULT, MOST_DIFFICULT = 15, 18
+"""By `difficulty`: what a function may have, and what those have at most that are not yet simpler."""
+NOT_YET_SIMPLER = 22
+"""How many there are. The number may only fall."""
+
+
+def difficulty(function: ast.AST) -> int:
+    """What a reader must keep in mind: branches, loops, handlers, contexts, each further operand of `and` and `or`,
+    each comprehension and its conditions. Functions within count in the outer one. ruff's C901 counts no operands."""
+    found = 1
+    for node in ast.walk(function):
+        branches = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.With, ast.Assert)
+        if isinstance(node, branches):
+            found += 1
+        elif isinstance(node, ast.BoolOp):
+            found += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            found += 1 + len(node.ifs)
+        elif isinstance(node, ast.Match):
+            found += len(node.cases)
+    return found
+
+
+def test_a_function_can_be_kept_in_mind() -> None:
+    trees = (ast.parse(path.read_text("utf-8")) for path in FILES)
+    functions = (n for tree in trees for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    hard = [(count, f.name) for f in functions if (count := difficulty(f)) > DIFFICULT]
+    assert len(hard) <= NOT_YET_SIMPLER and max(hard)[0] <= MOST_DIFFICULT, sorted(hard, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [("pass", 1), ("if a and b or c: pass", 4), ("return [x for x in y if x if z]", 4), ("return a if b else c", 2)],
+)
+def test_operands_and_comprehensions_count(body: str, expected: int) -> None:
+    assert difficulty(ast.parse(f"def f():\n    {body}")) == expected

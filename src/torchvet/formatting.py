@@ -1,7 +1,7 @@
 """How amounts are written for people, in messages and in reports alike.
 
 Measured sizes are decimal, as `ls -l` counts: 1 kB = 1,000 bytes, 1 MB = 1,000 kB; one decimal from 1 kB up. Memory
-limits are binary (24.0 GiB), since that is how devices are sold. Counts have thousands separators.
+limits have both units (25.8 GB = 24.0 GiB), since devices are sold in binary ones. Counts have thousands separators.
 """
 
 from __future__ import annotations
@@ -12,6 +12,19 @@ from typing import Any
 _DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
+IDLE_WORDS: dict[str, str] = {
+    "input": "waiting for the loader",
+    "synchronisation": "after the host synchronized",
+    "launch": "waiting for launches",
+    "host": "for other work of the host",
+    "collector": "for the garbage collector",
+    "compile": "for torch.compile",
+    "allocator": "allocating memory",
+    "device": "between queued work",
+    "profiler": "for the profiler itself",
+}
+"""Why a device is idle, in words that follow `idle`."""
+
 
 def size(amount: float) -> str:
     """A measured number of bytes: `4 bytes`, `1.7 kB`, `4.2 MB`."""
@@ -19,7 +32,13 @@ def size(amount: float) -> str:
 
 
 def limit(amount: float) -> str:
-    """A memory limit in bytes, in binary units: `24.0 GiB`."""
+    """A memory limit in bytes, as sizes are written and as devices are sold: `25.8 GB = 24.0 GiB`."""
+    decimal, as_sold = size(amount), binary(amount)
+    return decimal if decimal == as_sold else f"{decimal} = {as_sold}"
+
+
+def binary(amount: float) -> str:
+    """The same where no size stands beside it: `24.0 GiB`."""
     return _scaled(amount, 1024.0, _BINARY)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def test_a_line_that_keeps_more_is_seen_by_its_amount(tmp_path: Path, capsys: py
     assert main(["compare", "--fail-on-growth", "1%", str(before), str(before)]) == 0
     assert main(["compare", "--fail-on-growth", "1%", str(before), str(after)]) == 1
     assert "train.py:61" in capsys.readouterr().out
+
+
+def test_the_headline_says_each_total_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = recorded(tmp_path / "a.pickle", 0), recorded(tmp_path / "b.pickle", 500_000)
+    assert main(["compare", str(before), str(after)]) == 0
+    headline = capsys.readouterr().out.split("\n\n")[0]
+    assert headline.count("peak:") == headline.count("growth:") == 1
+
+
+def test_of_several_devices_the_one_compared_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded(tmp_path / "a.pickle", 0)
+    snapshot = pickle.loads(path.read_bytes())
+    snapshot["device_traces"] = [snapshot["device_traces"][0][:400], snapshot["device_traces"][0]]
+    second = [{**s, "device": 1} for s in snapshot["segments"]]
+    path.write_bytes(pickle.dumps({**snapshot, "segments": second}))
+    assert main(["compare", str(path), str(path)]) == 0
+    assert "device 0 of a.pickle: device 1 is compared, which has the highest peak" in capsys.readouterr().out
 
 
 def test_two_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import torchvet
 from torchvet.analysis.steps import current_steps
 from torchvet.probes.base.clock import StepClock
-from torchvet.probes.session.session import StepLog
+from torchvet.probes.session.step_log import StepLog
 from torchvet.probes.session.stepping import Stepping
 from torchvet.recording import RecordingWriter, read
 

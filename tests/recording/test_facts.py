@@ -10,7 +10,7 @@ from handmade import census, holding, outcome, program, rank, steps, window
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, overhead_of
-from torchvet.probes.session.session import StepLog
+from torchvet.probes.session.step_log import StepLog
 from torchvet.recording import RecordingWriter, read
 from torchvet.recording.records.base import Record, Step, StepKind
 from torchvet.recording.records.training import CollectorUse, Host, Overhead

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from torchvet.finding import Report
 from torchvet.renderers import renderer_for, renderer_for_path
-from torchvet.renderers.markdown import code_span, escaped
+from torchvet.renderers.markdown_text import code_span, escaped
 
 MARKDOWN = renderer_for("markdown")
 

@@ -20,7 +20,7 @@ def test_sizes_are_decimal(amount: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "text"), [(24 * 2**30, "24.0 GiB"), (1023.97 * 2**20, "1.0 GiB"), (512, "512 bytes")]
+    ("amount", "text"), [(24 * 2**30, "25.8 GB = 24.0 GiB"), (1023.97 * 2**20, "1.1 GB = 1.0 GiB"), (512, "512 bytes")]
 )
 def test_limits_are_binary(amount: float, text: str) -> None:
     assert limit(amount) == text

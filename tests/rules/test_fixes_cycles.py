@@ -27,7 +27,7 @@ def let_go(read: str, after: str = "loss = (slope ** 2).mean()") -> list[str]:
     return put
 
 
-def test_a_leaf_s_gradient_is_let_go_of_after_its_last_reading() -> None:
+def test_a_leaf_s_gradient_is_freed_after_its_last_reading() -> None:
     assert let_go("slope = mixed.grad") == ["        mixed.grad = None"]
     assert let_go("slope = mixed.grad.norm(dim=1)\nif slope.max() > 1:\n    slope = mixed.grad") == [
         "        mixed.grad = None"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from judging_snapshots import judge
 from making_snapshots import (
     KEEPING,
+    MAIN,
     MB,
     OutOfMemory,
     Recorder,
@@ -13,6 +16,7 @@ from making_snapshots import (
     Training,
     forward_stacks,
     fragmented,
+    frame,
 )  # fmt: skip
 
 from torchvet.snapshots.accounting import account
@@ -27,7 +31,7 @@ def test_out_of_memory_by_growth() -> None:
     memory, found = judge(training.recorder)
     failure = memory.failure
     assert failure is not None and failure.reason == "growth" and failure.capacity == 400 * MB
-    assert failure.leaked == 3 * MB * (len(training.kept) - 2)
+    assert failure.leaked == 3 * MB * len(training.kept)
     assert failure.moment.bytes == training.recorder.allocator.requested
     assert found["MEM304"].severity == found["MEM102"].severity == "error" and "MEM301" not in found
     assert "3.1 MB in every step" in found["MEM304"].message
@@ -184,3 +188,30 @@ def test_results_of_the_step_before_at_the_peak() -> None:
         old = [logits]
     _, found = judge(training.recorder)
     assert found["MEM202"].severity == "warning" and found["MEM202"].measured.bytes == 60 * MB
+
+
+def frames(line: int, operator: str) -> list[dict[str, Any]]:
+    """A stack whose C++ frames show the operator."""
+    return [frame("??", 0, f"at::_ops::{operator}::call(at::Tensor const&)"), frame("model.py", line, "predict"), MAIN]
+
+
+def test_a_large_result_where_nothing_is_trained_is_a_note_without_checkpointing() -> None:
+    recorder = Recorder()
+    names = ("linear", "silu", "mul_Tensor")
+    recorder.free(*[recorder.alloc((300 + len(name)) * MB, frames(89, name)) for name in names])
+    (found,) = judge(recorder)[1].values()
+    assert found.code == "MEM207" and found.severity == "info" and "checkpoint" not in found.remedy.summary
+    assert found.cause.startswith("what mul, linear and silu make there are few tensors")
+
+
+def test_what_an_error_freed_was_there_for_the_backward_pass() -> None:
+    """Results of a forward pass in the script's own lines: no inputs, nor temporaries that an error freed."""
+    recorder = Recorder(1000 * MB)
+    inputs = recorder.alloc(10 * MB, frames(10, "randn"))
+    saved = [recorder.alloc(200 * MB, frames(20 + n, "linear")) for n in range(4)]
+    with pytest.raises(OutOfMemory):
+        recorder.alloc(400 * MB, frames(30, "linear"))
+    recorder.free(*saved, inputs)
+    failure = judge(recorder)[0].failure
+    assert failure is not None
+    assert {name: size // MB for name, size in failure.moment.by_category.items()} == {"activations": 800, "inputs": 10}

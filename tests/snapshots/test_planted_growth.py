@@ -6,6 +6,8 @@ import pytest
 from judging_snapshots import judge
 from making_snapshots import KB, KEEPING, LOADING, MB, Recorder, Training, forward_stacks
 
+from torchvet.snapshots.forecast import first_above
+
 
 @pytest.mark.parametrize(("steps", "leak"), [(43, 123_456), (12, 1), (213, 5 * MB)])
 def test_a_leak_is_told_to_the_byte(steps: int, leak: int) -> None:
@@ -15,20 +17,48 @@ def test_a_leak_is_told_to_the_byte(steps: int, leak: int) -> None:
     memory, found = judge(training.recorder)
     leaking = found["MEM102"]
     assert memory.phases.told_by == "the optimizer's annotations"
-    assert leaking.measured.bytes_per_step == leak and leaking.measured.bytes == leak * (steps - 2)
+    assert leaking.measured.bytes_per_step == leak and leaking.measured.bytes == leak * steps
     assert leaking.measured.tensors_per_step == 1
     assert leaking.location is not None and (leaking.location.path, leaking.location.line) == ("train.py", 61)
     assert leaking.severity == ("info" if leak == 1 else "error")
     assert memory.growth is not None and memory.growth.per_step == pytest.approx(leak)
 
 
-def test_a_limit_gives_the_step_at_which_memory_is_exhausted() -> None:
-    training = Training(Recorder())
+def test_a_limit_gives_the_step_whose_peak_does_not_fit() -> None:
+    """What is left at a step's end is not what it needs: the same program, run on, says which step is the first."""
+    training, longer = Training(Recorder(), activations=200), Training(Recorder(), activations=200)
     for _ in range(20):
         training.step(leak=MB)
-    memory, found = judge(training.recorder, 1 << 30)
-    left = (1 << 30) - memory.end.bytes
-    assert found["MEM102"].measured.exhausted_at_step == 20 + left // MB
+    limit = judge(training.recorder)[0].lifetimes.peak + 20 * MB
+    memory, found = judge(training.recorder, limit)
+    for _ in range(60):
+        longer.step(leak=MB)
+    truth, _ = judge(longer.recorder)
+    first = first_above(truth, limit)
+    assert first is not None and 20 < first < 59
+    assert memory.lifetimes.peak > memory.end.bytes + 30 * MB
+    assert found["MEM102"].measured.exhausted_at_step == first and "MEM304" not in found
+
+
+def test_a_peak_above_the_limit_is_said_without_growth_too() -> None:
+    training = Training(Recorder(), activations=200)
+    for step in range(12):
+        training.step(scale=1.5 if step >= 7 else 1.0)
+    peak = judge(training.recorder)[0].lifetimes.peak
+    memory, found = judge(training.recorder, peak - 10 * MB)
+    assert [*found] == ["MEM304"] and found["MEM304"].severity == "error"
+    assert found["MEM304"].measured.exhausted_at_step == 7
+    assert found["MEM304"].measured.peak_bytes == memory.lifetimes.peak
+    assert not judge(training.recorder, memory.lifetimes.peak)[1]
+
+
+def test_growth_of_a_recording_that_is_above_the_limit_already_ends_in_a_recorded_step() -> None:
+    training = Training(Recorder())
+    for _ in range(30):
+        training.step(leak=MB)
+    limit = judge(training.recorder)[0].lifetimes.peak - 10 * MB - 1
+    _, found = judge(training.recorder, limit)
+    assert found["MEM102"].measured.exhausted_at_step == found["MEM304"].measured.exhausted_at_step == 19
 
 
 @pytest.mark.parametrize("steps", [9, 60])
@@ -139,3 +169,10 @@ def test_layers_of_one_forward_pass_are_no_steps() -> None:
     list(training.forward())
     memory, found = judge(training.recorder)
     assert not memory.phases.boundaries and not found
+
+
+def test_what_is_older_than_the_recording_may_be_above_the_limit_alone() -> None:
+    training = Training(Recorder())
+    training.recorder.events.clear()
+    memory, found = judge(training.recorder, 20 * MB)
+    assert memory.lifetimes.peak > 20 * MB and found["MEM304"].location is None

@@ -54,7 +54,9 @@ def test_the_verb_answers_from_a_recording(tmp_path: Path, capsys: pytest.Captur
     folder = kept(tmp_path / "run.vet", lines())
     assert main(["whatif", str(folder)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("A step takes 96.0 MB of 1.0 GiB (this machine's memory), 1.0 MB more at every step")
+    assert text.startswith(
+        "A step takes 96.0 MB of 1.1 GB = 1.0 GiB (this machine's memory), 1.0 MB more at every step"
+    )
     assert "978 to 2,022" in text
     assert main(["whatif", "--format", "json", "--quiet", "--memory-limit", "196MB", str(folder)]) == 0
     rows = json.loads(capsys.readouterr().out)["facts"]["whatif"]["answers"]

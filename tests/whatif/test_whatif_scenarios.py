@@ -44,7 +44,7 @@ def test_a_leak_with_the_usual_shortcuts() -> None:
     assert (rows["half the batch"].first, rows["half the batch"].last) == (900, 1840)
     assert rows["empty_cache() at every step"].first == 900
     assert "5.0 MB" in rows["empty_cache() at every step"].costs
-    assert rows["twice the memory (2.0 GiB)"].first == math.ceil((1e9 + (1 << 30) - 100e6) / 1e6)
+    assert rows["twice the memory (2.1 GB = 2.0 GiB)"].first == math.ceil((1e9 + (1 << 30) - 100e6) / 1e6)
     assert rows["restart from a checkpoint every epoch"].last == 900
 
 

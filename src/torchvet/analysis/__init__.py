@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from torchvet.analysis.growth import GrowthSummary
     from torchvet.recording import RankRecording, Recording
 
-_COMPARED: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
-"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
-
 
 def growth_of(rank: RankRecording) -> GrowthSummary:
     """What grew in a rank. The arithmetic is loaded when it is first asked for, which `check` never does."""
-    if rank not in _COMPARED:
-        from torchvet.analysis.growth import compared
+    from torchvet.analysis import growth
 
-        _COMPARED[rank] = compared(rank)
-    return _COMPARED[rank]
+    return growth.growth_of(rank)
 
 
 def growth_by_rank(recording: Recording) -> list[tuple[RankRecording, GrowthSummary]]:

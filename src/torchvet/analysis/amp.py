@@ -89,36 +89,35 @@ def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     seen = [t.run for t in trials if t.run is not None and t.run.seconds]
     if not seen:
         return None
-    asked = next((r for r in seen if r.wanted), None)
-    wanted = next((m for m in MODES if asked is not None and asked.wanted == m), None)
+    of_mode = {mode: [t for t in trials if t.mode == mode] for mode in MODES}
+    wanted, place = next(((r.wanted, r.place) for r in seen if r.wanted), ("", None))
     return AmpResult(
-        sides={mode: _side(mode, [t for t in trials if t.mode == mode]) for mode in MODES},
+        sides={mode: _side(mode, some) for mode, some in of_mode.items()},
         device=seen[0].device,
         how="own" if any(r.how == "own" for r in seen) else "wrapped",
-        wanted=wanted,
-        place=asked.place if asked is not None else None,
+        wanted=next((mode for mode in MODES if mode == wanted), None),
+        place=place,
         copies=seen[0].copies,
         unaligned=seen[0].unaligned,
         steps=max(len(r.losses) + r.not_finite for r in seen),
-        trials=max(sum(t.mode == m for t in trials) for m in MODES),
+        trials=max(map(len, of_mode.values())),
         clock=seen[0].clock,
     )
 
 
 def _side(mode: AmpMode, trials: list[Trial]) -> Side:
-    runs = [t.run for t in trials if t.run is not None and len(t.run.seconds) > 0]
-    error = next((t.error for t in trials if t.error), None)
+    ran = [(t, t.run) for t in trials if t.run is not None]
+    runs = [run for _, run in ran if len(run.seconds) > 0]
+    error = next(filter(None, (t.error for t in trials)), None)
     if not runs:
         return Side(mode, error=error or "no training step was seen")
     quick = [sorted(s)[len(s) // 10] for s in (_settled(r.seconds) for r in runs)]
-    peaks = [p for t in trials if t.run is not None and (p := t.run.peak or t.peak)]
-    activations = [t.activations for t in trials if t.activations]
     return Side(
         mode,
         min(quick),
         (min(quick), max(quick)),
-        max(peaks, default=None),
-        max(activations, default=None),
+        max(filter(None, (run.peak or t.peak for t, run in ran)), default=None),
+        max(filter(None, (t.activations for t in trials)), default=None),
         runs[0].losses,
         max(r.skipped for r in runs),
         runs[-1].scale,

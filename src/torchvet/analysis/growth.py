@@ -10,8 +10,8 @@ import itertools
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
-from torchvet.analysis import growth_of
 from torchvet.analysis.growth_series import (
     Key,
     Points,
@@ -93,6 +93,17 @@ class GrowthSummary:
         return max(0.0, self.measured - self.explained)
 
 
+_COMPARED: WeakKeyDictionary[RankRecording, GrowthSummary] = WeakKeyDictionary()
+"""What was computed before: many rules ask about one rank, and nothing changes what was read."""
+
+
+def growth_of(rank: RankRecording) -> GrowthSummary:
+    """What grew in a rank."""
+    if rank not in _COMPARED:
+        _COMPARED[rank] = compared(rank)
+    return _COMPARED[rank]
+
+
 def compared(rank: RankRecording) -> GrowthSummary:
     """What grew between a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
     usable = usable_censuses(rank)
@@ -105,18 +116,7 @@ def compared(rank: RankRecording) -> GrowthSummary:
     kind, steps = steps_between(rank, first.tick, last.tick)
     summary.kind = kind
     series = series_of(usable)
-    ends = _sizes_at_the_end(rank, last)
-    # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
-    few = not (last.final and ended_by_itself(rank)) or survived > 0
-    looks = {c.tick: c for c in usable}
-    growing = {
-        key: points
-        for key, points in series.items()
-        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
-    }
-    # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
-    if not survived and not all(c.complete for c in usable):
-        growing = {key: points for key, points in growing.items() if _certain(rising_tail(points))}
+    growing = _growing(rank, usable, series, survived)
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
     limit = memory_left(rank, last)
     for key in chosen:
@@ -130,6 +130,26 @@ def compared(rank: RankRecording) -> GrowthSummary:
     named = max(summary.explained, min(by_total, max(survived, survival_rate(rank, final=False))))
     summary.measured = named + summary.unreached
     return summary
+
+
+def _growing(
+    rank: RankRecording, usable: list[Census], series: dict[Key, Points], survived: float
+) -> dict[Key, Points]:
+    """The names that grow from census to census, and what they held at each."""
+    last = usable[-1]
+    ends = _sizes_at_the_end(rank, last)
+    # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
+    few = not (last.final and ended_by_itself(rank)) or survived > 0
+    looks = {c.tick: c for c in usable}
+    growing = {
+        key: points
+        for key, points in series.items()
+        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
+    }
+    if survived or all(c.complete for c in usable):
+        return growing
+    # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
+    return {key: points for key, points in growing.items() if _certain(rising_tail(points))}
 
 
 def _is_renewed(rank: RankRecording, points: Points) -> bool:
@@ -198,15 +218,19 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     found = complete if sum(not c.final for c in complete) > 1 else censuses
     if len(found) > 1 and found[-1].final and ended_by_itself(rank) and _let_go(found[:-1], found[-1]):
         found = found[:-1]
-    # The last look comes after the last boundary: what the rest of that step stored would count for no step. Over a
-    # long stretch that makes no difference.
-    if len(found) > 3 and found[-1].final and found[-1].tick - found[-2].tick < _LONG:
+    if _ends_amid_step(found):
         found = found[:-1]
     # Of two looks in one step the earlier one counts: the last look finds names of functions gone.
     unique: dict[int, Census] = {c.tick: c for c in reversed(found)}
     ordered = [unique[t] for t in sorted(unique)]
     # Which names last and which carry a graph is known from the second census on: the first may credit others.
     return ordered[1:] if len(ordered) > 2 else ordered
+
+
+def _ends_amid_step(censuses: list[Census]) -> bool:
+    """Whether the last look came after the last boundary: what the rest of that step stored would count for no step."""
+    # Over a long stretch that makes no difference.
+    return len(censuses) > 3 and censuses[-1].final and censuses[-1].tick - censuses[-2].tick < _LONG
 
 
 def _let_go(before: list[Census], final: Census) -> bool:

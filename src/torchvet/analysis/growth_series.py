@@ -126,23 +126,27 @@ def _unlinked(key: Key, growing: dict[Key, Points]) -> Key:
 
 def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
     total = _total_rise(growing[key])
-    holding = growing[key][-1][1]
     children = {k: _total_rise(p) for k, p in growing.items() if k[:-1] == key}
     main = max(children, key=lambda k: children[k], default=None)
-    is_container = holding.container in CONTAINERS
+    is_container = growing[key][-1][1].container in CONTAINERS
     if main is not None and children[main] >= _SAME * total:
-        child = growing[main][-1][1]
-        if is_container and _gained(growing[main]) < _MAIN * _gained(growing[key]):
-            return [key]  # one item after another grew, as the list of each epoch in turn
-        # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
-        if not is_container or child.container in CONTAINERS or not main[-1].startswith("[") or child.items > 0:
-            return _descend(main, growing)
-        return [key]
+        return _descend(main, growing) if _names_better(main, key, growing, is_container) else [key]
     # A dictionary that grows in all its lists is one leak; attributes of an object that grow apart are several.
     if is_container or not children:
         return [key]
     parts = [k for k in children if children[k] >= _WORTH * total]
     return [found for k in parts for found in _descend(k, growing)] or [key]
+
+
+def _names_better(child: Key, key: Key, growing: dict[Key, Points], in_container: bool) -> bool:
+    """Whether the one part of a holder that grows is the better name for the growth than the holder."""
+    if not in_container:
+        return True
+    if _gained(growing[child]) < _MAIN * _gained(growing[key]):
+        return False  # one item after another grew, as the list of each epoch in turn
+    # The one item that grows (a callback among callbacks, a list in a dict) is the better name; a tensor is not.
+    held = growing[child][-1][1]
+    return held.container in CONTAINERS or not child[-1].startswith("[") or held.items > 0
 
 
 def _gained(points: Points) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from os import PathLike
+from pathlib import Path
 
-from torchvet.comparing.tables import Side, Table, floats
+from torchvet.comparing.tables import Note, Side, Table, floats
 from torchvet.readers.isolated import read_snapshot
 from torchvet.snapshots.accounting import account
 from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
@@ -17,7 +18,13 @@ def side_of(path: str | PathLike[str]) -> Side:
     devices = SnapshotMemory(read_snapshot(path)).devices
     if not devices:
         return Side(kind="CUDA memory snapshot", path=str(path), tables=[])
-    return side_of_memory(str(path), max(devices, key=lambda d: d.peak.bytes))
+    chosen = max(devices, key=lambda d: d.peak.bytes)
+    side = side_of_memory(str(path), chosen)
+    others = ", ".join(str(d.device) for d in devices if d is not chosen)
+    if others:
+        reason = f"device {chosen.device} is compared, which has the highest peak"
+        side.notes.append(Note(f"device {others} of {Path(path).name}", reason))
+    return side
 
 
 def side_of_memory(path: str, memory: DeviceMemory) -> Side:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Unit = Literal["bytes", "bytes per step", "seconds per step", "steps", "findings"]
+Unit = Literal["bytes", "bytes per step", "seconds", "seconds per step", "steps", "findings"]
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -37,27 +37,35 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     claimed: set[int] = set()
     alone: list[Finding] = []
     lines = lines_seen(recording)
-    named = {f.location.path for f in observed if f.location is not None}
-    # A file that a finding names counts even if no line of it was sampled.
-    for path in sorted((lines.keys() | named) & recording.sources.keys()):
-        for suspicion in _suspicions(path, recording.sources[path], rules):
-            twins = _twins(suspicion, observed, found, by_code[suspicion.code])
-            for index in twins:
-                nameless = found[index].code == GrowthUnattributed.code
-                found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
-            claimed.update(twins)
-            if twins or path not in lines or suspicion.location is None:
-                continue
-            seen = _costly(suspicion, by_code[suspicion.code], recording)
-            if seen is not None:
-                found.append(seen)
-            elif suspicion.severity != "info":
-                alone.append(suspicion)
+    for suspicion in _all_suspicions(recording, observed, lines, rules):
+        at, rule = suspicion.location, by_code[suspicion.code]
+        twins = _twins(suspicion, observed, found, rule)
+        for index in twins:
+            nameless = found[index].code == GrowthUnattributed.code
+            found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
+        claimed.update(twins)
+        if twins or at is None or at.path not in lines:
+            continue
+        seen = _costly(suspicion, rule, recording)
+        if seen is not None:
+            found.append(seen)
+        elif suspicion.severity != "info":
+            alone.append(suspicion)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
     may_grow = [leaking or _in_evaluation(observed, f.location) for f in alone]
     found += _unconfirmed(alone, may_grow, by_code, recording, lines)
     return [_with_fix(f, by_code.get(f.code), recording) for f in found]
+
+
+def _all_suspicions(
+    recording: Recording, observed: Sequence[Finding], lines: Mapping[str, set[int]], rules: Sequence[Rule]
+) -> Iterator[Finding]:
+    """What source alone suspects in the files that ran."""
+    # A file that a finding names counts even if no line of it was sampled.
+    named = {f.location.path for f in observed if f.location is not None}
+    for path in sorted((lines.keys() | named) & recording.sources.keys()):
+        yield from _suspicions(path, recording.sources[path], rules)
 
 
 def _twins(suspicion: Finding, observed: Sequence[Finding], now: Sequence[Finding], rule: Rule) -> list[int]:
@@ -111,14 +119,19 @@ def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], record
     if not rule.bad_raises or "in_recording" in rule.inputs():
         return suspicion
     rivals = [o for o in others if o.code == suspicion.code]
-    for ended in (rank.last(Outcome) for rank in recording.ranks):
-        if ended is None or ended.how != "exception" or rule.bad_raises not in (ended.error or ""):
-            continue
+    for ended in _ended_in(rule.bad_raises, recording):
         there = {(p.path, p.line) for p in (ended.place, *ended.stack) if p is not None}
         hit = [o for o in rivals if o.location is not None and (o.location.path, o.location.line) in there]
         if suspicion in hit or (not hit and len(rivals) == 1):
             return msgspec.structs.replace(suspicion, evidence="observed", measured=Measured(steps=ended.ticks + 1))
     return suspicion
+
+
+def _ended_in(error: str, recording: Recording) -> Iterator[Outcome]:
+    """How those ranks ended that ended in an exception of this text."""
+    for ended in (rank.last(Outcome) for rank in recording.ranks):
+        if ended is not None and ended.how == "exception" and error in (ended.error or ""):
+            yield ended
 
 
 def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
@@ -210,15 +223,18 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
     at, suspected = observed.location, suspicion.location
     if at is None or suspected is None:
         return False
-    stored = [(r.path, r.line) for r in observed.related if r.role == "stored"]
-    span = range(suspected.line, (suspected.end_line or suspected.line) + 1)
-    if any(path == suspected.path and line in span for path, line in ((at.path, at.line), *stored)):
-        return observed.code == suspicion.code or observed.code[:4] == suspicion.code[:4] == "MEM1"
-    called = [(r.path, r.line) for r in observed.related if r.role == "called-from"]
-    if observed.code == suspicion.code and any(path == suspected.path and line in span for path, line in called):
-        return True
-    there = at.path == suspected.path and at.function is not None and at.function == suspected.function
-    return observed.code == suspicion.code and there
+    same_code = observed.code == suspicion.code
+    stored = [r for r in observed.related if r.role == "stored"]
+    if _covers(suspected, at) or any(_covers(suspected, place) for place in stored):
+        return same_code or observed.code[:4] == suspicion.code[:4] == "MEM1"
+    called = (r for r in observed.related if r.role == "called-from")
+    same_function = at.path == suspected.path and at.function is not None and at.function == suspected.function
+    return same_code and (same_function or any(_covers(suspected, place) for place in called))
+
+
+def _covers(location: Location, place: Location | Related) -> bool:
+    lines = range(location.line, (location.end_line or location.line) + 1)
+    return place.path == location.path and place.line in lines
 
 
 def _taken(now: Finding, observed: Finding, rule: Rule) -> bool:

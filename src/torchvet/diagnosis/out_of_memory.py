@@ -4,6 +4,7 @@ snapshots that were left."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -27,24 +28,29 @@ def explained(recording: Recording, rules: Sequence[Rule]) -> tuple[list[Finding
     findings: list[Finding] = []
     gaps: list[NotChecked] = []
     for rank in recording.ranks:
-        failure = next((f for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
+        snapshot = next((f.snapshot for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
         found: list[Finding] = []
-        if failure is not None and failure.snapshot is not None:
-            try:
-                found += _of_failure(rank, Path(failure.snapshot), [r for r in rules if r.code in EXPLAIN])
-            except (TorchvetError, OSError) as error:
-                gaps.append(NotChecked(check="what was alive when memory ran out", reason=str(error)))
+        if snapshot is not None:
+            with _noting(gaps, "what was alive when memory ran out"):
+                found += _of_failure(rank, Path(snapshot), [r for r in rules if r.code in EXPLAIN])
         history = rank.last(MemoryHistory)
         if history is not None:
             # Of a failure's layout its own snapshot has spoken.
-            asked = [r for r in rules if r.code in JUDGE and not (failure is not None and r.code in EXPLAIN)]
-            try:
-                found += _of_history(_there(recording, Path(history.snapshot)), asked)
-            except (TorchvetError, OSError) as error:
-                gaps.append(NotChecked(check="the history of device memory (MEM301, MEM303)", reason=str(error)))
+            codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
+            with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
+                found += _of_history(_there(recording, Path(history.snapshot)), [r for r in rules if r.code in codes])
         several = len(recording.ranks) > 1
         findings += [msgspec.structs.replace(f, rank=rank.rank) for f in found] if several else found
     return findings, gaps
+
+
+@contextmanager
+def _noting(gaps: list[NotChecked], check: str) -> Iterator[None]:
+    """Add a gap where a snapshot cannot be read."""
+    try:
+        yield
+    except (TorchvetError, OSError) as error:
+        gaps.append(NotChecked(check=check, reason=str(error)))
 
 
 def _of_failure(rank: RankRecording, path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:

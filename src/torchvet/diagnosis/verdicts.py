@@ -71,14 +71,19 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
     if any(f.severity != "info" and (f.measured.bytes_per_step or 0) > 0 for f in findings):
         evidence = [_beside_a_leak(e) for e in evidence]
     evidence = [*evidence, *(_unobserved(gap) for gap in observed.open_questions(recording))]
-    missing = next((e for e in evidence if e.state == "grows"), None)
-    unseen = next((e for e in evidence if e.state == "not seen"), None)
-    # What blinds the witnesses comes before what they say.
-    first = unseen if unseen is not None and unseen.unit is None else missing or unseen
+    first = _missing(evidence)
     verdict: Verdict = "findings" if findings else "clean" if first is None else "undetermined"
     if first is None:
         return Judged(verdict=verdict, earned=True, evidence=evidence)
     return Judged(verdict=verdict, earned=False, reason=first.reason, fix=first.fix, evidence=evidence)
+
+
+def _missing(evidence: Sequence[Evidence]) -> Evidence | None:
+    """The first thing that a run lacks to be clean. What blinds the witnesses comes before what they say."""
+    unseen = next((e for e in evidence if e.state == "not seen"), None)
+    if unseen is not None and unseen.unit is None:
+        return unseen
+    return next((e for e in evidence if e.state == "grows"), unseen)
 
 
 def _beside_a_leak(one: Evidence) -> Evidence:

@@ -38,8 +38,8 @@ def add_rank(chrome: Chrome, rank: RankTrace) -> Shown | None:
     threads |= {_IDLE: f"idle time of {found.device}"} if found.device else {}
     threads[_FINDINGS] = "findings"
     chrome.begin(f"torchvet: {whose}", threads)
-    for number, (start, end) in zip(window.numbers, window.spans, strict=True):
-        chrome.slice(_STEPS, f"step {number}", start, end)
+    for step in window.every:
+        chrome.slice(_STEPS, f"step {step.number}" + (", apart" if step.apart else ""), step.start, step.end)
     for name, start, end in zip(painted.names, painted.starts, painted.ends, strict=True):
         chrome.slice(_PHASES, name, start, end)
     for gap in found.gaps:

@@ -28,6 +28,7 @@ def facts_of(memory: DeviceMemory) -> dict[str, Any]:
         "steps": {"count": len(memory.phases.boundaries), "told_by": memory.phases.told_by or None},
         "reserved": memory.reserved,
         "in_use": memory.end.bytes,
+        "limit": memory.limit,
         "at_end": asdict(account(memory.segments)),
         "peak": _moment(memory.peak),
         "end": {"bytes": memory.end.bytes, "categories": memory.end.by_category},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchvet.diagnosis.diagnose import gravest_first
 from torchvet.finding import Finding, NotChecked, Report, Verdict
-from torchvet.formatting import count
+from torchvet.formatting import count, percent
 from torchvet.gc_pause import collector_off
 from torchvet.inspecting.observing import Observer
 from torchvet.inspecting.snapshot_facts import facts_of
@@ -45,8 +45,7 @@ def report_on(
             peaks += [peak] if peak is not None else []
     if len(peaks) > 1:
         findings += [f for rule in _rules("in_ranks", select, ignore) for f in rule.in_ranks(peaks)]
-    judged = any(s["in_use"] or s["events"] for s in seen)
-    verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
+    verdict = _verdict(findings, seen)
     if verdict == "undetermined" and not gaps:
         gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
     return Report(
@@ -56,6 +55,12 @@ def report_on(
         not_checked=list(dict.fromkeys(gaps)),
         facts=_facts(seen),
     )
+
+
+def _verdict(findings: Sequence[Finding], facts: Sequence[dict[str, Any]]) -> Verdict:
+    if findings:
+        return "findings"
+    return "clean" if any(f["in_use"] or f["events"] for f in facts) else "undetermined"
 
 
 def _rules(matcher: str, select: Sequence[str], ignore: Sequence[str]) -> list[Any]:
@@ -110,7 +115,8 @@ def _gaps(snapshot: Snapshot, memory: Any) -> Iterator[NotChecked]:
             steps = len(device.phases.boundaries)
             reason = f"{count(steps, 'step')} recognised, {FEWEST} needed" if steps else "no steps were recognised"
             yield NotChecked(check=f"growth from step to step in {where}", reason=reason)
-        if device.lifetimes.older and device.lifetimes.at_start > device.lifetimes.peak // 2:
-            share = device.lifetimes.at_start / device.lifetimes.peak
-            reason = f"{share:.0%} of the peak is older than the recording, which has no lines for it"
+        unknown = sum(block.size for block in device.peak.older if device.stacks[block.stack].place is None)
+        if unknown > device.lifetimes.peak // 2:
+            share = percent(unknown / device.lifetimes.peak)
+            reason = f"{share} of the peak is older than the recording, which has no lines for it"
             yield NotChecked(check=f"where older memory of {where} comes from", reason=reason)

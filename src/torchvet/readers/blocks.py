@@ -11,13 +11,16 @@ from torchvet.errors import BadInput
 
 BLOCK = 2 << 20
 """Bytes a block. Larger ones were no faster to decode and took more memory (1, 2, 4, 8 MiB tried)."""
-MOST_RATIO, FREE = 400, 64 << 20
-"""A trace unpacks to 10 to 40 times its size. Beyond 64 MiB, 400 times is no trace."""
+MOST_RATIO, FREE = 100, 64 << 20
+"""A trace unpacks to 10 to 30 times its size. Beyond 64 MiB, 100 times is no trace."""
+MOST = 4 << 30
+"""Bytes that are read of what gzip holds: two minutes."""
 GZIP = b"\x1f\x8b"
 
 
-def blocks(path: Path, cut: Callable[[], None]) -> Iterator[bytes]:
-    """The file's bytes, unpacked if it is gzip. Calls `cut` when compressed data ends too early.
+def blocks(path: Path, cut: Callable[[], None], stop: Callable[[], None]) -> Iterator[bytes]:
+    """The file's bytes, unpacked if it is gzip. Calls `cut` when compressed data ends too early, and `stop` when it
+    holds more than is read.
 
     Raises `BadInput` when the file cannot be read or unpacks to absurdly much.
     """
@@ -25,9 +28,20 @@ def blocks(path: Path, cut: Callable[[], None]) -> Iterator[bytes]:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP
             file.seek(0)
-            yield from _unpacked(path, file, cut) if packed else iter(lambda: file.read(BLOCK), b"")
+            yield from _limited(_unpacked(path, file, cut), stop) if packed else iter(lambda: file.read(BLOCK), b"")
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _limited(made: Iterator[bytes], stop: Callable[[], None]) -> Iterator[bytes]:
+    """The first of some blocks; calls `stop` where there are more."""
+    size = 0
+    for block in made:
+        if size > MOST:
+            stop()
+            return
+        size += len(block)
+        yield block
 
 
 def unpacked_head(head: bytes) -> bytes:
@@ -55,7 +69,8 @@ def _unpacked(path: Path, file: BinaryIO, cut: Callable[[], None]) -> Iterator[b
         rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
         given, made = given + len(data) - len(rest), made + len(block)
         if made > FREE and made > MOST_RATIO * given:
-            raise BadInput(f"{path}: {given:,} compressed bytes unpack to more than {made:,}: this is no trace")
+            reason = f"{given:,} compressed bytes unpack to more than {made:,}: this is no trace"
+            raise BadInput(f"{path}: {reason}; unpack it with gunzip first if it is one all the same")
         if block:
             yield block
         data = rest

@@ -54,8 +54,7 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
     if not isinstance(given, dict) or not isinstance(given.get("segments"), list):
         raise BadInput(f"expected a dict with `segments`, or a list of segments; this is a {type(raw).__name__}")
     traces = given.get("device_traces") or []
-    blocks = sum(len(s.get("blocks") or ()) for s in given["segments"])
-    rows = sum(len(t) for t in traces) + len(given["segments"]) + blocks
+    rows = _rows(given["segments"], traces)
     if rows > file_bytes or len(traces) > _DEVICES:
         raise BadInput(f"it tells {rows:,} rows in {file_bytes:,} bytes")
     stacks = Stacks()
@@ -72,6 +71,11 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
         annotations=tuple(_annotation(a, traces) for a in (given.get("external_annotations") or [])[:_ANNOTATIONS]),
         settings=_settings(given.get("allocator_settings")),
     )
+
+
+def _rows(segments: list[Any], traces: Any) -> int:
+    """Events, segments and blocks: each takes at least a byte of the file."""
+    return sum(map(len, traces)) + len(segments) + sum(len(s.get("blocks") or ()) for s in segments)
 
 
 def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:

@@ -57,13 +57,15 @@ class TraceFile:
         self.repaired = False
         self.cut = False
         """Whether the file ends in the middle."""
+        self.stopped = False
+        """Whether the file holds more than was read."""
         self.parts = 0
         """Traces within the file, one after the other."""
 
     def batches(self) -> Iterator[list[Event]]:
         """The events, some thousand at a time. Raises `BadInput` for what is no trace."""
         rest, inside = b"", False
-        for block in blocks(self.path, self._was_cut):
+        for block in blocks(self.path, self._was_cut, self._was_stopped):
             if inside:
                 found, after = self._quick(rest, block)
                 if found is not None:
@@ -108,6 +110,9 @@ class TraceFile:
 
     def _was_cut(self) -> None:
         self.cut = True
+
+    def _was_stopped(self) -> None:
+        self.stopped = True
 
     def _no_trace(self, reason: str) -> BadInput:
         expected = "expected the JSON that torch.profiler's export_chrome_trace writes, plain or gzip"
@@ -168,6 +173,8 @@ class TraceFile:
             return []  # no event at all
         if ends:
             return self._rescued(buffer[: ends[-1]])
+        if _is_whole(buffer):  # the last thing in the array is no event
+            return self._rescued(buffer[: buffer.rindex(b"]")])
         self.cut = True
         return self._rescued(buffer[: buffer.rfind(b"}") + 1])
 
@@ -181,10 +188,24 @@ class TraceFile:
 
     def _rescued(self, text: bytes) -> list[Event]:
         """What can be read of events that do not decode as they are."""
-        text = repaired(text)
-        self.repaired = True
+        given, text = text, repaired(text)
+        self.repaired = self.repaired or text != given
         found = self._decoded(text)
         if found is None:
             found, lost = salvaged(text)
             self.events, self.lost = self.events + len(found), self.lost + lost
         return found
+
+
+def _is_whole(buffer: bytes) -> bool:
+    """Whether the rest of a file ends its array, and perhaps the object around it, as JSON does."""
+    text = buffer.rstrip().removesuffix(b"}").rstrip()
+    if not text.endswith(b"]"):
+        return False
+    try:
+        msgspec.json.decode(b"[" + text)
+    except RecursionError:  # deeper than it can be read, and so no event
+        return True
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

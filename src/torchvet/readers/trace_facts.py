@@ -45,18 +45,37 @@ class Cost(msgspec.Struct):
     where: Where | None = None
 
 
+class StepApart(msgspec.Struct):
+    """A step that is not like the others, and is in none of the figures; `why` is `first`, `long` or `last`.
+    `most` is what took more than half of it, where the trace names that."""
+
+    number: int
+    seconds: float
+    why: str
+    most: str = ""
+
+
 class Steps(msgspec.Struct):
-    """The steps that were looked at; `found_by` says how. `seconds` is the whole time divided by their number."""
+    """The steps that were looked at; `found_by` says how, `known` whether there are any. All but `durations` is of the
+    steady ones: `seconds` is their whole time divided by their number, `median` their median."""
 
     count: int
     seconds: float
     found_by: str
     durations: list[float] = []
+    """Of all steps, on the host; their `numbers` are the profiler's own if it has any."""
     numbers: list[int] = []
+    median: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    """The shortest and the longest step; of ten and more, the tenth from below and from above in a hundred."""
+    apart: list[StepApart] = []
+    known: bool = True
 
 
 class Gpu(msgspec.Struct):
-    """One device's time. Shares are of the time from its first to its last work; the rest is seconds per step."""
+    """One device's time in the steady steps. `busy_share` is the part in which anything ran; the rest is seconds per
+    step."""
 
     device: str
     busy_share: float

@@ -16,5 +16,6 @@ class Renderer(Protocol):
     """The file extensions that `-o` takes, lower case, with the dot; the first is the usual one."""
 
     def render(self, report: Report, color: bool = False, width: int = 100) -> str:
-        """The whole text, ending in a newline. `width` is in terminal columns; formats without lines ignore it."""
+        """The whole text, ending in a newline. `width` is in terminal columns, 0 where nothing is to be cut; formats
+        without lines ignore it."""
         ...

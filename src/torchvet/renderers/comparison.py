@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvet.finding import Report
-from torchvet.renderers.page import Page, add_not_checked, padded
+from torchvet.renderers.page import Page, add_not_checked, crop
 from torchvet.renderers.wording import percent, printable, seconds, size
 
 ROWS = 8
@@ -39,7 +39,8 @@ def headline(report: Report) -> str:
     if facts["same"]:
         return "No difference in anything that was compared"
     parts = [_total(d) for d in facts["differences"] if d["before"] is not None and d["before"] != d["after"]]
-    totals = "; ".join(parts) or "The totals are the same; their parts differ"
+    # One amount may have two tables: the peak by category and by line.
+    totals = "; ".join(dict.fromkeys(parts)) or "The totals are the same; their parts differ"
     if facts["gate"] is None:
         return totals
     allowed = f"{facts['gate'] * 100:g} %"
@@ -54,7 +55,7 @@ def _total(difference: dict[str, Any]) -> str:
     if after is None:
         return f"{name}: {_amount(before, unit)} before, not measured after"
     share = difference["growth"]
-    by = f" ({'+' if share > 0 else '-'}{percent(abs(share))})" if share else ""
+    by = f" ({_share(share)})" if share else ""
     return f"{name}: {_amount(before, unit)} -> {_amount(after, unit)}{by}"
 
 
@@ -66,12 +67,12 @@ def _add(page: Page, difference: dict[str, Any]) -> None:
     suffix = f", {unit}" if unit not in ("bytes", difference["title"]) else ""
     page.heading(f"{difference['title'].capitalize()}{suffix}")
     page.verbatim(f"{'before':>{AMOUNT}}  {'after':>{AMOUNT}}  {'change':>{AMOUNT}}", "dim", indent=2)
-    room = max(20, page.width - 3 * (AMOUNT + 2) - 2)
+    room = max(20, page.room(3 * (AMOUNT + 2) + 2))
     for row in rows[:ROWS]:
         before, after = row["before"], row["after"]
         amounts = (_amount(before, unit), _amount(after, unit), _signed(after - before, unit))
         columns = "  ".join(f"{text:>{AMOUNT}}" for text in amounts)
-        page.verbatim(f"{columns}  {padded(printable(row['name']), room).rstrip()}", indent=2)
+        page.verbatim(f"{columns}  {crop(printable(row['name']), room)}", indent=2)
     page.more(len(rows) - ROWS)
 
 
@@ -81,5 +82,14 @@ def _amount(amount: float, unit: str) -> str:
     return size(amount) if unit.startswith("bytes") else f"{amount:,.0f}"
 
 
+def _share(share: float) -> str:
+    """`+12 %`, `-5 %`, `< 1 % less`."""
+    text = percent(abs(share))
+    if text.startswith("<"):
+        return f"{text} {'more' if share > 0 else 'less'}"
+    return f"{'+' if share > 0 else '-'}{text}"
+
+
 def _signed(amount: float, unit: str) -> str:
-    return f"{'+' if amount > 0 else '-'}{_amount(abs(amount), unit)}"
+    text = _amount(abs(amount), unit)
+    return text if text.startswith("0 ") else f"{'+' if amount > 0 else '-'}{text}"

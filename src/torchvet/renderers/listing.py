@@ -42,7 +42,7 @@ def listing(report: Report, color: bool = False, width: int = 100) -> str:
         path = at.path if at is not None else ""
         out.append(_head(finding, ink))
         if at is not None and (text := (lines.get(path) or {}).get(str(at.line), "").strip()):
-            out.append(f"  {ink('dim', '|')} {ink('dim', _cropped(text, width - 4))}")
+            out.append(f"  {ink('dim', '|')} {ink('dim', _cropped(text, width - 4 if width else len(text)))}")
         advice = (path, finding.code, finding.remedy.summary)
         if finding.remedy.summary and advice not in advised:
             advised.add(advice)

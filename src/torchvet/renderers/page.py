@@ -14,7 +14,10 @@ from rich.text import Text
 from torchvet.finding import Report
 from torchvet.renderers.wording import printable
 
-NARROWEST = 40
+NARROWEST, USUAL = 40, 100
+WHOLE = 0
+"""As a width: for files and pipes, where nothing need be cut. Paragraphs are wrapped at `USUAL` columns."""
+_ENDLESS = 10_000
 LABEL = 15
 """Columns that the labels of `labelled` take, their indent and the space after them included."""
 MORE = " ..."
@@ -23,12 +26,21 @@ UNCHECKED = 8
 
 
 class Page:
-    """Lines of text, at most `width` columns each, added from top to bottom."""
+    """Lines of text, at most `width` columns each, added from top to bottom; with `WHOLE` nothing is cut."""
 
     def __init__(self, width: int) -> None:
-        self.width = max(NARROWEST, width)
+        self.whole = width == WHOLE
+        self.width = max(NARROWEST, width or USUAL)
         self.lines: list[Text] = []
         self._console = _console(self.width, color=False)
+
+    def part(self) -> Page:
+        """An empty page of the same width."""
+        return Page(WHOLE if self.whole else self.width)
+
+    def room(self, taken: int) -> int:
+        """The columns of a row that is not wrapped, less those that are taken."""
+        return _ENDLESS if self.whole else self.width - taken
 
     def blank(self) -> None:
         """An empty line, never two in a row nor one at the top."""
@@ -71,7 +83,7 @@ class Page:
         room = self.width - max(indent, lead.cell_len)
         # Wrap first and style later: rich joins and pads the spans at line ends otherwise.
         wrapped = [t.plain.rstrip() for t in Text(printable(text)).wrap(self._console, room, overflow="fold")]
-        if most is not None and len(wrapped) > most:
+        if most is not None and len(wrapped) > most and not self.whole:
             wrapped = [*wrapped[: most - 1], crop(wrapped[most - 1] + MORE, room)]
         for number, line in enumerate(wrapped):
             body = Text(line, style=style)

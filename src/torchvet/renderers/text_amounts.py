@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.page import LABEL, Page, crop, padded
 from torchvet.renderers.wording import percent, printable, size
 
 _WIDEST_NAME = 44
@@ -24,11 +24,11 @@ def add_amounts(page: Page, rows: list[Row], total: int, label: str = "") -> Non
     if label and rows:
         page.labelled(label, "", 1)
     names = max((cell_len(printable(name)) for name, _, _ in rows), default=0)
-    widest = min(names, _WIDEST_NAME, page.width - LABEL - _AMOUNTS)
+    widest = names if page.whole else min(names, _WIDEST_NAME, page.width - LABEL - _AMOUNTS)
     for name, held, detail in rows:
         row = f"{padded(name, widest)}  {size(held):>11}  {percent(held / total):>5}"
-        room = page.width - LABEL - len(row) - 2
-        page.verbatim(row + (f"  {detail[:room]}" if detail and room > _LEAST_DETAIL else ""), indent=LABEL)
+        room = page.room(LABEL + cell_len(row) + 2)
+        page.verbatim(row + (f"  {crop(detail, room)}" if detail and room > _LEAST_DETAIL else ""), indent=LABEL)
 
 
 def line_name(row: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
 
 def add_facts(page: Page, report: Report) -> None:
     """The section of facts; each is optional, and a missing one has no line."""
-    seen = Page(page.width)
+    seen = page.part()
     _add_lines(seen, report, report.facts)
     snapshots = report.facts.get("snapshots") or []
     for snapshot in snapshots[:SNAPSHOTS]:

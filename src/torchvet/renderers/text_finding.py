@@ -22,7 +22,7 @@ MESSAGE, CAUSE, PATH, RELATED, MEASURED, REMEDY = 4, 7, 4, 6, 3, 7
 def add_finding(page: Page, finding: Finding, sources: Mapping[str, Any]) -> None:
     """The whole finding, preceded by an empty line."""
     page.blank()
-    page.styled(_header(finding, page.width))
+    page.styled(_header(finding, page.room(0)))
     page.paragraph(finding.message, indent=2, most=MESSAGE)
     if finding.location is not None:
         _add_location(page, finding.location, sources)
@@ -56,11 +56,13 @@ def measured(amounts: Measured) -> str:
         parts.append(f"{size(amounts.bytes_per_step)} per step{tensors}")
     if amounts.bytes is not None:
         parts.append(size(amounts.bytes) + (f" after {count(amounts.steps, 'step')}" if amounts.steps else ""))
+    # A trace whose steps are not known is measured as if it were one.
+    known = amounts.steps is not None
     if amounts.seconds_per_step is not None:
-        parts.append(f"{seconds(amounts.seconds_per_step)} per step")
+        parts.append(seconds(amounts.seconds_per_step) + (" per step" if known else ""))
     if amounts.share is not None:
-        whole = "step's time" if amounts.seconds_per_step is not None else "peak"
-        parts.append(f"{percent(amounts.share)} of the {whole}")
+        time = "step's time" if known else "trace's time"
+        parts.append(f"{percent(amounts.share)} of the {time if amounts.seconds_per_step is not None else 'peak'}")
     if amounts.peak_bytes is not None:
         parts.append(f"peak {size(amounts.peak_bytes)}")
     if amounts.exhausted_at_step is not None:
@@ -87,7 +89,7 @@ def _add_location(page: Page, location: Location, sources: Mapping[str, Any]) ->
 
 def _add_quote(page: Page, found: Quote, column: int | None) -> None:
     digits = len(str(found.first + len(found.lines)))
-    room = page.width - digits - 7
+    room = page.room(digits + 7)
     # Drop the common left margin, so that deeply nested code keeps its end.
     texts = [t.expandtabs(4) for t in found.lines]
     margin = min((len(t) - len(t.lstrip()) for t in texts if t.strip()), default=0)

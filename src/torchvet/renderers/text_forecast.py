@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchvet.renderers.markdown import code_span, escaped
+from torchvet.renderers.markdown_text import code_span, escaped
 from torchvet.renderers.page import LABEL, Page, padded
 from torchvet.renderers.wording import count, percent, seconds
 

@@ -32,7 +32,8 @@ def add_snapshot(page: Page, facts: dict[str, Any], several: bool) -> None:
         page.labelled("failed", _failure(failure), 3)
         _add_moment(page, "in use then", failure)
     else:
-        _add_moment(page, "peak", facts["peak"])
+        of = f" of {limit(facts['limit'])}" if facts.get("limit") else ""
+        _add_moment(page, "peak" if facts["events"] else "in use", facts["peak"], of)
     if growth := _growth(facts.get("growth")):
         page.labelled("growth", growth, 2)
     page.labelled("reserved", _reserved(facts["at_end"], facts["in_use"]), 3)
@@ -50,9 +51,9 @@ def _recorded(facts: dict[str, Any]) -> str:
     return " ".join(parts) + found
 
 
-def _add_moment(page: Page, label: str, moment: dict[str, Any]) -> None:
+def _add_moment(page: Page, label: str, moment: dict[str, Any], of: str = "") -> None:
     total = moment["bytes"]
-    page.labelled(label, size(total), 1)
+    page.labelled(label, size(total) + of, 1)
     if not total:
         return
     rows = [(name, held, "") for name, held in list(moment["categories"].items())[:CATEGORIES] if held]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvet.finding import Report
+from torchvet.formatting import IDLE_WORDS
 from torchvet.renderers.page import Page, padded
 from torchvet.renderers.text import add_findings, add_rest
 from torchvet.renderers.verdict import verdict
@@ -13,18 +14,8 @@ from torchvet.renderers.wording import count, percent, printable, seconds, size
 BAR, NAMES, COSTS, RANKS = 30, 34, 4, 16
 LEAST = 0.005
 """Smaller shares of the step have no line."""
-
-_IDLE = {
-    "input": "idle: waiting for the loader",
-    "synchronisation": "idle: after the host synchronized",
-    "launch": "idle: waiting for launches",
-    "host": "idle: Python does other work",
-    "collector": "idle: garbage collector",
-    "compile": "idle: torch.compile",
-    "allocator": "idle: allocating memory",
-    "device": "idle: between queued work",
-    "profiler": "idle: the profiler itself",
-}
+UNEVEN = 0.02
+"""The part by which the mean of the steps must differ from their median to be said as well."""
 
 
 def trace_page(report: Report, color: bool, width: int) -> str:
@@ -43,21 +34,62 @@ def trace_page(report: Report, color: bool, width: int) -> str:
 
 
 def _add_step(page: Page, facts: dict[str, Any]) -> None:
-    step, gpu = facts["step"], facts.get("gpu")
-    rank = f"Rank {facts['rank']}: a" if facts.get("rank") is not None else "A"
-    by = "" if step["found_by"] == "ProfilerStep" else f" (found by {step['found_by']})"
-    busy = ""
-    if gpu:
-        name = f" ({facts['devices'][0]})" if facts.get("devices") else ""
-        busy = f"; device {gpu['device']}{name} is busy {gpu['busy_share'] * 100:.1f} % of its time"
+    step = facts["step"]
     page.blank()
-    steps = count(facts.get("steps") or 0, "step")
-    page.paragraph(f"{rank} step takes {seconds(step['seconds'])}, over {steps}{by}{busy}", most=2)
+    page.paragraph(_step(facts) + _busy(facts), most=3)
     for name, spent in _parts(facts):
         share = spent / step["seconds"] if step["seconds"] else 0.0
         if share >= LEAST:
             bar = "#" * max(1, round(share * BAR))
             page.verbatim(f"{padded(name, NAMES)} {seconds(spent):>8} {percent(share):>6}  {bar}", indent=2)
+
+
+def _step(facts: dict[str, Any]) -> str:
+    """How long a step takes and over how many that holds, or the whole trace."""
+    step = facts["step"]
+    rank = f"Rank {facts['rank']}: " if facts.get("rank") is not None else ""
+    if not step["known"]:
+        whole = f"the trace lasts {seconds(step['seconds'])}; nothing marks its steps"
+        return rank + whole if rank else whole.capitalize()
+    by = "" if step["found_by"] == "ProfilerStep" else f" (found by {step['found_by']})"
+    of = f"{step['steady']} of " if step["apart"] else ""
+    begins = f"{rank}a" if rank else "A"
+    over = f", over {of}{count(facts.get('steps') or 0, 'step')}{by}"
+    return f"{begins} step takes {seconds(step['median'])}{_spread(step)}{over}{_apart(step['apart'])}"
+
+
+def _spread(step: dict[str, Any]) -> str:
+    """From the shortest to the longest, and the mean where it is another than the median."""
+    low, high = seconds(step["low"]), seconds(step["high"])
+    if low == high:
+        return ""
+    uneven = abs(step["seconds"] - step["median"]) > UNEVEN * step["median"]
+    mean = f", mean {seconds(step['seconds'])}" if uneven else ""
+    return f" ({low} to {high}{mean})"
+
+
+def _apart(steps: list[dict[str, Any]]) -> str:
+    """`; first step 5.3 s, apart`, and the like."""
+    parts = []
+    first = [s for s in steps if s["why"] == "first"]
+    if first:
+        times = ", ".join(seconds(s["seconds"]) for s in first[:3]) + (", ..." if len(first) > 3 else "")
+        parts.append(f"first {'step' if len(first) == 1 else count(len(first), 'step')} {times}, apart")
+    for step in steps:
+        if step["why"] == "long":
+            most = f", most of it {step['most']}" if step["most"] else ""
+            parts.append(f"one step took {seconds(step['seconds'])}: step {step['number']}{most}, apart")
+        elif step["why"] == "last":
+            parts.append("an empty last step apart")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _busy(facts: dict[str, Any]) -> str:
+    gpu = facts.get("gpu")
+    if not gpu:
+        return ""
+    name = f" ({facts['devices'][0]})" if facts.get("devices") else ""
+    return f"; device {gpu['device']}{name} is busy {gpu['busy_share'] * 100:.1f} % of that time"
 
 
 def _parts(facts: dict[str, Any]) -> list[tuple[str, float]]:
@@ -68,7 +100,7 @@ def _parts(facts: dict[str, Any]) -> list[tuple[str, float]]:
         return sorted(((f"host: {n}", s * whole) for n, s in facts["phases"].items()), key=lambda p: -p[1])
     named = (("computing", "compute"), ("communication only", "communication"), ("copies only", "copies"))
     parts = [(name, gpu[key]) for name, key in named]
-    return parts + sorted(((_IDLE.get(n, f"idle: {n}"), s) for n, s in gpu["idle"].items()), key=lambda p: -p[1])
+    return parts + sorted(((f"idle: {IDLE_WORDS.get(n, n)}", s) for n, s in gpu["idle"].items()), key=lambda p: -p[1])
 
 
 def _add_ranks(page: Page, ranks: list[dict[str, Any]]) -> None:
@@ -95,29 +127,30 @@ def _time(value: float | None) -> str:
 
 
 def _add_details(page: Page, facts: dict[str, Any]) -> None:
-    seen = Page(page.width)
+    seen = page.part()
     if facts.get("gpu") and facts.get("phases"):
         shares = sorted(facts["phases"].items(), key=lambda p: -p[1])
         seen.labelled("host", ", ".join(f"{name} {percent(share)}" for name, share in shares), 2)
-    least = LEAST * (facts.get("step") or {}).get("seconds", 0.0)
+    step = facts.get("step") or {"seconds": 0.0, "known": False}
+    least, per_step = LEAST * step["seconds"], " per step" if step["known"] else ""
     for number, cost in enumerate(c for c in facts.get("costs", ())[:COSTS] if c["seconds"] >= least):
-        seen.labelled("costs" if not number else "", _cost(cost), 2)
+        seen.labelled("costs" if not number else "", _cost(cost, per_step), 2)
     if facts.get("precision"):
         used = ", ".join(f"{name} {percent(share)}" for name, share in facts["precision"].items())
         seen.labelled("arithmetic", f"{used} of the time in matrix products and convolutions", 2)
     for item in facts.get("misaligned", ())[:1]:
         sizes = f"{item['sizes']} in half precision: sizes that are not multiples of 8"
-        seen.labelled("alignment", f"{sizes}; {seconds(item['seconds'])} per step", 2)
+        seen.labelled("alignment", f"{sizes}; {seconds(item['seconds'])}{per_step}", 2)
     for item in facts.get("memory", ())[:2]:
         seen.labelled("memory", _memory(item), 2)
     page.section("What was seen", seen)
 
 
-def _cost(cost: dict[str, Any]) -> str:
+def _cost(cost: dict[str, Any], per_step: str) -> str:
     where = f" in {printable(cost['function'])}" if cost.get("function") else ""
     where = where or (f" in the {cost['phase']} phase" if cost.get("phase") else "")
     moved = f", {size(cost['bytes'])}" if cost["bytes"] else ""
-    return f"{seconds(cost['seconds'])} per step: {cost['what']}{where}, {count(cost['count'], 'time')}{moved}"
+    return f"{seconds(cost['seconds'])}{per_step}: {cost['what']}{where}, {count(cost['count'], 'time')}{moved}"
 
 
 def _memory(item: dict[str, Any]) -> str:

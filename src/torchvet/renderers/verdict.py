@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
-from torchvet.renderers.wording import count, limit, size
+from torchvet.renderers.wording import binary, count, percent, size
 
 _MOST = 160
 """The most characters of an error's text."""
@@ -31,7 +31,7 @@ def verdict(report: Report) -> str:
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{_failed(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_failed(report)}{extra}"
+    return f"No fault found{_over_steps(report)}{_idle(report)}{_failed(report)}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -94,7 +94,7 @@ def _memory_end(finding: Finding, report: Report) -> str:
     if step is None:
         return ""
     allowed = (report.facts.get("memory_limit") or {}).get("bytes")
-    return f"; out of memory at step {count(step)}" + (f" ({limit(allowed)})" if allowed else "")
+    return f"; out of memory at step {count(step)}" + (f" ({binary(allowed)})" if allowed else "")
 
 
 def _failed(report: Report) -> str:
@@ -104,6 +104,12 @@ def _failed(report: Report) -> str:
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
     return f", but the program failed: {error}"
+
+
+def _idle(report: Report) -> str:
+    """A device's idle time in a trace that no rule explains, so that nobody reads `No fault found` as busy."""
+    lost = report.facts.get("unexplained")
+    return f", but the device is idle for {percent(lost['idle'])} of the time" if lost else ""
 
 
 def _over_steps(report: Report, word: str = "in") -> str:

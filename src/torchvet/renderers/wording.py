@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from torchvet.formatting import count, limit, percent, size
+from torchvet.formatting import binary, count, limit, percent, size
 
-__all__ = ["count", "limit", "percent", "size"]
+__all__ = ["binary", "count", "limit", "percent", "size"]
 
 
 def seconds(duration: float) -> str:

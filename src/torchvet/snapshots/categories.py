@@ -6,17 +6,24 @@ is a gradient; what an optimizer step leaves behind is its state; what a phase m
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
+from torchvet.readers.snapshot import OOM
 from torchvet.snapshots.lifetimes import Lifetimes, Older
 from torchvet.snapshots.phases import Phases, Run
 from torchvet.snapshots.places import BACKWARD, FORWARD, OPTIMIZER, UNKNOWN, StackFacts
 
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 ACTIVATIONS, TEMPORARIES, INPUTS, KEPT = "activations", "temporaries", "inputs", "kept over steps"
+_INPUT_MAKING = re.compile(
+    "to|copy_|clone|pin_memory|tensor|stack|cat|arange|randint|randperm|empty_strided"
+    "|(new_)?(empty|zeros|ones|full|rand|randn)(_like)?"
+)
+"""Operators that batches are made with; what others make outside of modules is computed."""
 OLDER, NOT_KNOWN = "older than the recording", "unknown"
 
 
@@ -87,19 +94,37 @@ class Categories:
             if start < self._first_forward or loading:
                 return self._lasting(start, loading)
             return KEPT
-        return ACTIVATIONS if self.phases.kind(start) == FORWARD or self._after_forward(start) else INPUTS
+        return ACTIVATIONS if self._computed(start) else INPUTS
 
     def _without_backward(self, start: int, end: int, loading: bool) -> str:
         """Made in a forward pass that no backward follows, or freed before it."""
-        forward = self.phases.kind(start) == FORWARD
+        if self._unwound(start, end):
+            return ACTIVATIONS if self._computed(start) else INPUTS
         if end < len(self.lifetimes.trace):
             crossed = self.phases.crossed(start, end)
-            return KEPT if crossed >= 2 else TEMPORARIES if forward or self._after_forward(start) else INPUTS
+            return KEPT if crossed >= 2 else TEMPORARIES if self._computed(start) else INPUTS
         if start < self._first_forward:
             return self._lasting(start, loading)
         if self.phases.crossed(start, end) >= 2:
             return KEPT
-        return ACTIVATIONS if forward or self._after_forward(start) else INPUTS
+        return ACTIVATIONS if self._computed(start) else INPUTS
+
+    def _unwound(self, start: int, end: int) -> bool:
+        """Whether memory ran out in the step that made a block, before the block was freed: the error freed it, and
+        what it was for is not known from when it ended."""
+        place = bisect_left(self._failures, start)
+        failed = self._failures[place] if place < len(self._failures) else end
+        return failed < end and not self.phases.crossed(start, failed)
+
+    @cached_property
+    def _failures(self) -> list[int]:
+        return self.lifetimes.trace.where(OOM)
+
+    def _computed(self, start: int) -> bool:
+        """Whether a block of a forward pass is a result rather than an input."""
+        operator = self.stacks[self.lifetimes.trace.stacks[start]].operator
+        made = bool(operator) and not _INPUT_MAKING.fullmatch(operator)
+        return made or self.phases.kind(start) == FORWARD or self._after_forward(start)
 
     def _lasting(self, start: int, loading: bool) -> str:
         """Made before the first forward pass, and there to stay."""

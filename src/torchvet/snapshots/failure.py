@@ -1,4 +1,5 @@
-"""An out-of-memory error: what was asked for, what was free, and whether growth, fragmentation or a peak made it."""
+"""Memory that did not suffice, or would not: what was asked for, what was in use, and whether growth, fragmentation or
+a peak made it."""
 
 from __future__ import annotations
 
@@ -24,47 +25,26 @@ _SCATTERED = 0.05
 
 
 @dataclass(frozen=True)
-class Failure:
-    """The last request of a device that could not be met."""
+class Shortage:
+    """An event at which a device needs more than it has."""
 
     memory: DeviceMemory
     at: int
 
-    @cached_property
-    def requested(self) -> int:
-        """Bytes asked for."""
-        return self.memory.lifetimes.trace.sizes[self.at]
-
-    @cached_property
-    def driver_free(self) -> int:
-        """Bytes that the driver had left."""
-        return max(0, self.memory.lifetimes.trace.addresses[self.at])
+    @property
+    def capacity(self) -> int:
+        """Bytes that there are."""
+        raise NotImplementedError
 
     @cached_property
     def stack(self) -> StackFacts:
-        """Where it was asked for."""
+        """Where memory was asked for."""
         return self.memory.stacks[self.memory.lifetimes.trace.stacks[self.at]]
 
     @cached_property
     def moment(self) -> Moment:
         """What was in use."""
         return self.memory.moment(self.at)
-
-    @cached_property
-    def layout(self) -> Layout:
-        """How it lay."""
-        return layout_at(self.memory, self.at)
-
-    @cached_property
-    def capacity(self) -> int:
-        """Bytes that this process could have had: what it held and, unless a limit of its own kept it from that, what
-        the driver had left."""
-        return self.layout.reserved + (0 if self.capped else self.driver_free)
-
-    @property
-    def capped(self) -> bool:
-        """Whether the driver had enough, so that a limit of the process (`set_per_process_memory_fraction`) said no."""
-        return self.driver_free >= segment_for(rounded(self.requested, Settings()))
 
     @property
     def growth(self) -> Growth | None:
@@ -86,13 +66,59 @@ class Failure:
 
     @property
     def reason(self) -> str:
+        """`growth` where leaks took a good part of it, else `peak`."""
+        return "growth" if self.leaked > _GREW * self.moment.bytes else "peak"
+
+
+@dataclass(frozen=True)
+class AboveLimit(Shortage):
+    """The peak of a recording that had more memory than the user means to have."""
+
+    @property
+    def capacity(self) -> int:
+        """The user's limit."""
+        assert self.memory.limit is not None
+        return self.memory.limit
+
+
+@dataclass(frozen=True)
+class Failure(Shortage):
+    """The last request of a device that could not be met."""
+
+    @cached_property
+    def requested(self) -> int:
+        """Bytes asked for."""
+        return self.memory.lifetimes.trace.sizes[self.at]
+
+    @cached_property
+    def driver_free(self) -> int:
+        """Bytes that the driver had left."""
+        return max(0, self.memory.lifetimes.trace.addresses[self.at])
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How it lay."""
+        return layout_at(self.memory, self.at)
+
+    @cached_property
+    def capacity(self) -> int:
+        """Bytes that this process could have had: what it held and, unless a limit of its own kept it from that, what
+        the driver had left."""
+        return self.layout.reserved + (0 if self.capped else self.driver_free)
+
+    @property
+    def capped(self) -> bool:
+        """Whether the driver had enough, so that a limit of the process (`set_per_process_memory_fraction`) said no."""
+        return self.driver_free >= segment_for(rounded(self.requested, Settings()))
+
+    @property
+    def reason(self) -> str:
         """`fragmentation` where enough was free, only not in one piece; `growth` where leaks took it; else `peak`."""
         free = self.layout.split_free
-        grew = self.leaked > _GREW * self.moment.bytes
         scattered = self.layout.share > _SCATTERED and free + self.capacity - self.layout.reserved >= self.requested
-        if scattered and not (grew and self.leaked > free):
+        if scattered and not (super().reason == "growth" and self.leaked > free):
             return "fragmentation"
-        return "growth" if grew else "peak"
+        return super().reason
 
 
 def driver_calls(memory: DeviceMemory) -> dict[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FEWEST = 8
 """Steps below which growth cannot be told from warming up."""
-_WARMING, _RUNNING = 2, 2
+WARMING, _RUNNING = 2, 2
 """Steps at the beginning that may set things up, and at the end whose blocks may yet be freed."""
 _THIRDS = 3
 
@@ -62,25 +62,25 @@ class Growth:
 def growth_of(memory: DeviceMemory) -> Growth | None:
     """What grows from step to step; None where the steps are too few to say."""
     bounds = memory.phases.boundaries
-    compared = len(bounds) - _WARMING - _RUNNING
+    compared = len(bounds) - WARMING - _RUNNING
     if len(bounds) < FEWEST:
         return None
     # The first steps set things up; blocks of the last ones may still be freed.
-    first, last = bounds[_WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
+    first, last = bounds[WARMING - 1], bounds[len(bounds) - 1 - _RUNNING]
     active = memory.lifetimes.active
     slope = (active[last - 1] - active[first - 1]) / compared
-    survivors = _survivors(memory, first, last)
+    survivors = _survivors(memory)
     leaks = [leak for group in survivors.values() if (leak := _leak(memory, group, first, last, compared))]
     return Growth(tuple(sorted(leaks, key=lambda leak: -leak.left)), compared, slope)
 
 
-def _survivors(memory: DeviceMemory, first: int, last: int) -> dict[Place | int, list[int]]:
+def _survivors(memory: DeviceMemory) -> dict[Place | int, list[int]]:
     """Blocks made in any step that are in use at the end, by their line; by their stack where it shows none."""
     lifetimes = memory.lifetimes
     ends, number, stacks = lifetimes.let_go, len(lifetimes.trace), lifetimes.trace.stacks
     found: dict[Place | int, list[int]] = defaultdict(list)
     for start in lifetimes.starts:
-        if ends[start] == number and start >= first:
+        if ends[start] == number:
             place = memory.stacks[stacks[start]].place
             found[place if place is not None else stacks[start]].append(start)
     return found

@@ -8,7 +8,7 @@ from functools import cached_property
 from torchvet.readers.snapshot import OOM, Segment, Snapshot
 from torchvet.snapshots import places
 from torchvet.snapshots.categories import Categories
-from torchvet.snapshots.failure import Failure
+from torchvet.snapshots.failure import AboveLimit, Failure
 from torchvet.snapshots.growth import Growth, growth_of
 from torchvet.snapshots.layout import Layout, layout_at
 from torchvet.snapshots.lifetimes import Lifetimes, of_device, peak_reserved, reserved_at
@@ -76,6 +76,12 @@ class DeviceMemory:
     def failure(self) -> Failure | None:
         """The last out-of-memory error."""
         return Failure(self, self.ooms[-1]) if self.ooms else None
+
+    @cached_property
+    def above_limit(self) -> AboveLimit | None:
+        """The peak, where the recorded program had more memory than the limit."""
+        beyond = self.limit is not None and self.lifetimes.peak > self.limit
+        return AboveLimit(self, self.lifetimes.peak_at) if beyond else None
 
     @cached_property
     def layout(self) -> Layout:

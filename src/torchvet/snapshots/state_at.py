@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from torchvet.snapshots.categories import OLDER, Categories
 from torchvet.snapshots.lifetimes import Older
 from torchvet.snapshots.places import BACKWARD, Place
 
+_OPERATORS = 3
 _LOOK_AHEAD = 400
 """Events within which a backward pass frees what its operator had saved."""
 
@@ -23,15 +25,24 @@ class Row:
     blocks: int = 0
     place: Place | None = None
     category: str = ""
-    operator: str = ""
     note: str = ""
     sizes: dict[int, int] = field(default_factory=dict)
+    operators: Counter[str] = field(default_factory=Counter)
+    """Bytes by the operator that made them, where the stacks show one."""
 
-    def add(self, size: int) -> None:
+    def add(self, size: int, operator: str = "") -> None:
         """One more block."""
         self.bytes += size
         self.blocks += 1
         self.sizes[size] = self.sizes.get(size, 0) + 1
+        if operator:
+            self.operators[operator] += size
+
+    @property
+    def operator(self) -> str:
+        """The operators that made most of it: `linear, silu and mul`; empty where the stacks show none."""
+        *others, last = [name for name, _ in self.operators.most_common(_OPERATORS)] or [""]
+        return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,7 @@ class Moment:
             if place is None and facts.kind == BACKWARD:
                 place, note = self.forward_line(start), "backward of"
             key = (place, self.category[start], note)
-            row = found.setdefault(key, Row(place=place, category=key[1], operator=facts.operator, note=note))
-            row.add(trace.sizes[start])
+            found.setdefault(key, Row(place=place, category=key[1], note=note)).add(trace.sizes[start], facts.operator)
         for block in self.older:
             place, category = stacks[block.stack].place, self.categories.older[block]
             row = found.setdefault((place, category, ""), Row(place=place, category=category))

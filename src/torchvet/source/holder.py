@@ -89,9 +89,7 @@ class _Reader:
     def take(self, token: str) -> None:
         """Add a token. What a program does not store into by name leaves no part."""
         if token.startswith("["):
-            if self.parts and not self._in_hooks:
-                last = self.parts[-1]
-                self.parts[-1] = Part(last.name, last.free, (*last.keys, _key(token)))
+            self._add_key(token)
         elif token == "<closure>":
             # Behind hooks the last part is what they are registered on, not the function that closes over the variable.
             self.function = self.parts[-1].name if self.parts and not self._in_hooks else ""
@@ -110,6 +108,12 @@ class _Reader:
             self._in_hooks = True
         elif token.isidentifier() and (token not in _NOT_STORED or not self.parts):
             self._add(token)
+
+    def _add_key(self, token: str) -> None:
+        # A key behind hooks is one of torch's own tables.
+        if self.parts and not self._in_hooks:
+            last = self.parts[-1]
+            self.parts[-1] = Part(last.name, last.free, (*last.keys, _key(token)))
 
     def _add(self, name: str) -> None:
         first = not self.parts and not self._unnamed

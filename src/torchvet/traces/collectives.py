@@ -8,8 +8,8 @@ from torchvet.readers.trace_facts import Collective
 from torchvet.traces import names
 from torchvet.traces.device import DeviceTime
 from torchvet.traces.phases import Painted, phase_at
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Timeline
+from torchvet.traces.window import Window
 
 MOST = 4000
 """Collectives kept of a rank; a digest stays within some hundred kilobytes."""
@@ -30,16 +30,17 @@ def collectives_of(timeline: Timeline, window: Window, time: DeviceTime | None, 
             if i.name.startswith(("gloo:", "mpi:", "ucc:"))
         ]
         found.sort()
-    starts = [s for s, _ in window.spans]
+    steady = window.steady
+    starts = [s.start for s in steady]
     result = []
     for start, end, name, launched in found[:MOST]:
         # By its launch: the kernel itself may run when the host is in the next step already.
         step = bisect_right(starts, launched) - 1
-        if step >= 0 and launched <= window.end:
+        if window.holds(launched):
             # Arrivals tell ranks apart, phases do not: 200 ms lost in one rank's backward showed as 292 ms in every
             # rank's.
             begins, lasts = (start - starts[step]) / 1e6, (end - start) / 1e6
             short = name.split("(")[0].removeprefix("void ")[:60]
             phase = phase_at(painted, launched)
-            result.append(Collective(window.numbers[step], short, round(begins, 7), round(lasts, 7), phase))
+            result.append(Collective(steady[step].number, short, round(begins, 7), round(lasts, 7), phase))
     return result

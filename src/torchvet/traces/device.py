@@ -7,17 +7,17 @@ from typing import NamedTuple
 from torchvet.readers.trace_facts import Gpu
 from torchvet.traces import idle, names
 from torchvet.traces.idle import Gap
-from torchvet.traces.intervals import Span, merged, stretch, total, within, without
+from torchvet.traces.intervals import Span, common, merged, stretch, total, without
 from torchvet.traces.phases import Painted
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
+from torchvet.traces.window import Window, asked_at
 
 TINY = 10.0
 """Microseconds below which a kernel is shorter than what launching it costs the host."""
 
 
 class DeviceTime(NamedTuple):
-    """What other analyses need of a device: its work in the steps, the calls that launched it, its idle time."""
+    """What other analyses need of a device: its work in the steady steps, the calls that launched it, its idle time."""
 
     device: Thread
     work: list[Work]
@@ -29,8 +29,6 @@ class DeviceTime(NamedTuple):
     exposed_copies: list[Span]
     computing: list[Span]
     busy: list[Span]
-    start: float
-    end: float
     steps: int
     step_seconds: float
     step_starts: list[float]
@@ -41,7 +39,9 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     device = _busiest(timeline.work)
     if device is None:
         return None
-    work = sorted([w for w in timeline.work if w.device == device and w.end > window.start], key=stretch)
+    runs = window.device_runs
+    own = (w for w in timeline.work if w.device == device and window.holds(asked_at(w, timeline)))
+    work = sorted(own, key=stretch)
     if not work:
         return None
     # In columns, since a hundred thousand pieces of work are gone through several times.
@@ -49,10 +49,9 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     by_correlation: dict[object, Work] = dict(zip(correlations, work, strict=True))
     by_correlation.pop(None, None)
     launches = timeline.launches
-    end = max(window.end, max(ends))
     waits = _own_left_out(idle.waits_of(timeline, by_correlation), window, timeline)
-    busy = merged(zip(starts, ends, strict=True))
-    gaps = idle.idle_stretches(busy, window.start, end)
+    busy = common(merged(zip(starts, ends, strict=True)), runs)
+    gaps = without(runs, busy)
     host = idle.host_times(timeline, waits)
     # Backwards, so that of several pieces of work that begin at once the first one counts.
     ending = dict(zip(reversed(starts), reversed(work), strict=True))
@@ -70,15 +69,13 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
         by_correlation,
         waits,
         explained,
-        without(talking, computing),
-        without(without(copying, computing), talking),
+        common(without(talking, computing), runs),
+        common(without(without(copying, computing), talking), runs),
         computing,
         busy,
-        window.start,
-        end,
         steps,
-        (end - window.start) / steps / 1e6,
-        [s for s, _ in window.spans],
+        total(runs) / steps / 1e6,
+        [s.begins for s in window.steady],
     )
 
 
@@ -110,24 +107,18 @@ def _own_left_out(waits: list[Call], window: Window, timeline: Timeline) -> list
     # When it stops, the profiler synchronizes the device: for 158 and 89 ms in two real traces.
     asking = timeline.driver.get("launch", ()) or timeline.driver.get("copy", ())
     last = max(asking, key=stretch).start if asking else window.end
-    return [
-        c
-        for c in waits
-        if window.start <= c.start < window.end and not ("DeviceSynchronize" in c.name and c.start > last)
-    ]
+    return [c for c in waits if window.holds(c.start) and not ("DeviceSynchronize" in c.name and c.start > last)]
 
 
 def summed_up(time: DeviceTime) -> Gpu:
     """The figures for people and rules."""
     kernels = [w.end - w.start for w in time.work if w.kind == "kernel"]
-    steps, span = time.steps, time.busy[-1][1] - time.busy[0][0]
-    inside = within(time.busy, time.start, time.end)
-    exposed = (total(within(s, time.start, time.end)) for s in (time.communication, time.exposed_copies))
-    communication, copies = (t / steps / 1e6 for t in exposed)
+    steps, busy = time.steps, total(time.busy) / time.steps / 1e6
+    communication, copies = (total(s) / steps / 1e6 for s in (time.communication, time.exposed_copies))
     return Gpu(
         device=str(time.device),
-        busy_share=total(time.busy) / span if span else 0.0,
-        compute=total(inside) / steps / 1e6 - communication - copies,
+        busy_share=busy / time.step_seconds if time.step_seconds else 0.0,
+        compute=busy - communication - copies,
         communication=communication,
         copies=copies,
         idle=idle.by_reason(time.gaps, steps),

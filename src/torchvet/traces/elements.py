@@ -6,8 +6,8 @@ from collections import Counter
 
 from torchvet.readers.trace_facts import Cost
 from torchvet.traces.places import Places
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Item, Timeline
+from torchvet.traces.window import Window
 
 _READS = frozenset(("aten::select", "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"))
 FEWEST = 64
@@ -21,7 +21,7 @@ _BETWEEN = 500.0
 
 def element_loops(timeline: Timeline, window: Window, places: Places) -> list[Cost]:
     """The runs by function, the costliest first."""
-    items = sorted(i for i in timeline.operators if i.thread == window.thread and window.start <= i.start < window.end)
+    items = sorted(i for i in timeline.operators if i.thread == window.thread and window.holds(i.start))
     found: dict[object, Cost] = {}
     steps = len(window.spans)
     for run in _runs(items):

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from torchvet.readers.trace_facts import Cost, MemoryUse
 from torchvet.traces.device import DeviceTime
-from torchvet.traces.intervals import merged, stretch, total, within
+from torchvet.traces.intervals import common, merged, stretch, total, within
 from torchvet.traces.places import Places
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Item, Memory, Timeline
+from torchvet.traces.window import Window
 
 _KINDS = {0: "cpu", 1: "cuda", 6: "hip", 12: "xpu", 13: "mps", 20: "privateuse1", 17: "mtia"}
 """c10::DeviceType, of those that have an allocator."""
@@ -24,15 +24,15 @@ def cost_of(
     Without a device the step is as much shorter as they take, on the thread that takes the steps.
     """
     items = [i for i in timeline.spans.get(kind, ()) if time is not None or i.thread == window.thread]
-    spans = merged(map(stretch, items))
-    inside = [s for step in window.spans for s in within(spans, *step)]
-    if not inside:
+    inside = common(merged(map(stretch, items)), window.spans)
+    items = [i for i in items if window.holds(i.start) or window.holds(i.end)]
+    if not inside or not items:
         return None
     steps = len(window.spans)
     duration = total(inside) / steps / 1e6
     idle = sum(g.end - g.start for g in time.gaps if g.reason == reason) / steps / 1e6 if time is not None else duration
     longest: Item = max(items, key=lambda i: i.end - i.start)
-    number = sum(1 for i in items if window.start <= i.start < window.end)
+    number = sum(window.holds(i.start) for i in items)
     where = places.at(longest.start, longest.thread)
     return Cost(
         longest.name,
@@ -50,7 +50,7 @@ def idle_by_step(timeline: Timeline, kind: str, window: Window, time: DeviceTime
         spans = merged(map(stretch, items))
         return [total(within(spans, *step)) / 1e6 for step in window.spans]
     found = [0.0] * len(window.spans)
-    starts = [start for start, _ in window.spans]
+    starts = time.step_starts
     for gap in time.gaps:
         if gap.reason == reason:
             found[max(0, bisect_right(starts, gap.start) - 1)] += (gap.end - gap.start) / 1e6
@@ -58,9 +58,9 @@ def idle_by_step(timeline: Timeline, kind: str, window: Window, time: DeviceTime
 
 
 def steps_with(timeline: Timeline, kind: str, window: Window) -> list[bool]:
-    """For each step, whether spans of a kind begin in it."""
+    """For each step, those set apart too, whether spans of a kind begin in it."""
     starts = [i.start for i in timeline.spans.get(kind, ())]
-    return [any(first <= s < last for s in starts) for first, last in window.spans]
+    return [any(step.start <= s < step.end for s in starts) for step in window.every]
 
 
 def memory_of(timeline: Timeline, window: Window) -> list[MemoryUse]:
@@ -86,8 +86,8 @@ def _growth(events: list[Memory], window: Window) -> float | None:
     """Bytes per step by which what is left after a step rises, where it rises at every step; the first is left out."""
     left: list[int] = []
     index = 0
-    for _, end in window.spans:
-        while index < len(events) and events[index][0] < end:
+    for step in window.every:
+        while index < len(events) and events[index][0] < step.end:
             index += 1
         if index:
             left.append(events[index - 1][1])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torchvet.readers.trace_facts import Idle
 from torchvet.traces import names
-from torchvet.traces.intervals import Span, around, merged, stretch, within, without
+from torchvet.traces.intervals import Span, around, merged, stretch, total, within, without
 from torchvet.traces.phases import Painted, phase_at
 from torchvet.traces.timeline import Call, Timeline, Work
 
@@ -16,6 +16,9 @@ LAUNCH_LATENCY = 10.0
 """Microseconds between a launch and its kernel that are the hardware's, not a reason."""
 PYTHON_PAUSE = 200.0
 """Microseconds between two operators up to which the host counts as dispatching: what is longer is its own doing."""
+LONGEST_DISPATCH = 1_000.0
+"""Microseconds that the host may take from one launch to the next and still count as dispatching: an operator takes 10
+to 100. What takes longer starts CUDA, loads a module, or computes on the host."""
 BLOCKS = 50.0
 """Microseconds from which on an asynchronous copy that took as long has evidently blocked the host."""
 
@@ -129,7 +132,9 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
             found.append(Gap(first, last, "launch", None, phase))
             continue
         busy = within(host.busy, first, last)
-        found += [Gap(a, b, "launch", None, phase) for a, b in busy]
+        # One launch ends the gap, however long the host was at it.
+        dispatching: Idle = "launch" if total(busy) <= LONGEST_DISPATCH else "host"
+        found += [Gap(a, b, dispatching, None, phase) for a, b in busy]
         found += [
             Gap(a, b, "host" if b - a > PYTHON_PAUSE else "launch", None, phase)
             for a, b in without([(first, last)], busy)
@@ -158,8 +163,3 @@ def by_reason(gaps: list[Gap], steps: int) -> dict[str, float]:
     for gap in gaps:
         found[gap.reason] += (gap.end - gap.start) / steps / 1e6
     return dict(found)
-
-
-def idle_stretches(busy: list[Span], start: float, end: float) -> list[Span]:
-    """The stretches between two times in which nothing ran."""
-    return without([(start, end)], within(busy, start, end))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from torchvet.formatting import binary
+from torchvet.readers.blocks import MOST
 from torchvet.readers.kineto import TraceFile
 from torchvet.readers.trace_facts import Note
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Timeline
+from torchvet.traces.window import EARLY, FAR, Window
 
-EARLY = 5.0
-"""Microseconds by which a kernel must precede its launch to count: both clocks' rounding is below this."""
 _TRUSTED = 0.01
-_FAR = 60e6
 
 
 def launched_backwards(timeline: Timeline) -> tuple[int, int]:
@@ -29,9 +28,12 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
     # All reasons for idle time set host times against device times: with clocks that disagree each would be wrong.
     notes = _of_file(file)
     early, known = launched_backwards(timeline)
-    trusted = early <= _TRUSTED * known and not (file.cut and timeline.work)
-    if file.cut and timeline.work:  # the host's events often come first: the steps are there, their kernels are not
-        notes.append(Note("why the device was idle", "the file ends in the middle: work of the device may be missing"))
+    partly = file.cut or file.stopped
+    trusted = early <= _TRUSTED * known and not (partly and timeline.work)
+    if partly and timeline.work:  # the host's events often come first: the steps are there, their kernels are not
+        notes.append(
+            Note("why the device was idle", "the file was not read to its end: work of the device may be missing")
+        )
     if early:
         doubt = "so why the device was idle is not judged" if not trusted else "these are few and were kept"
         notes.append(
@@ -46,7 +48,7 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
         notes.append(Note("some durations", f"{timeline.odd:,} events have impossible times; they count as nothing"))
     if window is not None and timeline.work:
         off = max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
-        if off > _FAR:
+        if off > FAR:
             trusted = False
             notes.append(Note("the device's time", f"its work lies {off / 1e6:,.0f} s off the steps: another clock"))
     return trusted, notes
@@ -54,7 +56,10 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
 
 def _of_file(file: TraceFile) -> list[Note]:
     notes = []
-    if file.cut:
+    if file.stopped:
+        most = f"the file unpacks to more than {binary(MOST)} and was read to there"
+        notes.append(Note("the rest of the trace", f"{most}; record fewer steps, or unpack the file first"))
+    elif file.cut:
         notes.append(Note("the end of the trace", "the file ends in the middle; what was there was looked at"))
     if file.lost:
         notes.append(Note("some events", f"{file.lost:,} of {file.lost + file.events:,} events could not be read"))

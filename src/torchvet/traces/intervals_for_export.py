@@ -11,8 +11,9 @@ from torchvet.traces import integrity, phases
 from torchvet.traces.device import device_time
 from torchvet.traces.idle import Gap
 from torchvet.traces.phases import Painted
-from torchvet.traces.steps import Window, steps_of
+from torchvet.traces.steps import steps_of
 from torchvet.traces.timeline import Timeline
+from torchvet.traces.window import Window
 
 
 class Stretches(NamedTuple):

@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from torchvet.traces.intervals import Span, total, within
-from torchvet.traces.steps import Window
 from torchvet.traces.timeline import Thread, Timeline
+from torchvet.traces.window import Window
 
 
 class Painted(NamedTuple):
@@ -42,8 +42,8 @@ def paint(timeline: Timeline, window: Window) -> Painted:
 
 def _in_other_step(window: Window, before: float, after: float) -> bool:
     """Whether a step begins between two times."""
-    index = bisect_left(window.spans, (before, before))
-    return index < len(window.spans) and window.spans[index][0] < after
+    index = bisect_left(window.starts, before)
+    return index < len(window.starts) and window.starts[index] < after
 
 
 def _outermost(timeline: Timeline, main: Thread | None) -> list[tuple[float, float, str]]:

@@ -9,11 +9,13 @@ from typing import Any
 from msgspec.structs import asdict
 
 from torchvet.finding import SEVERITIES, Finding, NotChecked, Report, Verdict
-from torchvet.formatting import picked
+from torchvet.formatting import IDLE_WORDS, percent, picked
 from torchvet.readers.trace_facts import PHASES, Cost, RankTrace, Trace
 from torchvet.traces.ranks import digests
 
 _TOP = 5
+LARGE = 0.25
+"""Of the time: what the device is idle for and no rule explains is said from here on."""
 
 
 def report_on(
@@ -34,14 +36,15 @@ def report_on(
         for rank in trace.ranks:
             observer(rank)
     findings = sorted(_found(trace, select, ignore), key=_order)
+    facts = _facts(trace, findings)
     judged = any(r.steps is not None for r in trace.ranks)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
     return Report(
         subject=_subject(trace),
         verdict=verdict,
         findings=findings,
-        not_checked=_not_checked(trace),
-        facts=_facts(trace, findings),
+        not_checked=[*_not_checked(trace), *_idle_unexplained(facts)],
+        facts=facts,
     )
 
 
@@ -83,11 +86,32 @@ def _facts(trace: Trace, findings: list[Finding]) -> dict[str, Any]:
     ranks = [r for r in trace.ranks if accused is not None and r.rank == accused] or trace.ranks
     shown = max(ranks, key=lambda r: r.steps.seconds if r.steps is not None else 0.0)
     facts = _of_rank(shown)
-    facts["steps"] = shown.steps.count if shown.steps is not None else 0
+    facts["steps"] = len(shown.steps.durations) if shown.steps is not None and shown.steps.known else 0
+    facts["unexplained"] = _unexplained(shown, findings)
     if len(trace.ranks) > 1:
         facts["rank"] = shown.rank
         facts["ranks"] = [_line(r) for r in trace.ranks]
     return facts
+
+
+def _unexplained(rank: RankTrace, findings: list[Finding]) -> dict[str, Any] | None:
+    """The share of the time in which the device is idle and no finding says why, where it is large; what it is most."""
+    if rank.gpu is None or rank.steps is None or not rank.steps.seconds:
+        return None
+    idle = {why: seconds / rank.steps.seconds for why, seconds in rank.gpu.idle.items() if seconds > 0}
+    own = [f for f in findings if f.rank is None or f.rank == rank.rank]
+    share = sum(idle.values()) - sum(f.measured.share or 0.0 for f in own)
+    if share < LARGE:
+        return None
+    return {"idle": sum(idle.values()), "share": share, "most": max(idle, key=lambda why: idle[why])}
+
+
+def _idle_unexplained(facts: dict[str, Any]) -> list[NotChecked]:
+    lost = facts["unexplained"]
+    if lost is None:
+        return []
+    said = f"it is idle for {percent(lost['idle'])} of the time, most of it {IDLE_WORDS[lost['most']]}"
+    return [NotChecked(check="why the device is idle", reason=f"{said}; no rule says why")]
 
 
 def _of_rank(rank: RankTrace) -> dict[str, Any]:
@@ -95,7 +119,9 @@ def _of_rank(rank: RankTrace) -> dict[str, Any]:
     facts["devices"] = rank.device_names
     if rank.steps is not None:
         steps = rank.steps
-        facts["step"] = {"seconds": steps.seconds, "found_by": steps.found_by, "durations": steps.durations[:100]}
+        facts["step"] = {"seconds": steps.seconds, "median": steps.median, "low": steps.low, "high": steps.high}
+        facts["step"] |= {"steady": steps.count, "known": steps.known, "found_by": steps.found_by}
+        facts["step"] |= {"durations": steps.durations[:100], "apart": [asdict(s) for s in steps.apart]}
         whole = sum(rank.phases.values()) or 1.0
         facts["phases"] = {p: rank.phases.get(p, 0.0) / whole for p in PHASES if rank.phases.get(p)}
     if rank.gpu is not None:
@@ -122,7 +148,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 def _line(rank: RankTrace) -> dict[str, Any]:
     gpu = rank.gpu
     facts = picked(rank, "rank", "path") | picked(gpu, "busy_share", "compute")
-    facts["step"] = rank.steps.seconds if rank.steps is not None else None
+    facts["step"] = rank.steps.median if rank.steps is not None else None
     facts["collectives"] = _collectives(rank)
     facts["idle"] = sum(gpu.idle.values()) if gpu is not None else None
     facts["peak"] = rank.memory[0].peak if rank.memory else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchvet.traces.intervals import Span, stretch
 from torchvet.traces.timeline import Item, Thread, Timeline
+from torchvet.traces.window import WHOLE, Window, window_of
 
 _NUMBER = re.compile(r"ProfilerStep#(\d+)")
 FEWEST = 2
@@ -16,29 +19,12 @@ FEWEST_NAMES = 3
 _MOST_UNEVEN = 4.0
 
 
-class Window(NamedTuple):
-    """Where steps begin and end, in microseconds; `found_by` for people."""
-
-    spans: list[Span]
-    numbers: list[int]
-    found_by: str
-    thread: Thread | None
-
-    @property
-    def start(self) -> float:
-        return self.spans[0][0]
-
-    @property
-    def end(self) -> float:
-        return self.spans[-1][1]
-
-
 def steps_of(timeline: Timeline) -> Window | None:
     """The steps, or None for a trace without anything that lasts."""
     marked = sorted(timeline.spans.get("step", ()), key=stretch)
     if marked:
         numbers = [int(m.group(1)) if (m := _NUMBER.match(i.name)) else n for n, i in enumerate(marked)]
-        return Window(list(map(stretch, marked)), numbers, "ProfilerStep", marked[0].thread)
+        return window_of(list(map(stretch, marked)), numbers, "ProfilerStep", marked[0].thread, timeline)
     thread = _main_thread(timeline)
     bounds = _bounds(timeline)
     if bounds is None:
@@ -49,9 +35,10 @@ def steps_of(timeline: Timeline) -> Window | None:
         ("a repeated operator", _repeated(timeline, thread)),
     ):
         spans = _between(items, bounds, at_end=found_by == "optimizer steps")
-        if spans:
-            return Window(spans, list(range(len(spans))), found_by, thread)
-    return Window([bounds], [0], "the whole trace", thread)
+        # Layers of one forward pass repeat too: what repeats is a step only with a backward pass of its own.
+        if spans and (found_by != "a repeated operator" or _each_holds(spans, timeline.spans.get("backward", ()))):
+            return window_of(spans, range(len(spans)), found_by, thread, timeline)
+    return window_of([bounds], [0], WHOLE, thread, timeline)
 
 
 def _main_thread(timeline: Timeline) -> Thread | None:
@@ -114,6 +101,12 @@ def _repeated(timeline: Timeline, thread: Thread | None) -> list[Item]:
             best = max(best, (sum(c % number == 0 for c in counts), number))
     candidates = [sorted(i, key=stretch) for i in called.values() if len(i) == best[1] and _even(i)]
     return min(candidates, key=lambda c: c[0].start, default=[])
+
+
+def _each_holds(spans: list[Span], items: Iterable[Item]) -> bool:
+    """Whether an item begins in every one of the stretches."""
+    starts = sorted(i.start for i in items)
+    return all(bisect_left(starts, first) < bisect_left(starts, last) for first, last in spans)
 
 
 def _even(items: list[Item]) -> bool:

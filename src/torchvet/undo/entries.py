@@ -85,3 +85,16 @@ def parse(data: bytes) -> Iterator[Entry]:
 def entries(folder: Path) -> list[Entry]:
     """The entries of a trial's folder, in order. Raises OSError where the log cannot be read."""
     return list(parse((folder / LOG).read_bytes()))
+
+
+def look(path: str) -> os.stat_result | None:
+    """What lies at a path, links not followed; None for nothing."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def file_id(seen: os.stat_result) -> tuple[int, int]:
+    """What distinguishes a file from others, whatever its names."""
+    return seen.st_dev, seen.st_ino

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from torchvet.undo.entries import LOG, Entry, Stays, described, parse
+from torchvet.undo.entries import LOG, Entry, Stays, described, file_id, look, parse
 from torchvet.undo.places import Caches, is_fetching, is_nobodys
 
 How = Literal["attributes", "growth", "content", "move", "removal"]
@@ -75,14 +75,14 @@ class Notes:
             self._catch_up()
             if not self._is_noted(key, how):
                 try:
-                    seen = _look(key)
+                    seen = look(key)
                 except PermissionError:
                     return  # it will fail
                 self._note(key, how, seen, first=key not in self._known)
 
     def moved(self, source: str, target: str) -> None:
         """Before a name becomes another, a folder's with all that is in it. Raises `Refused`."""
-        seen = _look(source)
+        seen = look(source)
         if seen is None:
             return
         self.touch(source, "move")
@@ -151,7 +151,7 @@ class Notes:
             if self._known.get(key) in _ENOUGH[how]:
                 return
         # The file's number tells whether the name still leads to the file that was saved as a link.
-        if self._links.get(key, _id(seen)) != _id(seen):
+        if self._links.get(key, file_id(seen)) != file_id(seen):
             self._known[key] = _WHOLE  # another file has come into the place of the one that was linked
             return
         if how in ("growth", "content") and kind == stat.S_IFREG and not os.access(key, os.W_OK):
@@ -169,7 +169,7 @@ class Notes:
             else:
                 copy, linked = self._copy(key, seen, may_link=how == "removal" and first)
         if linked:
-            state, self._links[key] = _LINKED, _id(seen)
+            state, self._links[key] = _LINKED, file_id(seen)
         self._write(described(key, seen, copy, linked, grows=state == _GROWS))
         self._known[key] = state
 
@@ -183,7 +183,7 @@ class Notes:
         """The folder that a name comes into or goes from: its time changes."""
         folder = os.path.dirname(key)
         if folder != key and folder not in self._known and not self._is_in_new(folder):
-            seen = _look(folder)
+            seen = look(folder)
             if seen is not None and stat.S_ISDIR(seen.st_mode) and not is_nobodys(folder + os.sep):
                 self._write(described(folder, seen))
                 self._known[folder] = _WHOLE
@@ -268,17 +268,6 @@ def _state(entry: Entry) -> int:
     if entry.kind == "absent":
         return _NEW
     return _LINKED if entry.linked else _WHOLE
-
-
-def _id(seen: os.stat_result) -> tuple[int, int]:
-    return seen.st_dev, seen.st_ino
-
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _inside(folder: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchvet.undo.entries import Entry, entries
+from torchvet.undo.entries import Entry, entries, file_id, look
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Rollback:
                 self._clear(entry)
         for entry in folders:
             with self._each(entry):
-                if _look(entry.path) is None:
+                if look(entry.path) is None:
                     os.makedirs(entry.path)
         for entry in down:
             with self._each(entry):
@@ -92,7 +92,7 @@ class _Rollback:
 
     def _open_folder(self, entry: Entry) -> None:
         """Let things be put into a folder; take away what lies in its place."""
-        now = _look(entry.path)
+        now = look(entry.path)
         if now is not None and not stat.S_ISDIR(now.st_mode):
             self._check_time(now)
             os.unlink(entry.path)
@@ -102,7 +102,7 @@ class _Rollback:
 
     def _clear(self, entry: Entry) -> None:
         """Take away what was not there, or was of another kind."""
-        now = _look(entry.path)
+        now = look(entry.path)
         if now is None or os.path.realpath(os.path.dirname(entry.path)) != os.path.dirname(entry.path):
             return  # by way of a link it would be another's
         kind = _kind(now)
@@ -140,7 +140,7 @@ class _Rollback:
             self._file(entry, self.copies.get(entry.path))
 
     def _link(self, entry: Entry) -> None:
-        now = _look(entry.path)
+        now = look(entry.path)
         if now is not None and os.readlink(entry.path) == entry.target:
             return
         if now is not None:
@@ -152,7 +152,7 @@ class _Rollback:
         self.undone.restored += 1
 
     def _file(self, entry: Entry, copied: Entry | None) -> None:
-        now = _look(entry.path)
+        now = look(entry.path)
         if now is not None and _is_unchanged(entry, now):
             return
         if now is not None:
@@ -170,14 +170,14 @@ class _Rollback:
         try:
             kept = copy.stat()
         except FileNotFoundError:
-            if now is not None and _id(now) == entry.file and now.st_size == entry.size:
+            if now is not None and file_id(now) == entry.file and now.st_size == entry.size:
                 return  # put back before, by a rollback that was cut off
             raise
-        if _id(kept) == entry.file and kept.st_size == entry.size:
+        if file_id(kept) == entry.file and kept.st_size == entry.size:
             if now is not None:
                 os.unlink(entry.path)
             os.rename(copy, entry.path)
-        elif now is not None and _id(now) == entry.file:
+        elif now is not None and file_id(now) == entry.file:
             # Written over and not replaced, so that the file's other names still lead to it.
             os.chmod(entry.path, stat.S_IMODE(now.st_mode) | stat.S_IWUSR)
             with open(copy, "rb") as source, open(entry.path, "rb+") as sink:
@@ -195,17 +195,6 @@ class _Rollback:
                 raise
 
 
-def _look(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _id(seen: os.stat_result) -> tuple[int, int]:
-    return seen.st_dev, seen.st_ino
-
-
 def _kind(seen: os.stat_result) -> str:
     if stat.S_ISDIR(seen.st_mode):
         return "folder"
@@ -215,7 +204,7 @@ def _kind(seen: os.stat_result) -> str:
 def _is_unchanged(entry: Entry, now: os.stat_result) -> bool:
     """Whether nothing has happened to a file: its time of change can be set back, that of its status cannot."""
     before = (entry.file, entry.size, entry.mode, entry.mtime, entry.ctime)
-    return before == (_id(now), now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns, now.st_ctime_ns)
+    return before == (file_id(now), now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns, now.st_ctime_ns)
 
 
 def _unplugged(path: str) -> bool:
@@ -236,9 +225,10 @@ def _finish_folder(entry: Entry, times: bool) -> None:
 
 def _shorten(entry: Entry, now: os.stat_result | None, grown: Entry | None) -> None:
     """Take away what was added to a file's end, where any was to be."""
-    if now is None or _id(now) != entry.file or now.st_size < entry.size or (now.st_size > entry.size and not grown):
+    added = now.st_size - entry.size if now is not None and file_id(now) == entry.file else -1
+    if now is None or added < 0 or (added > 0 and not grown):
         raise OSError("it was changed by something else, or in a way that cannot be heard")
-    if now.st_size > entry.size:
+    if added > 0:
         os.chmod(entry.path, stat.S_IMODE(now.st_mode) | stat.S_IWUSR)
         os.truncate(entry.path, entry.size)
 

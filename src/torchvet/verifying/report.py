@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ def undetermined(before: Trial, verified: Verified) -> str:
 def report_of(told: Told, verified: Verified) -> Report:
     """The findings of the unchanged program; those that the fixes remove are `proven`."""
     gone = also_gone(told, verified)
-    proven = [id(m.finding) for m, _ in verified.proven] + [id(f) for f, _ in gone]
+    proven = {id(f) for f in (*(m.finding for m, _ in verified.proven), *(f for f, _ in gone))}
     findings = [msgspec.structs.replace(f, evidence="proven") if id(f) in proven else f for f in told.wanted]
     why = undetermined(told.before, verified)
     facts: dict[str, Any] = {
@@ -60,11 +61,11 @@ def report_of(told: Told, verified: Verified) -> Report:
         "steps": told.before.steps,
         "diff": told.diff,
         "written": [],
-        "proven": [proven_row(m, p) for m, p in verified.proven],
+        "proven": [*starmap(proven_row, verified.proven)],
         "also_gone": [{**row(f), "before": j.before, "after": j.after} for f, j in gone],
         "refused": [{**row(m.finding), "reason": why} for m, why in verified.refused],
-        "not_shown": [row(f) for f in told.wanted if f.remedy.edits and f.evidence == "suspected"],
-        "advice": [row(f) for f in told.wanted if not f.remedy.edits and _worth_a_word(f) and id(f) not in proven],
+        "not_shown": [row(f) for f in told.wanted if _is_not_shown(f)],
+        "advice": [row(f) for f in told.wanted if _is_advice(f) and id(f) not in proven],
     }
     return Report(
         subject=told.subject,
@@ -75,8 +76,13 @@ def report_of(told: Told, verified: Verified) -> Report:
     )
 
 
-def _worth_a_word(finding: Finding) -> bool:
-    return finding.severity != "info" or finding.evidence == "observed"
+def _is_not_shown(finding: Finding) -> bool:
+    return bool(finding.remedy.edits) and finding.evidence == "suspected"
+
+
+def _is_advice(finding: Finding) -> bool:
+    """Whether a finding without edits is worth a line."""
+    return not finding.remedy.edits and (finding.severity != "info" or finding.evidence == "observed")
 
 
 def not_shown(before: Trial, verified: Verified) -> list[NotChecked]:

@@ -117,7 +117,7 @@ class Delivery:
 
         for name in self.outputs:
             try:
-                Path(name).write_text(renderer_for_path(Path(name)).render(report), encoding="utf-8")
+                Path(name).write_text(renderer_for_path(Path(name)).render(report, width=0), encoding="utf-8")
             except OSError as error:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
@@ -161,13 +161,14 @@ def print_text(text: str) -> None:
 
 
 def color() -> bool:
-    """Whether stdout is a terminal that wants colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether stdout is a terminal that wants colors, or FORCE_COLOR says that it is one; NO_COLOR goes first."""
+    forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+    wanted = forced or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    return wanted and not os.environ.get("NO_COLOR")
 
 
 def _width() -> int:
-    if not sys.stdout.isatty():
-        return 100
+    """The terminal's columns, or COLUMNS; 0, with which nothing is cut, for a pipe or a file."""
     import shutil
 
-    return shutil.get_terminal_size((100, 40)).columns
+    return shutil.get_terminal_size((100 if sys.stdout.isatty() else 0, 40)).columns

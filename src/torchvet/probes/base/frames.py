@@ -77,7 +77,7 @@ def place_of(frame: FrameType) -> Place:
 
 
 def forget_places() -> None:
-    """Let go of the program's code objects."""
+    """Forget the program's code objects."""
     _places.clear()
 
 

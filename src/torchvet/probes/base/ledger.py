@@ -227,7 +227,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             for tensor in arg if isinstance(arg, (list, tuple)) else (arg,):
                 if not isinstance(tensor, torch.Tensor):
                     continue
-                key = _key(tensor)
+                key = storage_key(tensor)
                 if key is None:
                     continue
                 if key not in live and key not in known:
@@ -395,7 +395,7 @@ def sum_by_site(births: Iterable[Birth], most: int = 12) -> list[SiteBytes]:
     return [SiteBytes(site=birth.site(), bytes=sum(sizes), storages=len(sizes)) for birth, sizes in rows]
 
 
-def _key(tensor: torch.Tensor) -> int | None:
+def storage_key(tensor: torch.Tensor) -> int | None:
     """The identity of a tensor's storage; None where it has none (sparse, meta subclasses)."""
     try:
         return int(tensor.untyped_storage()._cdata)

@@ -65,29 +65,25 @@ def _is_number(found: Any, value: int) -> bool:
     return isinstance(found, int) and found == value
 
 
+_CLASSIFYING = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss")
+
+
 def _bound_from_frames(bounds: Bounds, levels: list[Level], names: Names) -> None:
     """What torch's own functions were given: the table of an embedding, the scores that a class is one of."""
     for level in reversed(levels):
-        if level.function in ("embedding", "embedding_bag"):
-            table = level.local("weight")
-            if isinstance(table, torch.Tensor):
-                bounds.high = int(table.shape[0])
-                bounds.by = f"{names.placed(table, 'weight').name} has {bounds.high:,} rows"
-                return
-        scores = level.local("input")
-        if level.function in (
-            "cross_entropy",
-            "nll_loss",
-            "multi_margin_loss",
-            "multilabel_margin_loss",
-        ) and isinstance(scores, torch.Tensor):
+        table, scores = level.local("weight"), level.local("input")
+        if level.function in ("embedding", "embedding_bag") and isinstance(table, torch.Tensor):
+            bounds.high = int(table.shape[0])
+            bounds.by = f"{names.placed(table, 'weight').name} has {bounds.high:,} rows"
+            return
+        if level.function in _CLASSIFYING and isinstance(scores, torch.Tensor):
             bounds.high = int(scores.shape[1 if scores.dim() > 1 else 0])
             bounds.by = f"{names.placed(scores, 'input').name} has scores for {bounds.high:,} classes"
             ignored = level.local("ignore_index")
             bounds.ignored = ignored if isinstance(ignored, int) else None
             return
         node = level.expression()
-        if node is not None and expressions.called(node) == "one_hot" and isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and expressions.called(node) == "one_hot":
             given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "num_classes")]
             classes = expressions.value_of(given[0], level.names) if given else None
             bounds.high = classes if isinstance(classes, int) and classes > 0 else None

@@ -73,15 +73,14 @@ def _operands(levels: list[Level], names: Names) -> tuple[list[Placed], Level | 
     best: tuple[list[Placed], Level | None, list[Placed]] = ([], None, [])
     for level in reversed(levels):
         node = level.expression()
-        if node is not None:
-            found = _of_frame(node, level, names)
-            known = [t for t in found if t.device]
-            if len({t.device for t in known}) > 1:
-                return known, level, []
-            if len({t.dtype for t in known}) > 1 and best[1] is None:
-                best = known, level, []
-            elif known and len(known) < len(found) and best[1] is None:
-                best = known, level, [t for t in found if not t.device]
+        found = _of_frame(node, level, names) if node is not None else []
+        known, unknown = [t for t in found if t.device], [t for t in found if not t.device]
+        if len({t.device for t in known}) > 1:
+            return known, level, []
+        if best[1] is None and known:
+            differ = len({t.dtype for t in known}) > 1
+            if differ or unknown:
+                best = known, level, [] if differ else unknown
         if level.whose == frames.USER:
             break
     return best

@@ -25,7 +25,7 @@ def tree(path: str) -> ast.Module | None:
 
 
 def forget() -> None:
-    """Let go of the files that were read."""
+    """Forget the files that were read."""
     tree.cache_clear()
 
 

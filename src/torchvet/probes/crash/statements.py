@@ -35,7 +35,7 @@ def remember(tensor: torch.Tensor, text: str, place: Place) -> None:
 
 
 def forget() -> None:
-    """Let go of what was remembered."""
+    """Forget what was remembered."""
     _moved.clear()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import Optimizer
@@ -14,10 +14,13 @@ from torchvet.probes.dry.gaps import gaps, waited
 from torchvet.probes.dry.sizing import Sizing
 from torchvet.probes.memory.out_of_memory import OutOfMemoryWatcher
 from torchvet.probes.session.observer import Observer
-from torchvet.probes.session.session import Session, StepsReached
+from torchvet.probes.session.step_log import StepsReached
 from torchvet.probes.session.stepping import Boundary
 from torchvet.recording.records.base import Place
 from torchvet.simulate.dry import files
+
+if TYPE_CHECKING:
+    from torchvet.probes.session.session import Session
 
 
 class DryHistory(OutOfMemoryWatcher):

@@ -15,6 +15,7 @@ from torchvet.probes.dry import trials
 from torchvet.probes.dry.peak import modules_at_peak
 from torchvet.probes.dry.waiting import Waiting
 from torchvet.probes.memory.out_of_memory import write_snapshot
+from torchvet.probes.session.step_log import StepsReached
 from torchvet.recording.records.base import Record, StepKind
 from torchvet.recording.records.dry import DryOptimizer, DrySize
 from torchvet.simulate.allocation import memory, workspaces
@@ -124,8 +125,6 @@ class Sizing:
 
     def _stop(self) -> None:
         """The program waits for a number that never comes."""
-        from torchvet.probes.session.session import StepsReached
-
         raise StepsReached(self._observer.clock.n)
 
     def _in_time(self) -> None:
@@ -186,15 +185,16 @@ class Sizing:
 
     def _optimizers(self) -> Iterator[Record]:
         for optimizer in self._observer.known.live_optimizers():
-            entries = [(p, s) for p, s in optimizer.state.items() if isinstance(s, dict)]
-            like = [t for p, s in entries for t in _tensors(s) if t.numel() == p.numel() and t.dim()]
-            kept = [t for _, s in entries for t in _tensors(s)]
-            elements = sum(p.numel() for p, s in entries if any(t.numel() == p.numel() for t in _tensors(s)))
+            kept = [(p, list(_tensors(s))) for p, s in optimizer.state.items() if isinstance(s, dict)]
+            # Moments are as large as their parameter; counters of steps are not.
+            like = [(p, [t for t in tensors if t.numel() == p.numel()]) for p, tensors in kept]
+            moments = [t for _, tensors in like for t in tensors if t.dim()]
+            elements = sum(p.numel() for p, tensors in like if tensors)
             yield DryOptimizer(
                 name=type(optimizer).__name__, place=self._observer.made.get(id(optimizer)),
-                bytes=sum(t.numel() * t.itemsize for t in kept), parameters=len(entries), elements=elements,
-                tensors=round(sum(t.numel() for t in like) / elements) if elements else 0,
-                itemsize=max((t.itemsize for t in like), default=0),
+                bytes=sum(t.numel() * t.itemsize for _, tensors in kept for t in tensors), parameters=len(kept),
+                elements=elements, tensors=round(sum(t.numel() for t in moments) / elements) if elements else 0,
+                itemsize=max((t.itemsize for t in moments), default=0),
                 fused=any(bool(g.get("fused")) for g in optimizer.param_groups),
             )  # fmt: skip
 

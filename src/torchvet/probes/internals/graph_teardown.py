@@ -42,7 +42,7 @@ class Breaker:
         waiting = pending.below
         waiting.append(self.below)
         del self.below
-        # Letting go of nodes calls the next breaker from within the loop below: it only hands its nodes to that loop,
+        # Freeing nodes calls the next breaker from within the loop below: it only hands its nodes to that loop,
         # so that the stack stays flat.
         if pending.busy:
             return

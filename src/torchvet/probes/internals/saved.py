@@ -36,7 +36,7 @@ def slots_of(node: Any) -> tuple[str, ...]:
 
 
 def forget_types() -> None:
-    """Let go of the program's own Functions."""
+    """Forget the program's own Functions."""
     _slots.clear()
 
 

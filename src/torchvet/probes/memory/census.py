@@ -387,7 +387,7 @@ class _Count:
         return {id(self.walk.objects), id(self.walk.tensors), id(self._slots), id(self.__dict__), id(self)}
 
     def close(self) -> None:
-        """Let go of every object."""
+        """Release every object."""
         self.walk.close()
         self._slots.clear()
         self._nodes.clear()

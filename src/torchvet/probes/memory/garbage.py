@@ -87,7 +87,7 @@ class Garbage:
         return components({key: [k for k in self.below[key] if k in free] for key in self.below if key in free})
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         for store in (self._objects, self.by_id, self.below, self.held, self.outer):
             store.clear()
 

@@ -205,7 +205,7 @@ class HoldingTree:
         return sum_by_site((births[s] for s in storages if s in births), most)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._sums.clear()
         self._owned.clear()
         self._named.clear()

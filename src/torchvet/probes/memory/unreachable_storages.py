@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,22 +51,33 @@ def describe(
         return Found([], 0)
     garbage = Garbage(reached, own)
     try:
-        lost = (t for t in garbage.tensors() if any(s._cdata in births for s in graphs.storages_of(t)))
-        seeds = {*map(id, lost), *(id(t) for t in garbage.tensors() if id(t) in orphans)}
+        seeds = {id(t) for t in garbage.tensors() if id(t) in orphans or _has_one_of(births, t)}
         if not garbage.search(seeds, late):
             return Found([], 0)
         cycles = garbage.cycles()
         described = [_described(cycle, garbage) for cycle in cycles[:most]]
         if not births and not _recurs(described):
             return Found([], 0)
-        found = dict.fromkeys(s for who in described for s in who)
-        ctx = dict.fromkeys(s for key, o in garbage.by_id.items() if key not in garbage.held for s in _on_ctx(o))
-        native = dict.fromkeys(s for key in garbage.outer if key in seeds for s in _saved_by(garbage.by_id[key]))
-        size = _bytes_below([key for cycle in cycles for key in cycle], garbage, reached, claimed) if cycles else 0
-        nobody = [Stranger(kind="native")] if births else []
-        return Found([*found, *ctx, *native] or nobody, size)
+        found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds))))
+        if births and not found:
+            found = [Stranger(kind="native")]
+        return Found(found, _bytes_below([*chain(*cycles)], garbage, reached, claimed))
     finally:
         garbage.close()
+
+
+def _has_one_of(births: Collection[int], tensor: torch.Tensor) -> bool:
+    return any(s._cdata in births for s in graphs.storages_of(tensor))
+
+
+def _in_graphs(garbage: Garbage, seeds: Collection[int]) -> Iterator[Stranger]:
+    """The nodes of graphs that hold tensors: a custom Function's on its `ctx`, any other's by hooks."""
+    for key, o in garbage.by_id.items():
+        if key not in garbage.held:
+            yield from _on_ctx(o)
+    for key in garbage.outer:
+        if key in seeds:
+            yield from _saved_by(garbage.by_id[key])
 
 
 def _recurs(described: list[list[Stranger]]) -> bool:

@@ -48,6 +48,13 @@ class _Sum:
         self.grows = True
         self.worst: HalfSum | None = None
 
+    def moved_on(self, operator: str, tensor: torch.Tensor) -> _Sum:
+        """The same sum in another tensor, with what is known of it: `total = total + x` makes a new one each time."""
+        new = _Sum(self.place, operator, tensor, 0)
+        new.calls, new.looks, new.moved, new.grows = self.calls, self.looks, self.moved, self.grows
+        new.values, new.changed, new.worst = self.values, self.changed, self.worst
+        return new
+
     def look(self, tick: int) -> None:
         """Compare the sampled elements with those of the look before."""
         values = self.sample.read()
@@ -132,18 +139,15 @@ class HalfSums(Watcher):
         place = self.host.line()
         if place is None or not target.numel() or target.layout is not torch.strided:
             return
-        known = self._candidates.get(before)
-        if known is not None and (known.sample.storage() is None or known.place != place):
-            known = None
-        if known is not None and known.tick == self.host.tick:
+        found = self._candidates.get(before)
+        if found is None or found.sample.storage() is None or found.place != place:
+            if len(self._candidates) >= _MOST_CANDIDATES:
+                return
+            found = _Sum(place, bare_name(func), target, 0)
+        elif found.tick == self.host.tick:
             return
-        if known is None and len(self._candidates) >= _MOST_CANDIDATES:
-            return
-        found = known if known is not None and _key(target) == before else _Sum(place, bare_name(func), target, 0)
-        if known is not None and found is not known:
-            # `total = total + x` makes a new tensor each time: what is known of the sum moves on to it.
-            found.calls, found.looks, found.moved, found.grows = known.calls, known.looks, known.moved, known.grows
-            found.values, found.changed, found.worst = known.values, known.changed, known.worst
+        elif _key(target) != before:
+            known, found = found, found.moved_on(bare_name(func), target)
             self._followed = [found if one is known else one for one in self._followed]
         found.calls += 1
         found.tick = self.host.tick

@@ -120,12 +120,14 @@ class NonFiniteWatcher(Watcher):
         self._look_at_losses([t for t in losses if not is_finite(t)])
 
     def _look_at_losses(self, bad: list[torch.Tensor]) -> None:
-        if not bad:
-            return
-        # A scale that is still too large makes a scaled loss infinite, but never NaN.
-        calibrating = self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
-        if not calibrating or any(bool(torch.isnan(t).any()) for t in bad):
+        if bad and not self._is_calibrating(bad):
             self._failed("loss", bad)
+
+    def _is_calibrating(self, bad: list[torch.Tensor]) -> bool:
+        """Whether the scale is still too large: that makes a scaled loss infinite, but never NaN."""
+        if self._at_work() is None or max(self._skips.values(), default=0) >= _CALIBRATING:
+            return False
+        return not any(bool(torch.isnan(t).any()) for t in bad)
 
     def backward_ended(self, is_grad: bool) -> None:
         """Within an optimizer's step (a closure) gradients are there only now."""

@@ -71,7 +71,7 @@ def is_iterator(cls: type) -> bool:
 
 
 def forget_types() -> None:
-    """Let go of the program's classes."""
+    """Forget the program's classes."""
     _kinds.clear()
     _kinds.update(dict.fromkeys(_ATOMS, ATOM))
     _iterators.clear()
@@ -219,7 +219,7 @@ class HeapWalk:
         return found
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         for found in (self.tensors, self.arrays, self.modules, self._queue, self._tees):
             found.clear()
         for store in (self.parent, self.objects, self.roots, self.skip):

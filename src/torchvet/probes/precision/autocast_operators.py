@@ -103,19 +103,12 @@ class OperatorProbe:
 
     def _without(self, func: Any, kind: int, stack: list[Region], args: Any, kwargs: Any, out: Any) -> None:
         """An operator ran with autocast off: in half precision, where a region made its operands?"""
-        operands = [a for a in args if isinstance(a, torch.Tensor)]
-        halves = [a for a in operands if a.dtype in HALVES]
+        halves = [a for a in args if isinstance(a, torch.Tensor) and a.dtype in HALVES]
         result = out[0] if isinstance(out, (tuple, list)) else out
         if not halves or getattr(result, "dtype", None) not in HALVES or any(_is_parameter(a) for a in halves):
             return
-        loss = kind in (_LOSS, _BCE)
-        region = stack[-1] if stack else None
-        if region is not None:
-            if region.wanted or (region.by_hand and not any(self._is_older(a, region) for a in halves)):
-                return
-        elif not (loss and torch.is_grad_enabled() and self._regions.dtypes):
-            return
-        places = _places()
+        loss, region = kind in (_LOSS, _BCE), stack[-1] if stack else None
+        places = _places() if self._is_left_half(halves, region, loss) else []
         if not places:
             return
         situation: Literal["outside", "disabled"] = "outside" if region is None else "disabled"
@@ -127,6 +120,13 @@ class OperatorProbe:
         use.calls += 1
         if use.calls <= _MEASURED:
             use.error = max(use.error, _difference(func, args, kwargs, result))
+
+    def _is_left_half(self, halves: list[torch.Tensor], region: Region | None, loss: bool) -> bool:
+        """Whether operands may be in half precision because a region made them, rather than by the program's wish."""
+        if region is None:
+            return loss and torch.is_grad_enabled() and bool(self._regions.dtypes)
+        # What a region without autocast has converted itself is meant to be so.
+        return not region.wanted and not (region.by_hand and not any(self._is_older(a, region) for a in halves))
 
     def _is_older(self, tensor: torch.Tensor, region: Region) -> bool:
         """Whether a tensor was there before a region began, as far as is known."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.ledger import locate
+from torchvet.probes.base.ledger import locate, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.numerics.magnitudes import OVERFLOWS, largest, measurable
@@ -96,7 +96,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def of_half(self, parameter: torch.Tensor) -> bool:
         """Whether an operator read a parameter in half."""
-        return _key(parameter) in self.half_parameters
+        return storage_key(parameter) in self.half_parameters
 
     def parameter(self, name: str, gradient: torch.Tensor) -> None:
         """Measure a parameter's gradient after a backward pass."""
@@ -105,7 +105,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def widened(self, tensor: torch.Tensor) -> None:
         """The program asked for float32: from here on the values are used as such."""
-        key = _key(tensor)
+        key = storage_key(tensor)
         if key is not None:
             self._half.pop(key, None)
 
@@ -148,7 +148,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _forward(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
         self.own.update(str(t.dtype).removeprefix("torch.") for t in results if t.dtype != torch.float32)
-        reads = [k for k in map(_key, operands) if k in self._half]
+        reads = [k for k in map(storage_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
         tally = None
         if kind.name == "ones_like":
@@ -167,7 +167,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         if not half:
             self.tallies.float32 += 1
             for result in results:
-                self._half.pop(_key(result) or 0, None)
+                self._half.pop(storage_key(result) or 0, None)
 
     def _is_half(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor], reads: bool) -> bool:
         """Whether autocast would leave the result in half."""
@@ -181,27 +181,27 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             return False
         # In place the tensor keeps its dtype, whatever is read.
         if kind.writes:
-            return _key(results[0]) in self._half
+            return storage_key(results[0]) in self._half
         if kind.policy == "first":
-            return bool(operands) and _key(operands[0]) in self._half
+            return bool(operands) and storage_key(operands[0]) in self._half
         return reads and self._promotes_to_half(operands)
 
     def _promotes_to_half(self, operands: list[torch.Tensor]) -> bool:
         """Type promotion: tensors without dimensions count only among themselves."""
         shaped = [t for t in operands if t.dim()] or operands
-        return all(_key(t) in self._half for t in shaped)
+        return all(storage_key(t) in self._half for t in shaped)
 
     def _measure(
         self, kind: _Kind, tally: SiteTally, operands: list[torch.Tensor], results: list[torch.Tensor]
     ) -> None:
         # What was too large already is not this operator's doing.
-        before = max((self._half.get(_key(t) or 0, 0.0) for t in operands), default=0.0)
+        before = max((self._half.get(storage_key(t) or 0, 0.0) for t in operands), default=0.0)
         if kind.policy == "half":
             for operand in operands:
                 owner = operand if operand._base is None else operand._base
                 if owner.is_leaf and owner.requires_grad:
-                    self.half_parameters.add(_key(operand) or 0)
-                if _key(operand) not in self._half:
+                    self.half_parameters.add(storage_key(operand) or 0)
+                if storage_key(operand) not in self._half:
                     size = largest(operand)
                     tally.cast(size)
                     before = max(before, size)
@@ -213,14 +213,14 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
     def _flows(self, operands: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether a gradient went into these results: what a formula of backward computes besides is not scaled."""
         # Until the first gradient has been seen, all counts: there is nothing to go by.
-        if self._flowing and not any(_key(t) in self._flowing for t in operands):
+        if self._flowing and not any(storage_key(t) in self._flowing for t in operands):
             return False
         for result in results:
             self._flow(result)
         return True
 
     def _flow(self, tensor: torch.Tensor) -> None:
-        key = _key(tensor)
+        key = storage_key(tensor)
         if key is not None:
             self._flowing.add(key)
             self._follow(tensor, key)
@@ -249,7 +249,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         return tally
 
     def _mark(self, tensor: torch.Tensor, size: float) -> None:
-        key = _key(tensor)
+        key = storage_key(tensor)
         if key is None:
             return
         self._half[key] = max(size, self._half.get(key, 0.0))
@@ -289,11 +289,3 @@ def _flat(values: Any) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, (list, tuple)) or type(value) is type({}.values()):
             yield from _flat(value)
-
-
-def _key(tensor: torch.Tensor) -> int | None:
-    """The identity of a tensor's storage; None where it has none."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return None

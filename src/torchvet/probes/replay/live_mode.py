@@ -92,7 +92,7 @@ class LiveMode(FiniteMode):
         self._described = 0
 
     def forget(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         self._passing.clear()
         self.sources = []
         self._places = {}

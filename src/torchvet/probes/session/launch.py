@@ -120,7 +120,8 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
 
     `known` are the modules that a bare interpreter had loaded. Exits with status 2 where the program cannot start.
     """
-    from torchvet.probes.session.session import Options, Session, StepsReached
+    from torchvet.probes.session.session import Options, Session
+    from torchvet.probes.session.step_log import StepsReached
 
     writer = RecordingWriter(Path(config["directory"]), config["rank"])
     target = Target(config["path"], config["module"], arguments)

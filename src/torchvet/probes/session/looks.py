@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.costs import Look
@@ -16,10 +16,13 @@ from torchvet.probes.memory.census import forget_the_program
 from torchvet.probes.session.bus import PROBES, Bus, load
 from torchvet.probes.session.sampling import Closed, Sampling
 from torchvet.probes.session.self_checks import Proofs
-from torchvet.probes.session.session import Session, StepLog, StepsReached
+from torchvet.probes.session.step_log import StepLog, StepsReached
 from torchvet.probes.session.stepping import Boundary, Stepping
 from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.training import Overhead
+
+if TYPE_CHECKING:
+    from torchvet.probes.session.session import Session
 
 _EVALUATION_LOOKS = 3
 

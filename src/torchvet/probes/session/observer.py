@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import Optimizer
@@ -15,7 +15,9 @@ from torchvet.probes.base.hooks import sheltered
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import device
 from torchvet.probes.session.looks import Looks
-from torchvet.probes.session.session import Session
+
+if TYPE_CHECKING:
+    from torchvet.probes.session.session import Session
 
 _EARLY = 8
 """Steps at first whose forward passes are all looked at: an evaluation may come before any training."""

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.clock import StepClock
 from torchvet.probes.internals import private
-from torchvet.probes.session.session import StepLog
+from torchvet.probes.session.step_log import StepLog
 from torchvet.recording.records.base import StepKind
 from torchvet.recording.records.training import Unwatched
 

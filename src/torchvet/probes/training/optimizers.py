@@ -107,19 +107,14 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
-        if not state.had_gradient and state.backwards and state.use.steps <= _ALWAYS_CHECKED:
-            state.had_gradient = _note_gradients(optimizer, state)
-        if state.use.steps > 1 and state.watched and state.backwards:
-            state.use.checked += 1
-            state.use.uncleared += not state.fresh_start
-        elif state.use.steps <= _ALWAYS_CHECKED and not state.had_gradient:
-            state.use.starved += 1
-        looking = state.use.steps < _ALWAYS_CHECKED or state.watched
-        if looking:
+        if state.use.steps <= _ALWAYS_CHECKED or state.watched:
+            _judge(optimizer, state)
+        if state.use.steps < _ALWAYS_CHECKED or state.watched:
             state.use.trainable = sum(p.requires_grad for g in optimizer.param_groups for p in g["params"])
-        if looking or state.gradients or state.versions:
-            state.gradients = _witnesses(optimizer) if looking else []
-            state.versions = {id(p): g._version for p, g in _having(optimizer)} if looking else {}
+            state.gradients = _witnesses(optimizer)
+            state.versions = {id(p): g._version for p, g in _having(optimizer)}
+        elif state.gradients or state.versions:
+            state.gradients, state.versions = [], {}
         state.backwards = 0
         state.watched = state.fresh_start = state.had_gradient = False
 
@@ -178,8 +173,7 @@ class OptimizerProbe(Watcher):
         never = {key for state in self._states.values() for key in state.never}
         orphans = len((owned - present) & never)
         for root in self._known.live_roots():
-            unowned = [(n, p) for n, p in root.named_parameters() if id(p) not in owned and root.training]
-            lost = [(n, p) for n, p in unowned if self._unowned.get(id(p), (0, 0))[1] >= 2]
+            lost = self._lost_in(root, owned) if root.training else []
             if lost:
                 module, size = type(root).__name__, sum(p.numel() * p.element_size() for _, p in lost)
                 names, steps = [n for n, _ in lost][:8], self._unowned_steps
@@ -193,6 +187,11 @@ class OptimizerProbe(Watcher):
         found.extend(self._retracted(owned, latest))
         return found
 
+    def _lost_in(self, root: torch.nn.Module, owned: set[int]) -> list[tuple[str, torch.nn.Parameter]]:
+        """Parameters of a module that had gradients in two sampled steps, and that no optimizer has."""
+        unowned = ((n, p) for n, p in root.named_parameters() if id(p) not in owned)
+        return [(n, p) for n, p in unowned if self._unowned.get(id(p), (0, 0))[1] >= 2]
+
     def _retracted(self, owned: set[int], latest: Collection[str]) -> Iterator[UnownedParameters]:
         """An empty record for each module whose parameters of an earlier record have all been given to an optimizer
         since, or changed by hand. A module that has died takes nothing back."""
@@ -201,6 +200,18 @@ class OptimizerProbe(Watcher):
             if alive and all(id(p) in owned or p._version != version for p, version in alive):
                 del self._told[module]
                 yield UnownedParameters(module=module, names=[], count=0, bytes=0, owned=0, steps=self._unowned_steps)
+
+
+def _judge(optimizer: Optimizer, state: _State) -> None:
+    """Count a step among those whose gradients were not cleared before, or that had none."""
+    early = state.use.steps <= _ALWAYS_CHECKED
+    if early and state.backwards and not state.had_gradient:
+        state.had_gradient = _note_gradients(optimizer, state)
+    if state.use.steps > 1 and state.watched and state.backwards:
+        state.use.checked += 1
+        state.use.uncleared += not state.fresh_start
+    elif early and not state.had_gradient:
+        state.use.starved += 1
 
 
 def _note_gradients(optimizer: Optimizer, state: _State) -> bool:

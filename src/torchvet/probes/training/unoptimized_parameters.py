@@ -62,12 +62,9 @@ class Ownership(Watcher):
     def _holders(self, called: list[torch.nn.Module], owned: set[int]) -> list[torch.nn.Module]:
         """Modules that are never called themselves, only parts of them, and of which an optimizer has something: one
         may keep an orphan out of its sight. Looked for once: it takes a walk over all objects."""
-        # A scan of all objects takes some 75 ms.
         if self._uncalled is None:
             known = {id(m) for root in called for m in root.modules()}
-            # By its type: `isinstance` would ask an object's `__class__`, which may be code of the program's.
-            found = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and "_modules" in vars(o)]
-            having = [m for m in found if id(m) not in known and any(id(p) in owned for p in m.parameters())]
+            having = [m for m in _modules() if id(m) not in known and any(id(p) in owned for p in m.parameters())]
             within = {id(part) for m in having for part in m.modules() if part is not m}
             self._uncalled = [weakref.ref(m) for m in having if id(m) not in within]
         return [m for m in (ref() for ref in self._uncalled) if m is not None]
@@ -127,3 +124,10 @@ def _kind(parameter: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _modules() -> list[torch.nn.Module]:
+    """All modules that there are."""
+    # A scan of all objects takes some 75 ms. By type: `isinstance` would ask an object's `__class__`, which may be code
+    # of the program's.
+    return [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and "_modules" in vars(o)]

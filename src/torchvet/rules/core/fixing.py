@@ -13,19 +13,23 @@ from torchvet.source.model.units import receiver, terminal
 if TYPE_CHECKING:
     from torchvet.finding import Edit, Finding, Related
     from torchvet.recording import Recording
-    from torchvet.source.model import Event, SourceFile
+    from torchvet.source.model import Event, SourceFile, Unit
 
 _NO_TENSOR = (ast.Constant, ast.JoinedStr, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp,
               ast.GeneratorExp, ast.Lambda, ast.Compare, ast.BoolOp)  # fmt: skip
 _NUMBERS = {"item", "tolist", "float", "int", "len", "str"}
 
 
+def unit_of(file: SourceFile, finding: Finding) -> Unit | None:
+    """The code around the line of a finding; None where that is in another file."""
+    at = finding.location
+    return file.unit_at(at.line) if at is not None and at.path == file.path else None
+
+
 def events_at(file: SourceFile, finding: Finding) -> list[Event]:
     """What happens on the line of a finding, in the order of evaluation."""
     at = finding.location
-    if at is None or at.path != file.path:
-        return []
-    return [event for event in file.unit_at(at.line).events if event.line == at.line]
+    return file.events_on(at.line) if at is not None and at.path == file.path else []
 
 
 def places_of(file: SourceFile, finding: Finding) -> list[int]:

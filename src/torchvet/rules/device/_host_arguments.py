@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import SourceFile
 from torchvet.source.model import Event, Unit, argument, given, targets_of, terminal, walk
-from torchvet.source.model.expressions import is_call, name_set, names_in, parents_in
+from torchvet.source.model.expressions import is_call, name_set, names_in, parents_in, target_names
 
 _LENGTHS = re.compile(r"(^|_)(len|lens|lengths?|seqlens?|num_frames|n_frames)(_|$|\d)")
 _DEEPEST = 3
@@ -122,7 +122,7 @@ class _Reading:
 
     def _ends_in(self, parent: ast.AST | None, node: ast.AST) -> bool:
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
-            self.names.update(t.id for t in targets_of(parent) if isinstance(t, ast.Name))
+            self.names |= target_names(parent)
             return all(isinstance(t, (ast.Name, ast.Tuple, ast.List)) for t in targets_of(parent))
         if isinstance(parent, (ast.For, ast.comprehension)):
             return parent.iter is node  # rows of lengths have no dimensions

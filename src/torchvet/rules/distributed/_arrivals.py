@@ -6,6 +6,7 @@ arrive, and how much longer the others' kernels are is how long they waited.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -37,28 +38,31 @@ def late_rank(ranks: list[RankTrace]) -> Late | None:
     late = [[0.0] * len(table) for _ in ranks]
     places: list[dict[tuple[str, str], float]] = [{} for _ in ranks]
     lasts, waited = [0] * len(ranks), 0
-    for number, row in enumerate(table):
-        for entries in row:
-            durations = [e.duration for e in entries]
-            last = durations.index(min(durations))
-            wait = median(d for r, d in enumerate(durations) if r != last) - durations[last]
-            if wait < _WAIT:
-                continue
-            waited += 1
-            lasts[last] += 1
-            late[last][number] += wait
-            place = (entries[last].name, entries[last].phase)
-            places[last][place] = places[last].get(place, 0.0) + wait
+    for number, entries in ((number, entries) for number, row in enumerate(table) for entries in row):
+        durations = [e.duration for e in entries]
+        last = durations.index(min(durations))
+        wait = _beyond_usual([-d for d in durations], last)
+        if wait < _WAIT:
+            continue
+        waited += 1
+        lasts[last] += 1
+        late[last][number] += wait
+        place = (entries[last].name, entries[last].phase)
+        places[last][place] = places[last].get(place, 0.0) + wait
     means = [sum(row) / len(table) for row in late]
     worst = means.index(max(means))
     often = sum(late[worst][s] == max(row[s] for row in late) > 0 for s in range(len(table)))
     if not means[worst] or often < _AS_A_RULE * len(table):
         return None
-    usual = median(m for r, m in enumerate(means) if r != worst)
     (name, phase), _ = max(places[worst].items(), key=lambda p: p[1])
-    seconds = means[worst] - usual
+    seconds = _beyond_usual(means, worst)
     reason = _reason(ranks, worst, seconds)
     return Late(ranks[worst], seconds, name, phase, reason, lasts[worst] / waited)
+
+
+def _beyond_usual(values: Sequence[float], rank: int) -> float:
+    """By how much one rank's value is larger than the median of the others'."""
+    return values[rank] - median(v for r, v in enumerate(values) if r != rank)
 
 
 def _matched(ranks: list[RankTrace]) -> list[list[list[Collective]]]:
@@ -91,8 +95,8 @@ _DIFFERENCES = {
 def _reason(ranks: list[RankTrace], worst: int, seconds: float) -> str:
     """In which kind of time of its own the late rank differs most."""
     best, most = "", 0.0
-    for kind, own in ranks[worst].skewed.items():
-        more = own - median(r.skewed.get(kind, 0.0) for n, r in enumerate(ranks) if n != worst)
+    for kind in ranks[worst].skewed:
+        more = _beyond_usual([r.skewed.get(kind, 0.0) for r in ranks], worst)
         if more > most:
             best, most = kind, more
     if most < _EXPLAINS * seconds or not best:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
@@ -34,22 +34,22 @@ def carriers(recording: Recording, record: CarriedGraph) -> list[Carrier]:
     has read; else what was made once, before the loop."""
     found = list(_bound(recording, record.names))
     anew = [c for c in found if _goes_on(recording, c)]
-    told = {c.name.number for c in anew}
-    kept = [c for c in found if c.name.old and c.name.number not in told]
+    numbers = {c.name.number for c in anew}
+    kept = [c for c in found if c.name.old and c.name.number not in numbers]
     again = [c for c in kept if c.store.in_loop or c.name.kind == "attribute"]
     bound = [c for c in again if _is_bound_by(c.store)]
-    best = anew + bound if anew or bound else again or [_once(c) for c in kept]
-    once = {c.name.number: c for c in reversed(best)}
-    return list({(c.store.path, c.store.line, _identifier(c)): c for c in once.values()}.values())[::-1][:_MOST]
+    return _distinct(anew + bound or again or [replace(c, once=True) for c in kept])
+
+
+def _distinct(found: list[Carrier]) -> list[Carrier]:
+    """The first few: of one tensor, and of one name in one line, only one."""
+    tensors = {c.name.number: c for c in reversed(found)}
+    return list({(c.store.path, c.store.line, _identifier(c)): c for c in tensors.values()}.values())[::-1][:_MOST]
 
 
 def _identifier(carrier: Carrier) -> str:
     """`states` of `model.states['a']`."""
     return carrier.name.name.partition("[")[0].rpartition(".")[2]
-
-
-def _once(carrier: Carrier) -> Carrier:
-    return Carrier(carrier.name, carrier.store, once=True)
 
 
 def _bound(recording: Recording, names: Sequence[CarriedName]) -> Iterator[Carrier]:

@@ -6,6 +6,7 @@ import ast
 
 from torchvet.rules.kit import Growth, Iterator, Recording
 from torchvet.source.model import is_call, is_name, under_methods, walk
+from torchvet.source.syntax import parts
 
 _SHOWN = 0.9
 """Share of the bytes held that the items show. Views that pin larger storages, and graphs, are no result."""
@@ -20,21 +21,25 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def result_of(growth: Growth, recording: Recording) -> str:
     """The function whose result a growing list is; empty where it is none, or memory may not last for it."""
-    holding = growth.holding
-    name, _, path, _ = holding.where
-    lasts = growth.exhausted_at is None or growth.exhausted_at - growth.last_step > _PASSES
-    whole = growth.visible_per_step >= _SHOWN * growth.bytes_per_step > 0
-    file = recording.model(path) if growth.kind != "training" and len(holding.path) == 1 and lasts and whole else None
-    if file is None:
-        return ""
-    stores = recording.index.stores(*holding.where)
-    for function in (n for n in ast.walk(file.tree) if isinstance(n, _Function)):
-        loops = _loops(function, [s.line for s in stores if s.path == path and s.in_loop])
+    name, _, path, _ = growth.holding.where
+    file = recording.model(path) if _may_be_result(growth) else None
+    stores = recording.index.stores(*growth.holding.where) if file is not None else []
+    lines = [s.line for s in stores if s.path == path and s.in_loop]
+    for function in (n for n in (walk(file.tree) if file is not None else ()) if isinstance(n, _Function)):
+        loops = _loops(function, lines)
         if loops and not any(map(_is_endless, loops)):
             last = max(loop.end_lineno or 0 for loop in loops)
             if _returns_joined(function, name, last):
                 return function.name
     return ""
+
+
+def _may_be_result(growth: Growth) -> bool:
+    """Whether a variable of a loop that trains nothing grows by whole items, and memory lasts for a pass of data."""
+    if growth.kind == "training" or len(growth.holding.path) != 1:
+        return False
+    lasts = growth.exhausted_at is None or growth.exhausted_at - growth.last_step > _PASSES
+    return lasts and growth.visible_per_step >= _SHOWN * growth.bytes_per_step > 0
 
 
 def _loops(function: _Function, lines: list[int]) -> list[ast.stmt]:
@@ -53,24 +58,19 @@ def _is_endless(loop: ast.stmt) -> bool:
 
 def _returns_joined(function: _Function, name: str, last: int) -> bool:
     """Whether a function returns, after a line, what it joins a list to: at once, or by a name."""
-    joined: set[str] = set()
-    for node in walk(function):
-        if isinstance(node, ast.Assign) and node.lineno > last and _joins(node.value, name):
-            joined.update(t.id for t in node.targets if isinstance(t, ast.Name))
-    values = (n.value for n in walk(function) if isinstance(n, ast.Return) and n.lineno > last)
-    items = [item for value in values if value is not None for item in _items(value)]
-    return any(_joins(i, name) or (isinstance(i, ast.Name) and i.id in joined) for i in items)
+    later = [n for n in walk(function) if isinstance(n, (ast.Assign, ast.Return)) and n.lineno > last]
+    joins = (n for n in later if isinstance(n, ast.Assign) and _joins(n.value, name))
+    joined = {ast.unparse(t) for n in joins for t in n.targets}
+    items = (item for n in later if isinstance(n, ast.Return) for item in _items(n.value))
+    return any(_joins(item, name) or ast.unparse(item) in joined for item in items)
 
 
-def _items(value: ast.expr) -> Iterator[ast.expr]:
+def _items(value: ast.expr | None) -> Iterator[ast.expr]:
     """What is returned, one by one, without methods that keep its size."""
-    if isinstance(value, (ast.Tuple, ast.List)):
-        for item in value.elts:
+    if isinstance(value, (ast.Tuple, ast.List, ast.Dict)):
+        for item in parts(value):
             yield from _items(item)
-    elif isinstance(value, ast.Dict):
-        for item in value.values:
-            yield from _items(item)
-    else:
+    elif value is not None:
         yield under_methods(value, _KEEPING) or value
 
 

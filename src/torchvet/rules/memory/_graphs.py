@@ -6,9 +6,10 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, is_call, name_set, receiver, terminal, value_bound
+from torchvet.source.model import Event, Unit, is_call, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import Destinations
+from torchvet.source.syntax import parts
 
 _DEEPEST = 10
 _LINEAR = name_set(
@@ -16,6 +17,8 @@ _LINEAR = name_set(
     "flatten expand repeat add sub neg type_as chunk split unbind stack cat requires_grad_ mm type"
 )
 """Operations that save nothing of the size of their operand."""
+
+_SAVING = {*names.TENSOR_METHODS, "square", "var"} - _LINEAR
 
 
 def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> Event | None:
@@ -29,12 +32,10 @@ def own_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) ->
         return _of_operation(file, node, event, depth)
     if isinstance(node, ast.Call):
         return _of_call(file, node, event, depth)
-    if isinstance(node, (ast.Attribute, ast.Subscript, ast.NamedExpr)):
+    if isinstance(node, ast.Attribute):
         return own_graph(file, node.value, event, depth + 1)
-    if isinstance(node, ast.UnaryOp):
-        return own_graph(file, node.operand, event, depth + 1)
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return next(filter(None, (own_graph(file, one, event, depth + 1) for one in node.elts)), None)
+    if isinstance(node, (ast.Subscript, ast.NamedExpr, ast.UnaryOp, ast.Tuple, ast.List)):
+        return _first(file, parts(node), event, depth)
     return None
 
 
@@ -103,38 +104,55 @@ def _value(binding: Event, name: str) -> ast.expr | None:
 
 
 def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -> Event | None:
-    with_graph = [s for s in (node.left, node.right) if file.gradients.carries(s, event) == "yes"]
+    with_graph = _carrying(file, [node.left, node.right], event)
     if isinstance(node.op, (ast.Mult, ast.Div, ast.Pow, ast.MatMult)):
         both = len(with_graph) == 2 or isinstance(node.op, (ast.Pow, ast.MatMult))
         if both and not any(_is_scalar(file, s, event) for s in with_graph):
             return event
-    graphs = [own_graph(file, side, event, depth + 1) for side in with_graph]
-    return next(filter(None, graphs), None)
+    return _first(file, with_graph, event, depth)
 
 
 def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Event | None:
     name, on, unit = terminal(node), receiver(node), event.unit
-    own = next((e for e in unit.calls.get(name, ()) if e.node is node), event)
+    own = unit.call_of(node) or event
     if file.gradients.carries(node, own) != "yes":
         return None
-    dotted = file.dotted(node.func)
-    functional = dotted.startswith("torch.") or names.role_of_call(dotted) & {"loss"}
     if file.gradients.forwards.runs_module(node, unit):
         return own
     callee = file.callee(own)
     if callee is not None:
-        ends = [e for e in callee.events if isinstance(e.node, ast.Return) and e.node.value is not None]
-        inside = [own_graph(file, e.node.value, e, depth + 2) for e in ends]  # type: ignore[attr-defined]
-        return own if inside and all(inside) else None
-    roles = file.roles
-    computes = functional or "criterion" in roles.of(node.func, unit) or roles.hinted("criterion", node.func)
-    operands = [*node.args] if computes or on is None else [on]
-    with_graph = [s for s in operands if file.gradients.carries(s, own) == "yes"]
-    saves = name not in _LINEAR and (computes or name in names.TENSOR_METHODS or name in ("square", "var"))
-    if saves and with_graph and not all(_is_scalar(file, s, own) for s in with_graph):
+        return own if _returns_graphs(file, callee, depth) else None
+    computes = computes_loss(file, node, unit) or file.dotted(node.func).startswith("torch.")
+    operands = node.args if computes or on is None else [on]
+    with_graph = _carrying(file, operands, own)
+    # Other methods are not torch's own: what they save is not known.
+    saves = name not in _LINEAR and (computes or name in _SAVING)
+    if saves and not all(_is_scalar(file, s, own) for s in with_graph):
         return own
-    graphs = [own_graph(file, one, own, depth + 1) for one in with_graph]
-    return next(filter(None, graphs), None)
+    return _first(file, with_graph, own, depth)
+
+
+def _carrying(file: SourceFile, nodes: list[ast.expr], event: Event) -> list[ast.expr]:
+    """Those of some expressions that surely carry a graph."""
+    return [node for node in nodes if file.gradients.carries(node, event) == "yes"]
+
+
+def _first(file: SourceFile, nodes: list[ast.expr], event: Event, depth: int) -> Event | None:
+    """The first of the graphs that expressions own."""
+    return next(filter(None, (own_graph(file, one, event, depth + 1) for one in nodes)), None)
+
+
+def _returns_graphs(file: SourceFile, unit: Unit, depth: int) -> bool:
+    """Whether a function returns values, and every one of them owns a graph."""
+    ends = [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return) and e.node.value is not None]
+    return bool(ends) and all(own_graph(file, value, e, depth + 2) for value, e in ends)
+
+
+def computes_loss(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """Whether a call is of a loss function, by torch's name of it, by what it is made of, or by its own name."""
+    roles = file.roles
+    known = "loss" in names.role_of_call(file.dotted(call.func)) or "criterion" in roles.of(call.func, unit)
+    return known or roles.hinted("criterion", call.func)
 
 
 def _is_scalar(file: SourceFile, node: ast.expr, event: Event) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Loop, Unit, is_call, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, is_call, is_name, receiver, terminal
 
 ON_MODULES = tuple(
     f"register_{when}_hook" for when in ("forward", "forward_pre", "full_backward", "backward", "full_backward_pre")
@@ -14,22 +14,27 @@ ON_TENSORS = ("register_hook", "register_post_accumulate_grad_hook")
 _MEMBERS = {"modules", "named_modules", "children", "named_children", "parameters", "named_parameters"}
 
 
+def hook_of(event: Event) -> ast.expr | None:
+    """What a registration is given as the hook."""
+    return next(iter(event.call.args), None)
+
+
 def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     """The functions of this file that a registration may install: by name, a method, what a factory returns."""
-    given = event.call.args[0] if event.call.args else None
+    given = hook_of(event)
     while is_call(given, "partial") and given.args:
         given = given.args[0]
     if isinstance(given, ast.Call):
-        made = next((e for e in event.unit.calls.get(terminal(given), ()) if e.node is given), None)
+        made = event.unit.call_of(given)
         factory = file.callee(made) if made is not None else None
         return [u for u in file.units if factory is not None and u.parent is factory]
     if isinstance(given, ast.Name):
         return [u for u in file.functions(given.id) if u.owner is None]
-    if isinstance(given, ast.Attribute) and terminal(given.value) == event.unit.self_name():
-        owner = event.unit.method_class()
-        method = owner.method(given.attr) if owner is not None else None
-        return [method] if method is not None else []
-    return []
+    owner = event.unit.method_class()
+    if owner is None or not isinstance(given, ast.Attribute) or not is_name(given.value, event.unit.self_name()):
+        return []
+    method = owner.method(given.attr)
+    return [method] if method is not None else []
 
 
 def hooked_values(unit: Unit, event: Event) -> list[str]:
@@ -42,13 +47,20 @@ def hooked_values(unit: Unit, event: Event) -> list[str]:
 
 def lambda_stores(event: Event) -> list[tuple[Event, list[str]]]:
     """Calls within a hook that is a lambda, each with the lambda's parameters that tensors come in through."""
-    hook = event.call.args[0] if event.call.args else None
+    hook = hook_of(event)
     if not isinstance(hook, ast.Lambda):
         return []
     parameters = [p.arg for p in hook.args.args]
     names = parameters[-1:] if terminal(event.node) in ON_TENSORS else parameters[1:]
     inside = (e for e in event.unit.events if any(branch is hook for branch, _ in e.context.arms))
     return [(e, names) for e in inside if isinstance(e.node, ast.Call)]
+
+
+def base_of(node: ast.expr | None) -> ast.Name | None:
+    """The variable that attributes and items are taken of: `layer` of `layer.convs[0]`."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
 
 
 def on_lasting_module(file: SourceFile, event: Event, loop: Loop) -> bool:
@@ -59,10 +71,8 @@ def on_lasting_module(file: SourceFile, event: Event, loop: Loop) -> bool:
 
 def is_lasting(file: SourceFile, on: ast.expr, unit: Unit, loop: Loop, whole: bool) -> bool:
     """Whether an expression is a module, or with `whole` False a part of one, that a loop does not make anew."""
-    root: ast.expr = on
-    while isinstance(root, (ast.Attribute, ast.Subscript)):
-        root = root.value
-    if not isinstance(root, ast.Name):
+    root = base_of(on)
+    if root is None:
         return False
     for binding in unit.bindings.get(root.id, ()):
         if binding.inside(loop):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import Event, Loop, is_call, is_name, name_set, walk
+from torchvet.source.model import Event, Loop, is_call, name_set, walk
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import limit
@@ -37,8 +37,6 @@ def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored |
     unit, found = store.event.unit, None
     if isinstance(root, ast.Name):
         found = _on_name(file, store, root.id, repeated)
-    elif isinstance(root, ast.Attribute) and is_name(root.value, unit.self_name()):
-        found = _on_attribute(file, store, root.attr, unit.method_class(), repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Name):
         found = _on_attribute(file, store, root.attr, file.roles.class_of(root.value, unit), repeated)
     elif isinstance(root, ast.Attribute) and isinstance(root.value, ast.Attribute):
@@ -63,22 +61,36 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
     home = event.unit.home(name)
     if home is None or name in home.parameters:
         return None
-    # `total = total + x` continues what was there; only a binding of something else ends the growth.
-    fresh = [b for b in home.bindings.get(name, []) if not _from_itself(b, name)]
-    if not fresh or not all(_can_grow(b, name, store) for b in fresh):
+    fresh = _starts(home.bindings.get(name, []), name, store)
+    if not fresh:
         return None
-    emptied = [e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name]
-    emptied += [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    emptied = _emptied(file, home, name)
     if home is not event.unit:
-        if emptied or _bound_elsewhere(file, name) or not (repeated or is_repeated(file, event.unit, event)):
-            return None
-        return replace(store, loop=None, lasting=True)
+        stays = not emptied and not _bound_elsewhere(file, name)
+        return _for_ever(store) if stays and (repeated or is_repeated(file, event.unit, event)) else None
+    once = not emptied and all(b.loop is None for b in fresh)
     loop = _widest(event, [*fresh, *emptied])
     if loop is None:
-        once = repeated and not emptied and all(b.loop is None for b in fresh)
-        return replace(store, loop=None, lasting=True) if once else None
-    lasting = home.is_module and not emptied and all(b.loop is None for b in fresh)
-    return replace(store, loop=loop, lasting=lasting)
+        return _for_ever(store) if repeated and once else None
+    return replace(store, loop=loop, lasting=home.is_module and once)
+
+
+def _emptied(file: SourceFile, home: Unit, name: str) -> list[Event]:
+    """Where something is taken out of a variable, or it is deleted."""
+    deleted = [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
+    return [*(e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name), *deleted]
+
+
+def _for_ever(store: Stored) -> Stored:
+    """A store whose holder grows from call to call, and is never emptied."""
+    return replace(store, loop=None, lasting=True)
+
+
+def _starts(bindings: list[Event], name: str, store: Stored) -> list[Event] | None:
+    """The bindings that start a holder afresh; None where one of them starts it as something that does not grow."""
+    # `total = total + x` continues what was there; only a binding of something else ends the growth.
+    fresh = [b for b in bindings if not _from_itself(b, name)]
+    return fresh if all(_can_grow(b, name, store) for b in fresh) else None
 
 
 def _bound_elsewhere(file: SourceFile, name: str) -> bool:
@@ -90,19 +102,18 @@ def _bound_elsewhere(file: SourceFile, name: str) -> bool:
 def _on_attribute(
     file: SourceFile, store: Stored, name: str, owner: ClassModel | None, repeated: bool
 ) -> Stored | None:
-    bound = owner.attributes.get(name, []) if owner is not None else []
-    fresh = [event for event, _ in bound if not _from_itself(event, name)]
-    declared = not fresh and owner is not None and _is_field(owner, name)
-    if not (fresh or declared) or not all(_can_grow(b, name, store) for b in fresh):
+    if owner is None:
+        return None
+    fresh = _starts([event for event, _ in owner.attributes.get(name, [])], name, store)
+    if fresh is None or not (fresh or _is_field(owner, name)):
         return None
     if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
         return None
     if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
         return None
     # By the text of the whole file: who shortens an attribute may have the object under any name.
-    if _attribute_cut(name, file.text) or not (repeated or is_repeated(file, store.event.unit, store.event)):
-        return None
-    return replace(store, loop=None, lasting=True)
+    stays = not _attribute_cut(name, file.text)
+    return _for_ever(store) if stays and (repeated or is_repeated(file, store.event.unit, store.event)) else None
 
 
 def _is_field(owner: ClassModel, name: str) -> bool:
@@ -242,7 +253,7 @@ def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
 def _events_of(step: Step) -> Iterator[Event]:
     """What each pass does in the step's own unit, then in the methods without loops that go backward for it."""
     assert step.loop is not None
-    yield from (e for e in step.unit.events if e.loop is not None and e.loop.within(step.loop))
+    yield from (e for e in step.unit.events if e.inside(step.loop))
     for unit in {id(e.event.unit): e.event.unit for e in step.of("backward")}.values():
         if unit is not step.unit and unit.owner is not None:
             yield from (e for e in unit.events if e.loop is None)
@@ -303,9 +314,6 @@ def outlives(kept: Stored, loop: Loop) -> bool:
     if home is not unit:
         return home is not None
     return not any(
-        b.loop is not None
-        and b.loop.within(loop)
-        and b.node is not kept.event.node
-        and not isinstance(b.node, ast.AugAssign)
+        b.inside(loop) and b.node is not kept.event.node and not isinstance(b.node, ast.AugAssign)
         for b in unit.bindings.get(root, ())
     )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torchvet.rules.kit import SourceFile
+from torchvet.rules.shared.training_loops import bound_before
+from torchvet.source import syntax
 from torchvet.source.model import Event, Loop, is_call, is_name, name_set, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal, value_for
 
 _NO_GRAPH = frozenset(("data", "shape", "dtype", "device", "grad", "ndim", "is_cuda", "requires_grad", "training"))
 _PLAIN = frozenset(("float", "int", "len", "str", "bool", "range", "repr", "round", "next", "iter", "isinstance"))
+_BUILTINS = frozenset(("sum", "min", "max", "list", "tuple", "zip", "enumerate"))
+"""Functions whose result holds what they are given."""
+_NO_TORCH = ("numpy.", "np.", "math.", "random.")
 _PLAIN_ARGUMENTS = name_set("to cuda view reshape flatten size sum mean unsqueeze squeeze")
 """Methods whose arguments are sizes or devices, never tensors with a graph."""
 _NOT_VALUES = name_set(
@@ -54,9 +60,7 @@ class _Tracer:
     def __init__(self, file: SourceFile, loop: Loop | None, follows_callers: bool = False) -> None:
         self._file = file
         self._follows_callers = follows_callers
-        while loop is not None and loop.comprehension:
-            loop = loop.parent
-        self._loop = loop
+        self._loop = loop.statement() if loop is not None else None
         self.found = Lineage()
         self._seen: dict[tuple[int, str], bool] = {}
         self._left = _MOST
@@ -78,10 +82,10 @@ class _Tracer:
         if isinstance(node, ast.Subscript):
             return self.visit(node.value, event, depth + 1)
         if isinstance(node, ast.IfExp):
-            return self._any([node.body, node.orelse], event, depth)
-        return self._any(list(ast.iter_child_nodes(node)), event, depth)
+            return self._any((node.body, node.orelse), event, depth)
+        return self._any(ast.iter_child_nodes(node), event, depth)
 
-    def _any(self, nodes: list[ast.AST], event: Event, depth: int) -> bool:
+    def _any(self, nodes: Iterable[ast.AST], event: Event, depth: int) -> bool:
         answers = [self.visit(one, event, depth + 1) for one in nodes if not isinstance(one, ast.expr_context)]
         return any(answers)
 
@@ -89,16 +93,11 @@ class _Tracer:
 
     def _call(self, node: ast.Call, event: Event, depth: int) -> bool:
         dotted, name, on = self._file.dotted(node.func), terminal(node), receiver(node)
-        if dotted == "sum":
-            return self._any([*node.args], event, depth)
-        if dotted in _PLAIN or name in names.DETACHING or dotted.startswith(("numpy.", "np.", "math.", "random.")):
+        if dotted.startswith(_NO_TORCH) or dotted in _PLAIN or name in names.DETACHING or names.is_factory(dotted):
             return False
-        if dotted.startswith("torch.") and dotted.count(".") == 1 and name in names.FACTORIES:
-            return False
-        given = (dotted.startswith("torch.") or name not in _PLAIN_ARGUMENTS) and self._any(
-            [*node.args, *(k.value for k in node.keywords)], event, depth
-        )
-        if dotted.startswith("torch.") or dotted in ("min", "max", "list", "tuple", "zip", "enumerate"):
+        hands_on = dotted.startswith("torch.") or dotted in _BUILTINS
+        given = (hands_on or name not in _PLAIN_ARGUMENTS) and self._any(syntax.given(node), event, depth)
+        if hands_on:
             return given
         if on is not None and self._is_value(on, name, event):
             return self.visit(on, event, depth + 1) or given
@@ -123,7 +122,8 @@ class _Tracer:
         if target is not None:
             self.found.stateful |= keeps_state(target.methods)
             return
-        callee = self._file.callee(event) if event.node is node else self._callee(node, event.unit)
+        own = event.unit.call_of(node)
+        callee = self._file.callee(own) if own is not None else None
         if callee is None:
             roles = self._file.roles.of(node.func, event.unit)
             self.found.foreign |= not _made_of_torch(self._file, node.func, event.unit)
@@ -134,10 +134,6 @@ class _Tracer:
             self.found.loose.add(callee.name)  # what it closes over is not seen
         if callee.owner is not None:
             self.found.stateful |= keeps_state({callee.name: callee})
-
-    def _callee(self, node: ast.Call, unit: Unit) -> Unit | None:
-        event = next((e for e in unit.calls.get(terminal(node), ()) if e.node is node), None)
-        return self._file.callee(event) if event is not None else None
 
     # Names -----------------------------------------------------------------------------------------------------------
 
@@ -171,7 +167,7 @@ class _Tracer:
         if self._loop is None or self._inside(name, event):
             return False
         for other in event.unit.events:
-            if other.loop is None or not other.loop.within(self._loop):
+            if not other.inside(self._loop):
                 continue
             node = other.node
             if any(isinstance(t, ast.Attribute) and terminal(t.value) == name for t in targets_of(node)):
@@ -184,8 +180,7 @@ class _Tracer:
 
     def _inside(self, name: str, event: Event) -> bool:
         """Whether a name of this unit is bound within the bounds."""
-        bound = event.unit.bindings.get(name, ())
-        return any(self._loop is None or (b.loop is not None and b.loop.within(self._loop)) for b in bound)
+        return any(b.inside(self._loop) for b in event.unit.bindings.get(name, ()))
 
     def _name(self, node: ast.Name, event: Event, depth: int) -> bool:
         unit, name = event.unit, node.id
@@ -194,25 +189,22 @@ class _Tracer:
             return False
         if home is not unit:
             return self._outer(node, event)
-        before = [b for b in unit.bindings.get(name, ()) if b.index < event.index and not b.excludes(event)]
-        reaching: list[Event] = []
-        for binding in reversed(before):
-            reaching.append(binding)
-            if event.sure_after(binding) and not isinstance(binding.node, ast.AugAssign):
-                break
-        inside = [b for b in reaching if self._loop is None or (b.loop is not None and b.loop.within(self._loop))]
-        if len(inside) < len(reaching) or not reaching or not event.sure_after(reaching[-1]):
-            if self._loop is not None and self._inside(name, event) and not self._sure(inside, event):
-                self.found.carried.add(name)
-            elif not inside and self._outer(node, event):
-                return True
+        reaching = _reaching(name, event)
+        inside = [b for b in reaching if b.inside(self._loop)]
+        known = len(inside) == len(reaching) > 0 and event.sure_after(reaching[-1])
+        if not known and self._from_before(node, event, inside):
+            return True
         answers = [self._binding(b, name, depth) for b in inside]
         return any(answers)
 
-    @staticmethod
-    def _sure(inside: list[Event], event: Event) -> bool:
-        """Whether one of the bindings has been passed through, or those that may have been cover all arms."""
-        return any(event.sure_after(b) and not isinstance(b.node, ast.AugAssign) for b in inside)
+    def _from_before(self, node: ast.Name, event: Event, inside: list[Event]) -> bool:
+        """Whether a name may hold what it held before the bounds, and nothing within them is bound to it. What the pass
+        before has bound is carried."""
+        again = self._loop is not None and self._inside(node.id, event)
+        if again and not any(_binds_anew(b, event) for b in inside):
+            self.found.carried.add(node.id)
+            return False
+        return not inside and self._outer(node, event)
 
     def _outer(self, node: ast.Name, event: Event) -> bool:
         """A name from outside the bounds: models and settings are no values; others cannot be followed."""
@@ -233,7 +225,7 @@ class _Tracer:
         calls = self._file.callers(unit)
         given = {id(value) for value, _ in self._file.arguments(unit, name)}
         for call in calls:
-            value = next((v for v in (*call.call.args, *(k.value for k in call.call.keywords)) if id(v) in given), None)
+            value = next((v for v in syntax.given(call.call) if id(v) in given), None)
             tracer = _Tracer(self._file, call.loop, follows_callers=True)
             if value is None or tracer.visit(value, call, 0) or tracer.found.carried or tracer.found.loose:
                 return False
@@ -275,6 +267,21 @@ class _Tracer:
         known = self._file.roles.of(node, event.unit)
         data = isinstance(event.node, (ast.For, ast.AsyncFor)) and _is_data(node)
         return "loader" in known or (not known and (self._file.roles.hinted("loader", node) or data))
+
+
+def _binds_anew(binding: Event, event: Event) -> bool:
+    """Whether every pass that comes to an event has been through a binding, which does not only add something."""
+    return event.sure_after(binding) and not isinstance(binding.node, ast.AugAssign)
+
+
+def _reaching(name: str, event: Event) -> list[Event]:
+    """The bindings before an event that it may see, the latest first, back to one that binds the name anew."""
+    found: list[Event] = []
+    for binding in reversed(bound_before(name, event)):
+        found.append(binding)
+        if _binds_anew(binding, event):
+            break
+    return found
 
 
 _DATA = re.compile(r"^((train|val|valid|test|eval|dev)_)?(batches|dataset|data|stream|samples|examples|ds)$")

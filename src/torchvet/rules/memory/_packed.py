@@ -12,6 +12,7 @@ from torchvet.recording.records.base import SAVED_HOOKS, Census, Stranger
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Location, Recording, Rule, Sequence, SourceFile
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import edits, is_name, terminal
+from torchvet.source.statements import first_line
 
 _Function = ast.FunctionDef | ast.Lambda
 _CAUSE = (
@@ -61,19 +62,17 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
     unpack hook that the run has seen, where it is known."""
     found: list[tuple[bool, str, _Function]] = []
     used = any(SAVED_HOOKS in text for text in recording.sources.values())
+    unpacked = {(s.path, s.line) for s in who if s.path is not None}
     for path in recording.sources if used else ():
-        file = recording.model(path)
-        if file is None:
+        if (file := recording.model(path)) is None:
             continue
         for call in _calls(file.tree):
             hook = _defined(file.tree, call.args[0])
             if hook is not None and _handed_back(hook) is not None:
-                unpack = _defined(file.tree, call.args[1] if len(call.args) > 1 else None)
-                seen = any(unpack is not None and s.path == path and s.line == _first_line(unpack) for s in who)
-                found.append((seen, path, hook))
+                unpack = _defined(file.tree, next(iter(call.args[1:]), None))
+                found.append((unpack is not None and (path, first_line(unpack)) in unpacked, path, hook))
     # Several pairs of hooks may hand tensors back; the run knows of some nodes which unpack hook they have.
-    known = any(s.path is not None for s in who)
-    sure = [f for f in found if f[0] or not known]
+    sure = [f for f in found if f[0] or not unpacked]
     return list({id(hook): (path, hook) for _, path, hook in sure}.values())
 
 
@@ -89,11 +88,6 @@ def _defined(tree: ast.AST, hook: ast.expr | None) -> _Function | None:
     name = terminal(hook)
     found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
     return found[0] if len(found) == 1 else None
-
-
-def _first_line(function: _Function) -> int:
-    decorators = function.decorator_list if isinstance(function, ast.FunctionDef) else []
-    return min([function.lineno, *(d.lineno for d in decorators)])
 
 
 def _given(function: _Function) -> str:

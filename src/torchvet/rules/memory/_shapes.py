@@ -6,7 +6,18 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._sizes import Shape, after, broadcast, indexed, size_of, written
-from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, value_bound
+from torchvet.source.model import (
+    Event,
+    Unit,
+    argument,
+    given,
+    is_call,
+    is_name,
+    name_set,
+    receiver,
+    terminal,
+    value_bound,
+)
 from torchvet.source.model.origins import made_by
 
 _SIZED = {"randn", "rand", "zeros", "ones", "empty", "randint", "full", "normal"}
@@ -83,7 +94,7 @@ class Shapes:
         found: list[Shape | None] = []
         for call in self._file.callers(home):
             for value, where in self._file.arguments(home, name):
-                if where is call.unit and value in (*call.call.args, *(k.value for k in call.call.keywords)):
+                if where is call.unit and value in given(call.call):
                     found.append(self.of(value, call, depth + 2))
         return found[0] if found and all(one == found[0] for one in found) else None
 
@@ -142,7 +153,7 @@ class Shapes:
         return None
 
     def _seen_from(self, node: ast.expr, unit: Unit, call: ast.Call, depth: int) -> Shape | None:
-        event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+        event = unit.call_of(call)
         return self.of(node, event, depth + 2) if event is not None else None
 
     # Calls -----------------------------------------------------------------------------------------------------------
@@ -155,12 +166,10 @@ class Shapes:
             operand, given = (node.args[0] if node.args else None), node.args[1:]
             if name in _LIKE:
                 return self.of(operand, event, depth + 1)
-        elif on is not None and (shape := self._through_module(node, event, depth)) is not _NO_MODULE:
-            return shape  # type: ignore[return-value]
-        elif on is None:
-            shape = self._through_module(node, event, depth)
-            return None if shape is _NO_MODULE else shape  # type: ignore[return-value]
         else:
+            shape = self._through_module(node, event, depth)
+            if shape is not _NO_MODULE or on is None:
+                return None if shape is _NO_MODULE else shape  # type: ignore[return-value]
             operand, given = on, node.args
         return after(name, self.of(operand, event, depth + 1), given, node.keywords)
 
@@ -183,11 +192,8 @@ class Shapes:
         # A module may run itself, or one of its kind: each `forward` is gone through once.
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
-        given = {
-            name: self.of(value, event, depth + 1)
-            for name, value in zip(forward.parameters[1:], node.args, strict=False)
-        }
-        self._given.append((forward, given))
+        shapes = [self.of(value, event, depth + 1) for value in node.args]
+        self._given.append((forward, dict(zip(forward.parameters[1:], shapes, strict=False))))
         returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
         found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
         self._given.pop()
@@ -196,24 +202,17 @@ class Shapes:
     def _through_layer(self, made: ast.Call, unit: Unit, shape: Shape | None, depth: int) -> Shape | None:
         name = terminal(made)
         if name in ("Linear", "LazyLinear"):
-            width = (
-                made.args[-1 if name == "LazyLinear" else 1]
-                if len(made.args) > (name == "Linear")
-                else next((k.value for k in made.keywords if k.arg == "out_features"), None)
-            )
-            return (*(shape[:-1] if shape and shape[-1] is not ... else shape or (...,)), size_of(width))
+            return _with_width(shape, argument(made, "out_features", 1 if name == "Linear" else 0))
         if name in _KEEPING_LAYERS:
             return shape
         if name == "Flatten" and not made.args:
             return (shape[0] if shape and shape[0] is not ... else None, None)
-        if name == "Sequential" and depth < 8:
-            for layer in made.args:
-                call = layer if isinstance(layer, ast.Call) else None
-                if isinstance(layer, (ast.Name, ast.Attribute)):
-                    call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
-                shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
-            return shape
-        return None
+        if name != "Sequential" or depth >= 8:
+            return None
+        for layer in made.args:
+            call = next((m for m, _ in made_by(layer, unit) if isinstance(m, ast.Call)), None)
+            shape = self._through_layer(call, unit, shape, depth + 1) if call is not None else None
+        return shape
 
     # Parts -----------------------------------------------------------------------------------------------------------
 
@@ -237,6 +236,13 @@ class Shapes:
             if picked is not None and len(picked) == 1 and ... not in picked:
                 return (picked[0], *shape[1:])  # rows by their indices
         return None if shape is None else indexed(shape, node.slice)
+
+
+def _with_width(shape: Shape | None, width: ast.expr | None) -> Shape:
+    """The sizes of what a linear layer gives: all but the last stay."""
+    if not shape:
+        return (..., size_of(width))
+    return (*(shape if shape[-1] is ... else shape[:-1]), size_of(width))
 
 
 _NO_MODULE = object()

@@ -17,6 +17,7 @@ _KEEPING = name_set(
     "square pow clamp softmax log_softmax gelu silu leaky_relu elu softplus dropout requires_grad_ type sin cos neg "
     "layer_norm normalize type_as sign data tanh_ relu_ Variable"
 )
+_ROW = (ast.Tuple, ast.List)
 _REDUCING = name_set("sum mean amax amin max min argmax argmin norm prod std var any all logsumexp")
 
 
@@ -81,29 +82,44 @@ def _sliced(size: Dim, part: ast.Slice) -> Dim:
 
 def after(name: str, shape: Shape | None, given: list[ast.expr], keywords: list[ast.keyword]) -> Shape | None:
     """What a method or function makes of its operand's sizes."""
-    named = {k.arg: k.value for k in keywords}
     if name in ("view", "reshape"):
-        sizes = given[0].elts if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)) else given
-        if any(isinstance(s, (ast.Starred, ast.Attribute)) or terminal(s) in ("shape", "size") for s in sizes):
-            return None if len(sizes) == 1 else tuple(size_of(s) for s in sizes)
-        return tuple(None if number(s) == -1 else size_of(s) for s in sizes) or None
-    if name == "flatten" and not given and not keywords:
-        return (None,)
-    if shape is None:
-        return None
-    if name in _KEEPING:
+        return _reshaped(_one_by_one(given))
+    if name == "flatten":
+        return _flattened(shape, given) if given or keywords else (None,)
+    if shape is None or name in _KEEPING:
         return shape
+    named = {k.arg: k.value for k in keywords}
     dim = number(given[0] if given else named.get("dim"))
-    if name == "flatten" and dim == 1 and len(given) == 1 and shape[0] is not ...:
-        return (shape[0], None)
-    if name == "unsqueeze" and dim is not None:
-        return _unsqueezed(shape, dim)
+    if name == "unsqueeze":
+        return _unsqueezed(shape, dim) if dim is not None else None
     if name == "squeeze":
         return _squeezed(shape, dim)
     if name in _REDUCING:
         keep = named.get("keepdim", given[1] if len(given) > 1 else None)
         return _reduced(shape, dim, keep, given=bool(given or "dim" in named))
     return None
+
+
+def _one_by_one(sizes: list[ast.expr]) -> list[ast.expr]:
+    """Sizes that are given as arguments, or as one tuple."""
+    return sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], _ROW) else sizes
+
+
+def _is_shape(size: ast.expr) -> bool:
+    """Whether an argument may stand for several sizes: `x.shape`, `*sizes`."""
+    return isinstance(size, ast.Starred) or terminal(size) in ("shape", "size")
+
+
+def _reshaped(sizes: list[ast.expr]) -> Shape | None:
+    if any(_is_shape(s) or isinstance(s, ast.Attribute) for s in sizes):
+        return None if len(sizes) == 1 else tuple(map(size_of, sizes))
+    return tuple(None if number(s) == -1 else size_of(s) for s in sizes) or None
+
+
+def _flattened(shape: Shape | None, given: list[ast.expr]) -> Shape | None:
+    """The sizes of `x.flatten(1)`."""
+    first = shape[0] if shape and len(given) == 1 and number(given[0]) == 1 else ...
+    return None if first is ... else (first, None)
 
 
 def _unsqueezed(shape: Shape, dim: int) -> Shape | None:
@@ -137,26 +153,25 @@ def written(node: ast.Call, name: str) -> Shape | None:
     if name in ("arange", "linspace", "randperm"):
         return (None,)
     if name in ("tensor", "as_tensor"):
-        shape: list[Dim] = []
-        value: ast.AST | None = node.args[0] if node.args else None
-        while isinstance(value, (ast.List, ast.Tuple)) and value.elts:
-            shape.append(len(value.elts))
-            value = value.elts[0]
-        return tuple(shape) if isinstance(value, (ast.Constant, ast.UnaryOp)) else None
-    sizes: list[ast.expr] = list(node.args)
+        return _of_list(node.args[0] if node.args else None)
+    sizes = node.args
     if name in ("randint", "full", "normal"):
-        named = keyword(node, "size")
-        tuples = [a for a in node.args if isinstance(a, (ast.Tuple, ast.List))]
-        sizes = [named] if named is not None else list(tuples[-1:])
-    if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):
-        sizes = list(sizes[0].elts)
-    elif name in ("randint", "full", "normal"):
-        return None
-    return (
-        None
-        if any(isinstance(s, ast.Starred) or terminal(s) in ("shape", "size") for s in sizes)
-        else tuple(size_of(s) for s in sizes)
-    )
+        # Beside the bounds, or the value that fills it, the size is the last tuple.
+        given = keyword(node, "size") or next((a for a in reversed(node.args) if isinstance(a, _ROW)), None)
+        if not isinstance(given, _ROW):
+            return None
+        sizes = [given]
+    sizes = _one_by_one(sizes)
+    return None if any(map(_is_shape, sizes)) else tuple(map(size_of, sizes))
+
+
+def _of_list(value: ast.expr | None) -> Shape | None:
+    """The sizes of nested lists of numbers, by the first element of each."""
+    shape: list[Dim] = []
+    while isinstance(value, _ROW) and value.elts:
+        shape.append(len(value.elts))
+        value = value.elts[0]
+    return tuple(shape) if isinstance(value, (ast.Constant, ast.UnaryOp)) else None
 
 
 def size_of(node: ast.expr | None) -> Dim:

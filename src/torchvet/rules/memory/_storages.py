@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory._lasting import bindings_at
-from torchvet.source.model import Event, is_call, is_name, name_set, under_methods, value_bound
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, under_methods, value_bound
 from torchvet.source.model.units import receiver, targets_of, terminal, value_for
 
 _SAME_SIZE = name_set(
@@ -39,8 +39,7 @@ def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, E
     binding = bindings[0]
     value = getattr(binding.node, "value", None)
     if isinstance(binding.node, ast.Assign) and isinstance(value, ast.Call):
-        own = next((e for e in binding.unit.calls.get(terminal(value), ()) if e.node is value), binding)
-        return origins(value, own, depth + 1)
+        return origins(value, binding.unit.call_of(value) or binding, depth + 1)
     found = value_bound(binding.node, node.id)
     return origins(found, binding, depth + 1) if found is not None else [(node, event)]
 
@@ -100,13 +99,17 @@ def _counts(binding: Event, name: str) -> bool:
     return counted and is_name(first, name)
 
 
+def _gives_much(file: SourceFile, call: ast.Call, unit: Unit) -> bool:
+    """Whether a call copies a module's weights, or runs a module that is no loss."""
+    if file.dotted(call.func) == "copy.deepcopy" and call.args:
+        copied = call.args[0]
+        return terminal(copied) == "state_dict" or file.roles.is_a("module", copied, unit)
+    return "criterion" not in file.roles.of(call.func, unit) and file.gradients.forwards.runs_module(call, unit)
+
+
 def _is_large(file: SourceFile, value: ast.expr, at: Event, depth: int) -> bool:
     if isinstance(value, ast.Call):
-        if file.dotted(value.func) == "copy.deepcopy" and value.args:
-            copied = value.args[0]
-            return terminal(copied) == "state_dict" or file.roles.is_a("module", copied, at.unit)
-        known = file.roles.of(value.func, at.unit)
-        return "criterion" not in known and file.gradients.forwards.runs_module(value, at.unit)
+        return _gives_much(file, value, at.unit)
     if not isinstance(value, ast.Name):
         return False
     for binding in bindings_at(value.id, at):

@@ -106,7 +106,7 @@ def in_dict(store: Stored) -> bool:
     return bool(values) and all(is_dict(value) for value, _ in values)
 
 
-def is_dict(node: ast.expr) -> bool:
+def is_dict(node: ast.expr | None) -> bool:
     """Whether an expression makes a dict."""
     return isinstance(node, ast.Dict) or (is_call(node, "dict", "defaultdict", "OrderedDict"))
 

@@ -1,4 +1,4 @@
-"""Large temporaries that a fused form would not make: told by the shapes and operators at a window's peak.
+"""Large temporaries that a fused form would not make, by the shapes and operators at a window's peak.
 
 A peak that consists of an ordinary network's activations has no line that makes it: only tensors that somebody wrote
 out by hand, and for which torch has another way, count here.
@@ -103,14 +103,11 @@ def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
     by_shape: dict[tuple[int, ...], list[SiteBytes]] = {}
     for site in sites:
         shape = site.site.shape
-        if len(shape) >= 2 and shape[-1] >= _WIDE and shape[-1] != shape[-2]:
+        if _over_classes(shape) and shape[-1] != shape[-2]:
             by_shape.setdefault(shape, []).append(site)
     for alike in by_shape.values():
-        names = {_operator(s) for s in alike}
-        made = {_operator(s) for s in alike if s.site.phase == "forward"}
-        written = ("exp" in made and names & {"div", "log", "sub"}) or ("_softmax" in made and "log" in names)
         by_hand = [s for s in alike if _operator(s) in _BY_HAND]
-        if written and not names & _LOGARITHMS and sum(s.storages for s in by_hand) >= 3:
+        if sum(s.storages for s in by_hand) >= 3 and _is_softmax_by_hand(alike):
             instead = (
                 "use `torch.nn.functional.cross_entropy` on the logits (`log_softmax` where probabilities are wanted), "
                 "in chunks over the batch where they are large"
@@ -118,13 +115,26 @@ def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
             yield Pattern("tensors of a softmax written out", instead, by_hand)
 
 
+def _over_classes(shape: tuple[int, ...]) -> bool:
+    """Whether the last of several dimensions is one of many classes."""
+    return len(shape) >= 2 and shape[-1] >= _WIDE
+
+
+def _is_softmax_by_hand(alike: list[SiteBytes]) -> bool:
+    """Whether tensors of one shape were made by the operators that a softmax or a cross-entropy is written with."""
+    names = {_operator(s) for s in alike}
+    made = {_operator(s) for s in alike if s.site.phase == "forward"}
+    if names & _LOGARITHMS:
+        return False
+    return ("exp" in made and not names.isdisjoint(("div", "log", "sub"))) or ("_softmax" in made and "log" in names)
+
+
 def _encodings(recording: Recording, sites: list[SiteBytes]) -> Iterator[Pattern]:
     """One-hot encodings over many classes, by the name in their line."""
     found = [
         s
         for s in sites
-        if len(s.site.shape) >= 2
-        and s.site.shape[-1] >= _WIDE
+        if _over_classes(s.site.shape)
         and _operator(s) in _FILLED
         and "one_hot" in (recording.source_line(s.site.place) or "")
     ]

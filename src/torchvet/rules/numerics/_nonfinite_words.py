@@ -1,4 +1,4 @@
-"""How a value that is not finite is told: what happened, why, and what to change, in the program's own names."""
+"""How a value that is not finite is reported: what happened, why, and what to change, in the program's own names."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import re
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared.half_precision import latest
-from torchvet.source.model import Event, Unit, is_call, name_set, operand, value_bound, walk
+from torchvet.source.model import Event, Unit, is_call, name_set, operand, terminal, value_bound, walk
+from torchvet.source.statements import spans
 
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 LARGEST_ZERO = 2.0**-25
@@ -21,19 +22,21 @@ def number(node: ast.expr | None, unit: Unit) -> float | None:
         inner = number(node.operand, unit)
         return None if inner is None else -inner
     if isinstance(node, ast.Constant):
-        return float(node.value) if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
+        return float(node.value) if type(node.value) in (int, float) else None  # type: ignore[arg-type]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return power(number(node.left, unit), number(node.right, unit))
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return None
-    file = unit.file
-    home = unit.home(node.id) if isinstance(node, ast.Name) else None
-    if isinstance(node, ast.Name) and (home is None or node.id in home.parameters):
-        return None
-    values = file.roles.values(node, unit)
-    bound = len(home.bindings.get(node.id, ())) if home is not None and isinstance(node, ast.Name) else 1
-    found = {number(value, where) for value, where in values if isinstance(value, (ast.Constant, ast.UnaryOp))}
-    return found.pop() if len(found) == 1 and len(values) == bound == 1 else None
+    return _always(node, unit) if isinstance(node, (ast.Name, ast.Attribute)) else None
+
+
+def _always(node: ast.Name | ast.Attribute, unit: Unit) -> float | None:
+    """The literal that a name or `self` attribute is bound to, where it is bound once."""
+    if isinstance(node, ast.Name):
+        home = unit.home(node.id)
+        if home is None or node.id in home.parameters or len(home.bindings.get(node.id, ())) != 1:
+            return None
+    values = unit.file.roles.values(node, unit)
+    plain = len(values) == 1 and isinstance(values[0][0], (ast.Constant, ast.UnaryOp))
+    return number(*values[0]) if plain else None
 
 
 def power(base: float | None, exponent: float | None) -> float | None:
@@ -70,23 +73,15 @@ def same(left: ast.expr, right: ast.expr) -> bool:
 
 def mentions(node: ast.expr, *words: str) -> bool:
     """Whether an identifier of an expression contains one of the words."""
-    for one in walk(node):
-        name = one.id if isinstance(one, ast.Name) else one.attr if isinstance(one, ast.Attribute) else ""
-        if name and any(word in name for word in words):
-            return True
-    return False
+    names = [terminal(n) for n in walk(node) if isinstance(n, (ast.Name, ast.Attribute))]
+    return any(word in name for name in names for word in words)
 
 
 def statements_with(file: SourceFile, pattern: re.Pattern[str]) -> Iterator[Event]:
     """Events that stand for simple statements on whose lines a pattern is found, one event a statement."""
-    seen: set[int] = set()
+    found: dict[int, Event] = {}
     for line in sorted({file.line_of(match.start()) for match in pattern.finditer(file.text)}):
-        unit = file.unit_at(line)
-        found = None
-        for event in unit.events:
-            statement = event.statement
-            if statement.lineno <= line <= (statement.end_lineno or line) and isinstance(statement, _SIMPLE):
-                found = event
-        if found is not None and id(found.statement) not in seen:
-            seen.add(id(found.statement))
-            yield found
+        simple = (e for e in file.unit_at(line).events if isinstance(e.statement, _SIMPLE))
+        for event in [e for e in simple if spans([e.statement], line)][-1:]:
+            found.setdefault(id(event.statement), event)
+    yield from found.values()

@@ -68,6 +68,11 @@ def mostly(part: int, record: Crossing) -> bool:
     return record.calls >= 2 and part >= record.calls - 1 and part >= 0.9 * (record.calls - 1)
 
 
+def is_known(record: Crossing) -> bool:
+    """Whether the run showed where the data came from: numbers, a loader, or the copy of the step before."""
+    return bool(record.filled or record.batches or record.repeated)
+
+
 def amount(record: Crossing) -> str:
     """Bytes a step, in words."""
     return f"{size(record.bytes_per_step)} a step"

@@ -9,7 +9,7 @@ import tokenize
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, Unit, edits, terminal
+from torchvet.source.model import Event, Unit, edits, root_of, terminal
 from torchvet.source.walking import Context
 
 NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
@@ -33,10 +33,7 @@ class Use:
     @property
     def root(self) -> str:
         """The variable that the function's name begins with."""
-        node = self.function
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        return node.id if isinstance(node, ast.Name) else terminal(node)
+        return root_of(self.function) or terminal(self.function)
 
 
 def uses(file: SourceFile) -> list[Use]:
@@ -80,30 +77,24 @@ def _converted(file: SourceFile, call: ast.Call, device: str, name: str) -> list
     given: list[ast.expr | ast.keyword] = sorted([*call.args, *call.keywords], key=lambda n: (n.lineno, n.col_offset))
     opened, (line, column) = edits.end_of(file, call.func), edits.end_of(file, call)
     # Only the call's own bracket may stand before its first argument: that may have brackets of its own.
-    before = _between(file, opened, edits.start_of(file, given[0]) if given else (line, column - 1))
-    if before != "(" or (not given and opened[0] != line):
+    if _between(file, opened, edits.start_of(file, given[0]) if given else (line, column - 1)) != "(":
         return None
     if not given:
-        return [edits.insert(file, (line, column - 1), first)]
-    starts = [edits.start_of(file, one) for one in given]
-    if name != "autocast" or not call.args:
-        return [edits.insert(file, starts[0], f"{first}, ")]
-    keywords = zip(starts, (f"{keyword}=" for keyword in _POSITIONAL[: len(call.args)]), strict=False)
-    return [
-        edits.insert(file, start, text if start is not starts[0] else f"{first}, {text}") for start, text in keywords
-    ]
+        return [edits.insert(file, (line, column - 1), first)] if opened[0] == line else None
+    # `torch.autocast` takes a device where the deprecated name takes `enabled`.
+    keywords = [f"{keyword}=" for keyword in _POSITIONAL[: len(call.args)]] if name == "autocast" else []
+    texts = [f"{first}, {keywords[0] if keywords else ''}", *keywords[1:]]
+    return [edits.insert(file, edits.start_of(file, one), text) for one, text in zip(given, texts, strict=False)]
 
 
 def _between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:
     """What stands between two places, without blanks and comments."""
-    rows = file.lines[start[0] - 1 : stop[0]]
-    rows[-1] = rows[-1][: stop[1] - 1]
-    rows[0] = rows[0][start[1] - 1 :]
+    rows = edits.text_between(file, start, stop).splitlines()
     return "".join("".join(row.partition("#")[0].split()) for row in rows)
 
 
 def places(file: SourceFile, name: str) -> list[tuple[tuple[int, int], str]] | None:
-    """Where an imported name stands as code, with the text of its line before it; None where that cannot be told."""
+    """Where an imported name stands as code, with the text of its line before it; None where tokenizing fails."""
     found = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(file.text).readline):

@@ -62,12 +62,6 @@ def rooted(node: ast.expr) -> str:
     return inner.id if isinstance(inner, ast.Name) else ""
 
 
-def latest(event: Event, name: str) -> Event | None:
-    """The binding of a name that an event sees; None where branches make that unsure."""
-    before = [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
-    return before[-1] if before and event.sure_after(before[-1]) else None
-
-
 def half_output(binding: Event, name: str) -> Event | None:
     """The call of a module, within an active region, whose half output a binding gives to a name."""
     value, unit = value_bound(binding.node, name), binding.unit

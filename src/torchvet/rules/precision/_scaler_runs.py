@@ -10,6 +10,7 @@ from torchvet.rules.core.at_work import AtWork
 from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, RankRecording, Recording, Related, Severity
 from torchvet.rules.shared.growth_rule import location_of
 from torchvet.rules.shared.order_rule import EventRule
+from torchvet.rules.shared.seen_suspicions import suspected_in
 
 __all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
 
@@ -92,17 +93,10 @@ class ScalerRule(EventRule):
     def suspected(self, recording: Recording, place: Place | None) -> Location | None:
         """The line that source suspects of the rule's fault and that a run's line may belong to: the same one, else one
         of its function, else the file's only one."""
-        from torchvet.source.model import SourceFile
-
-        text = recording.sources.get(place.path) if place is not None else None
-        if place is None or text is None:
-            return None
-        try:
-            found = [f.location for f in self.in_source(SourceFile(place.path, text)) if f.location is not None]
-        except (SyntaxError, ValueError, RecursionError):
-            return None
         here = location_of(place)
-        assert here is not None
+        if here is None:
+            return None
+        found = [f.location for f in suspected_in(self, recording, here.path) if f.location is not None]
         same = [at for at in found if at.line <= here.line <= (at.end_line or at.line)]
         near = [at for at in found if (at.function or "<module>") == here.function]
         return next(iter(same or near or (found if len(found) == 1 else [])), None)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from torchvet.rules.kit import Effect, SourceFile, Step
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, Unit, is_set, origins, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, is_set, origins, receiver, target_names, terminal, walk
 
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
 """Words of a condition that chooses between training with and without a scaler."""
@@ -86,9 +86,13 @@ def is_scaled(backward: Effect) -> bool:
     """Whether a backward starts from a scaled loss, wherever that was scaled; also where only some paths scale it."""
     if backward.scaled or ".scale(" in backward.subject:
         return True
+    return any(_made_scaled(one, backward.event, 0) for one in starts_of(backward))
+
+
+def starts_of(backward: Effect) -> list[ast.expr]:
+    """The expressions that a backward may start from: what it is called on, and its first argument."""
     call = backward.event.call
-    starts = [one for one in (receiver(call), *call.args[:1]) if one is not None]
-    return any(_made_scaled(one, backward.event, 0) for one in starts)
+    return [one for one in (receiver(call), *call.args[:1]) if one is not None]
 
 
 def _made_scaled(node: ast.AST, event: Event, depth: int) -> bool:
@@ -125,7 +129,7 @@ def run_by(call: ast.expr, unit: Unit) -> Unit | None:
 
 def returned(unit: Unit | None) -> list[tuple[ast.expr | None, Event]]:
     """What a function returns, with the `return` as an event."""
-    return [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return)] if unit is not None else []
+    return [(e.node.value, e) for e in unit.returns] if unit is not None else []  # type: ignore[attr-defined]
 
 
 def is_scale_call(node: ast.AST, unit: Unit) -> bool:
@@ -150,7 +154,7 @@ def _computes_with(parent: ast.AST, event: Event) -> bool:
     if isinstance(parent, ast.Call):
         multiplies = terminal(parent) in ("mul", "mul_", "div", "div_")
         return multiplies or event.unit.file.roles.is_a("loss", parent, event.unit)
-    names = {t.id for t in targets_of(parent) if isinstance(t, ast.Name)}
+    names = target_names(parent)
     if not names:
         # Kept in an attribute, it may be read anywhere.
         return isinstance(parent, (ast.Assign, ast.AnnAssign))

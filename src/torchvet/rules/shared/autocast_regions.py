@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from torchvet.rules.kit import SourceFile
 from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
@@ -30,7 +30,7 @@ class Region:
     """A `with autocast(...)`: `node` is the expression of the `with` or the decorator that opens it.
 
     `device` and `dtype` ("fp16", "bf16") are empty where the text does not say. `framework` is true for
-    `accelerator.autocast()` and the like, which does what its owner was told.
+    `accelerator.autocast()` and the like, which does what its owner says.
     """
 
     node: ast.expr
@@ -81,7 +81,7 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
     """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
     if isinstance(node, ast.Attribute) and node.attr == "type":
         return devices(file, node.value, unit)
-    if isinstance(node, ast.Call) and file.dotted(node.func) == "torch.device" and node.args:
+    if _makes_device(node, file) and node.args:
         return devices(file, node.args[0], unit)
     known = constants(file, node, unit)
     if known:
@@ -89,10 +89,12 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
     if not isinstance(node, (ast.Name, ast.Attribute)) or _is_given(node, unit):
         return set()
     values = file.roles.values(node, unit)
-    if not all(isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device" for v, _ in values):
-        return set()
-    found = [devices(file, v, where) for v, where in values]
+    found = [devices(file, v, where) if _makes_device(v, file) else set() for v, where in values]
     return set().union(*found) if all(found) else set()
+
+
+def _makes_device(node: ast.expr | None, file: SourceFile) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and file.dotted(node.func) == "torch.device"
 
 
 def _is_given(node: ast.expr, unit: Unit) -> bool:

@@ -31,7 +31,7 @@ class Bound:
 def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
-        return Bound(f"it was freed by step {growth.dropped_at:,}", growth.bytes)
+        return Bound(f"it was released by step {growth.dropped_at:,}", growth.bytes)
     return (
         _capacity(growth)
         or _slots(growth)
@@ -70,17 +70,15 @@ def _stored(growth: Growth, recording: Recording) -> Bound | None:
 
 def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
     """One store in each turn of a loop whose turns are whole epochs or trainings: the loop ends before memory does."""
-    length, before = growth.holding.length, growth.length_before
-    counted = bool(length) and before is not None
-    added = (length or 0) - (before or 0) if counted else None
+    added = _added(growth)
     if len(stores) > 1 or (added is not None and not 0 < added <= growth.steps / _STEPS_A_TURN):
         return None
     found = recording.index.turns_around(stores[0])
     if found is not None:
         turns, line = found
         bound = f"the loop in line {line} has {turns:,} turns"
-        if added is not None and length and added <= turns:
-            return Bound(bound, growth.bytes + growth.bytes * (turns - added) // length)
+        if added is not None and added <= turns:
+            return Bound(bound, growth.bytes + growth.bytes * (turns - added) // (growth.holding.length or 1))
         if added is None and growth.last_step >= _STEPS_A_TURN * turns:
             # How many turns it took to come to this is not known: one at the least.
             return Bound(bound, growth.bytes * turns)
@@ -88,6 +86,12 @@ def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound |
     if of_trainings is not None:
         return Bound(f"one for each training: the loop in line {of_trainings} makes the model anew")
     return None
+
+
+def _added(growth: Growth) -> int | None:
+    """How many items have come in between the first and the last look; None where they were not counted."""
+    length, before = growth.holding.length, growth.length_before
+    return length - before if length and before is not None else None
 
 
 def _dataset(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:

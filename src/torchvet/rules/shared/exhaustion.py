@@ -99,29 +99,34 @@ def _forecast(rank: RankRecording, recording: Recording) -> Exhaustion:
     from torchvet.analysis.memory_limit import memory_left
     from torchvet.analysis.steps import steps_until
 
-    summary = growth_of(rank)
-    censuses = usable_censuses(rank)
-    left = memory_left(rank, censuses[-1] if censuses else None)
-    now = steps_until(rank, censuses[-1].tick if censuses else rank.ticks, summary.kind)
-    named = 0.0
-    for growth in summary.growths:
-        bound = bound_of(growth, recording)
-        more = bound.bytes - growth.bytes if bound is not None and bound.bytes is not None else None
-        if bound is None or not bound.sure or (more is not None and left is not None and more > left):
-            named += part_of(growth, rank)
-        elif more and left is not None:
-            # What is bounded takes its share of memory once; the rest runs out of what remains.
-            left -= more
+    kind = growth_of(rank).kind
+    census = next(reversed(usable_censuses(rank)), None)
+    now = steps_until(rank, census.tick if census is not None else rank.ticks, kind)
+    rate, left = _of_names(rank, recording, memory_left(rank, census))
     # Where memory has run out, the end is known: the last step of the run, not that of the last census.
     outcome = rank.last(Outcome)
     ran_out = outcome is not None and (outcome.how == "out-of-memory" or _HOST in (outcome.error or ""))
     return Exhaustion(
-        rate=named + _without_a_name(rank),
-        kind=summary.kind,
-        now=_turns(rank, summary.kind) if ran_out else now,
+        rate=rate + _without_a_name(rank),
+        kind=kind,
+        now=_turns(rank, kind) if ran_out else now,
         left=left,
         ran_out=ran_out,
     )
+
+
+def _of_names(rank: RankRecording, recording: Recording, left: int | None) -> tuple[float, int | None]:
+    """What the names that nothing bounds in time take a step, and the memory that is left when all others are full."""
+    rate = 0.0
+    for growth in growth_of(rank).growths:
+        bound = bound_of(growth, recording)
+        more = bound.bytes - growth.bytes if bound is not None and bound.bytes is not None else 0
+        if bound is None or not bound.sure or (left is not None and more > left and bound.bytes is not None):
+            rate += part_of(growth, rank)
+        elif left is not None:
+            # What is bounded takes its share of memory once; the rest runs out of what remains.
+            left -= more
+    return rate, left
 
 
 def _without_a_name(rank: RankRecording) -> float:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, get_args
+
+import msgspec
 
 from torchvet.analysis import growth_by_rank, growth_of
 from torchvet.finding import NOTHING_MORE, SEVERITIES, About, Holder, HolderKind, Location, Measured, Related
 from torchvet.formatting import count
-from torchvet.recording.records.base import NODE_BYTES, Window
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Growth, Place, RankRecording, Recording, Rule, Severity, Store
 from torchvet.rules.shared.bounds import Bound, bound_of
 from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
 from torchvet.rules.shared.number_format import per_step, size
+from torchvet.rules.shared.peaks import peak_of
+from torchvet.source.syntax import expression, terminal
 
 if TYPE_CHECKING:
-    from torchvet.recording.records.base import Holding, SiteBytes
+    from torchvet.recording.records.base import Holding, Site, SiteBytes
 
 _KINDS = frozenset(get_args(HolderKind))
 _NUMBER = 8
@@ -99,7 +104,7 @@ class GrowthRule(Rule):
         if growth.memory_left is not None and more > growth.memory_left:
             return "error"
         # Within its bound it does no more than make the peak higher, so its share of the peak is what counts.
-        peak = max((w.peak for r in recording.ranks for w in r.all(Window)), default=0)
+        peak = max(map(peak_of, recording.ranks), default=0)
         if self.matters_bounded(growth):
             return grading.of_share(bound.bytes / (bound.bytes + peak))
         return grading.of_what_is_left(more, growth.memory_left)
@@ -139,12 +144,12 @@ def keeping(growth: Growth) -> str:
     others = [f"`{part.holding.name}`" for part in growth.parts[1:]]
     if not others:
         return f"{growth.holding.name} keeps"
-    more = ", …" if len(others) > _TOLD else ""
+    more = ", …" if len(others) > _NAMED else ""
     number = count(len(others), "more name", "more names")
-    return f"{growth.holding.name} and {number} ({', '.join(others[:_TOLD])}{more}) keep"
+    return f"{growth.holding.name} and {number} ({', '.join(others[:_NAMED])}{more}) keep"
 
 
-_TOLD = 3
+_NAMED = 3
 """Names of one fault that a message says beside the first."""
 
 
@@ -168,28 +173,22 @@ def no_tensor(growth: Growth, store: Store | None) -> str:
     the run has seen that it is no tensor; else empty: tensors' methods are no advice on tuples or log records."""
     if store is None:
         return ""
-    made = _parsed(store.value)
+    made = expression(store.value)
     if isinstance(made, (ast.Tuple, ast.List, ast.Dict)):
         return type(made).__name__.lower()
     if isinstance(made, (ast.ListComp, ast.DictComp)):
         return type(made).__name__.removesuffix("Comp").lower()
-    if isinstance(made, ast.Call) and _is_class(made) and not is_tensor_class(terminal_of(made)):
-        return terminal_of(made)
+    if isinstance(made, ast.Call) and _is_class(made) and not is_tensor_class(terminal(made)):
+        return terminal(made)
     kind = item_type(growth.holding, store.text)
     whole = store.kind == "item" and not growth.holding.inner_types
     puts = whole or _PUTS.search(store.text) is not None
     return kind if puts and kind is not None and not is_tensor_class(kind) else ""
 
 
-def terminal_of(call: ast.Call) -> str:
-    """The last name of what is called."""
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-
-
 def _is_class(call: ast.Call) -> bool:
     """Whether a call makes an object of a class that is written as one: `Transition(…)`, not `F.relu(…)`."""
-    name = terminal_of(call).lstrip("_")
+    name = terminal(call).lstrip("_")
     return name[:1].isupper() and not name.isupper()
 
 
@@ -205,17 +204,9 @@ def detached_as(value: str, container: str) -> str:
 
 def closed(value: str) -> str:
     """An expression's text as a method can be called on it: in brackets where they are needed."""
-    made = _parsed(value)
-    return (
-        value if made is None or isinstance(made, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({value})"
-    )
-
-
-def _parsed(value: str) -> ast.expr | None:
-    try:
-        return ast.parse(value, mode="eval").body
-    except SyntaxError:
-        return None
+    made = expression(value)
+    plain = made is None or isinstance(made, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return value if plain else f"({value})"
 
 
 def item_type(holding: Holding, line: str) -> str | None:
@@ -315,6 +306,16 @@ def allocated(row: SiteBytes) -> Related:
     where = f" in {site.module}" if site.module else ""
     message = f"{site.op}, {shape} {site.dtype}{where}: {size(row.bytes)} in {row.storages} of the sampled storages"
     return Rule.beside("allocated", message, site.place or site.inner)
+
+
+def summed(rows: Iterable[SiteBytes]) -> list[SiteBytes]:
+    """One row for each site, the most bytes first."""
+    found: dict[Site, SiteBytes] = {}
+    for row in rows:
+        known = found.get(row.site)
+        more, storages = (known.bytes, known.storages) if known is not None else (0, 0)
+        found[row.site] = msgspec.structs.replace(row, bytes=row.bytes + more, storages=row.storages + storages)
+    return sorted(found.values(), key=lambda row: -row.bytes)
 
 
 def first_place(sites: list[SiteBytes]) -> Place | None:

@@ -111,13 +111,9 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
 def _called(node: ast.Call, event: Event) -> str:
     """What a module gives whose weights are half and whose `forward` brings nothing back to float32."""
     known = event.unit.file.roles.class_of(node.func, event.unit)
-    if known is not None and "float" in _text(known):
+    if known is not None and "float" in known.file.text_of(known):
         return ""
     return of_module(node.func, event)
-
-
-def _text(known: ClassModel) -> str:
-    return "\n".join(known.file.lines[known.node.lineno - 1 : known.node.end_lineno])
 
 
 def _joined(parts: list[ast.expr], event: Event, depth: int) -> str:
@@ -232,7 +228,7 @@ def _returned(file: SourceFile, call: ast.Call, unit: Unit, depth: int) -> str:
     """The half dtype of the module that a function of this file returns."""
     if depth > 2:
         return ""
-    event = next((e for e in unit.calls.get(terminal(call), ()) if e.node is call), None)
+    event = unit.call_of(call)
     callee = file.callee(event) if event is not None else None
     returned = [e for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
     kinds = {_of_returned(file, one, depth) for one in returned}

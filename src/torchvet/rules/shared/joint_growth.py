@@ -13,10 +13,10 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.finding import ALSO_GROWS
-from torchvet.recording.records.base import NODE_BYTES, SiteBytes
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store
 from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of
+from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of, summed
 from torchvet.rules.shared.number_format import per_step, size
 
 _AS_LARGE = 0.9
@@ -46,15 +46,19 @@ def together(
         if part is None:
             found.append(finding)
             continue
-        mine = [g for g in groups if any(part.marks & other.marks for other in g)]
-        # A name that shares a mark with two groups makes one group of them.
-        groups = [g for g in groups if g not in mine] + [[*(p for g in mine for p in g), part]]
+        groups = _grouped(part, groups)
     reported: dict[str, str] = {}
     for group in groups:
         one = _one(by_code[group[0].finding.code], group, recording) if len(group) > 1 else group[0].finding
         found.append(one)
         reported.update((p.growth.holding.name, one.holder.name) for p in group if one.holder is not None)
     return found, reported
+
+
+def _grouped(part: _Part, groups: list[list[_Part]]) -> list[list[_Part]]:
+    """The groups with one more name: if it shares a mark with several groups, they become one."""
+    mine = [g for g in groups if any(part.marks & other.marks for other in g)]
+    return [*(g for g in groups if g not in mine), [*(p for g in mine for p in g), part]]
 
 
 def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | None:
@@ -70,7 +74,7 @@ def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | N
 
 def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Recording) -> Iterator[Hashable]:
     """What two names of one fault share: the line that stores, or owner, function and loop. What is bounded and what is
-    not are told apart: they end differently."""
+    not are kept apart: they end differently."""
     store, bound = rule.store(growth, recording), bound_of(growth, recording)
     ends = None if bound is None else (bound.sure, bound.bytes is None)
     kind = (rule.code, id(rank), growth.kind, ends)
@@ -144,7 +148,7 @@ def _sum(parts: list[Growth]) -> Growth:
     first = parts[0]
     total = {name: sum(getattr(p, name) for p in parts) for name in _RATES}
     held = {name: sum(getattr(p.holding, name) for p in parts) for name in _SIZES}
-    holding = msgspec.structs.replace(first.holding, sites=_sites(parts), **held)
+    holding = msgspec.structs.replace(first.holding, sites=summed(s for p in parts for s in p.holding.sites), **held)
     rate, left = total["bytes_per_step"], first.memory_left
     return replace(
         first, holding=holding, parts=tuple(parts), **total,
@@ -156,19 +160,6 @@ def _sum(parts: list[Growth]) -> Growth:
 
 _RATES = tuple(f"{what}_per_step" for what in ("bytes", "direct", "graph", "ctx", "visible", "tensors", "nodes"))
 _SIZES = ("tensors", "direct", "visible", "graph", "ctx", "nodes")
-
-
-def _sites(parts: list[Growth]) -> list[SiteBytes]:
-    """Where what they keep was made, the most first."""
-    rows: dict[Hashable, SiteBytes] = {}
-    for row in (site for part in parts for site in part.holding.sites):
-        known = rows.get(row.site)
-        rows[row.site] = (
-            row
-            if known is None
-            else SiteBytes(site=row.site, bytes=known.bytes + row.bytes, storages=known.storages + row.storages)
-        )
-    return sorted(rows.values(), key=lambda row: -row.bytes)
 
 
 def _remedy(lead: _Part, rest: list[_Part]) -> Remedy:

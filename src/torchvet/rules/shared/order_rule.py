@@ -98,12 +98,13 @@ class EventRule(Rule):
         node: ast.AST | None = None,
         edits: Sequence[Edit] = (),
         safe: bool = False,
-        related: Mapping[str, Effect | Event] | None = None,
+        related: Mapping[str, Effect | Event | tuple[Event, str]] | None = None,
     ) -> Finding:
-        """A suspicion at an event, as `suspect` gives it; `related` are other events by their role, with their code."""
+        """A suspicion at an event, as `suspect` gives it; `related` are other events by their role, with their code, or
+        with the text that is given for them."""
         event = _event(at)
         file = event.unit.file
-        others = [(role, _event(one)) for role, one in (related or {}).items()]
+        others = [(role, one if isinstance(one, tuple) else (_event(one), "")) for role, one in (related or {}).items()]
         return self.suspect(
             file,
             event,
@@ -114,7 +115,7 @@ class EventRule(Rule):
             node=node,
             edits=edits,
             safe=safe,
-            related=[self.also(file, role, one, file.segment(one.node)) for role, one in others],
+            related=[self.also(file, role, *one) for role, one in others],
         )
 
 

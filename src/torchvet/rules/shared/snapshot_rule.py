@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity
 from torchvet.rules.shared.number_format import size
+from torchvet.snapshots.forecast import exhausted_at
 
 if TYPE_CHECKING:
     from torchvet.snapshots.growth import Growth, Leak
@@ -73,31 +74,25 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     per_step = sum(leak.per_step for leak in leaks)
     left = sum(leak.total for leak in leaks)
     blocks = sum(leak.blocks for leak in leaks) / growth.steps
-    exhausted, known = _exhausted(memory, per_step)
-    verb = "ran out" if memory.failure is not None else "is exhausted"
-    fate = f"; memory {verb} at step {exhausted:,}" if known and exhausted is not None else ""
+    exhausted = _ends_at(memory, per_step)
+    known = limit_of(memory) is not None
     return in_memory(
         rule, memory, severity=grading.of_growth(len(memory.phases.boundaries), exhausted), place=leaks[0].place,
         message=f"what {named(leaks[0].place)} allocates stays: {size(per_step)} more in use every step, "
-        f"{size(left)} at the end of the recording{fate}",
+        f"{size(left)} at the end of the recording",
         cause=cause, advice=advice, related=[_line(leak) for leak in leaks[1:6]],
         measured=Measured(
-            bytes_per_step=per_step, tensors_per_step=blocks, bytes=left, steps=growth.steps,
+            bytes_per_step=per_step, tensors_per_step=blocks, bytes=left, steps=len(memory.phases.boundaries),
             exhausted_at_step=exhausted if known else None,
         ),
     )  # fmt: skip
 
 
-def _exhausted(memory: DeviceMemory, per_step: float) -> tuple[int | None, bool]:
-    """The step at which the limit is reached, and whether the limit is known rather than assumed."""
+def _ends_at(memory: DeviceMemory, per_step: float) -> int | None:
+    """The step at which memory ended, or will."""
     if memory.failure is not None:
-        return memory.phases.step(memory.failure.at), True
-    limit = limit_of(memory)
-    used = memory.end.bytes
-    left = max(0, (limit or ASSUMED_LIMIT) - used)
-    if per_step <= 0:
-        return None, False
-    return len(memory.phases.boundaries) + int(left // per_step), limit is not None
+        return memory.phases.step(memory.failure.at)
+    return exhausted_at(memory, per_step, memory.limit or ASSUMED_LIMIT)
 
 
 def _line(leak: Leak) -> Related:

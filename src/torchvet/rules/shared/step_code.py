@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import SourceFile
-from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Loop, Unit
+from torchvet.rules.kit import SourceFile, Step
+from torchvet.rules.shared.training_loops import events_in, is_test
+from torchvet.source.model import ClassModel, Event, Loop, Unit
 
 _HOOKS = frozenset(("forward", "training_step"))
 _MOVES = (".cuda(", "device=", ".to(dev", ".to(self.dev", ".to(args.", ".to(rank", "Accelerator(", "Fabric(", "device(")
@@ -26,12 +26,18 @@ def per_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
         return False  # a test takes a step or two: what each costs is nothing
     if unit.name in _HOOKS and unit.owner is not None and "module" in file.roles.of_class(unit.owner):
         return True
-    for step in file.steps:
-        if step.unit is unit and (step.loop is None or (event.loop is not None and event.loop.within(step.loop))):
-            return True
+    if any(step.unit is unit and event.inside(step.loop) for step in file.steps):
+        return True
     if unit.is_module or depth >= _DEEPEST:
         return False
     return any(per_step(file, caller, depth + 1) for caller in file.callers(unit) if not caller.context.arms)
+
+
+def runs_module(file: SourceFile, step: Step, module: ClassModel) -> bool:
+    """Whether a training step runs a module, alone or as a part of another."""
+    forwards = file.gradients.forwards
+    calls = (e for e in events_in(step.unit, step.loop) if isinstance(e.node, ast.Call))
+    return any(forwards.contains(forwards.class_run(e.call, step.unit), module) for e in calls)
 
 
 def guarded(event: Event, loop: Loop | None) -> bool:

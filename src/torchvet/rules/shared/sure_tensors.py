@@ -29,14 +29,8 @@ def surely_tensor(file: SourceFile, node: ast.expr, event: Event) -> bool:
 
 
 def _annotated(name: str, event: Event) -> bool:
-    function = event.unit.node
-    if isinstance(function, ast.Module) or name in event.unit.bindings:
-        return False
-    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-    return any(
-        a.arg == name and event.unit.file.dotted(a.annotation) in ("torch.Tensor", "torch.FloatTensor", "Tensor")
-        for a in arguments
-    )
+    given = event.unit.annotation(name) if name not in event.unit.bindings else None
+    return given is not None and event.unit.file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "Tensor")
 
 
 def _all_fresh(file: SourceFile, node: ast.expr, event: Event) -> bool:
@@ -55,9 +49,8 @@ def _made_by_torch(file: SourceFile, node: ast.Name, event: Event) -> bool:
 def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
     while isinstance(value, ast.Call):
         dotted = file.dotted(value.func)
-        if dotted.startswith("torch.") and dotted.count(".") == 1 and dotted[6:] in names.FACTORIES:
-            return True
-        if dotted.startswith("torch.nn.functional.") or dotted in ("torch.cat", "torch.stack"):
+        made = names.is_factory(dotted) or dotted in ("torch.cat", "torch.stack")
+        if made or dotted.startswith("torch.nn.functional."):
             return True
         on = receiver(value)
         if on is None or terminal(value) not in names.TENSOR_METHODS or terminal(value) in ("chunk", "split", "unbind"):
@@ -72,12 +65,8 @@ def _used_as_tensor(name: str, event: Event) -> bool:
     bound = [e for e in unit.bindings.get(name, ()) if not _moves_itself(e.node, name)]
     if unit.home(name) is not unit or len(bound) + (name in unit.parameters) != 1:
         return False
-    for method in _TENSOR_ONLY - _ALSO_OF_OTHERS:
-        for call in unit.calls.get(method, ()):
-            on = receiver(call.call)
-            if is_name(on, name):
-                return True
-    return _given_to_a_loss(name, event)
+    calls = (call for method in _TENSOR_ONLY - _ALSO_OF_OTHERS for call in unit.calls.get(method, ()))
+    return any(is_name(receiver(one.call), name) for one in calls) or _given_to_a_loss(name, event)
 
 
 def _moves_itself(node: ast.AST, name: str) -> bool:

@@ -36,7 +36,18 @@ class Worst(NamedTuple):
         """`12.3 ms of a step of 80.0 ms (15 %)`, of the whole cost unless seconds are given."""
         seconds = self.seconds if seconds is None else seconds
         step = self.rank.steps.seconds if self.rank.steps is not None else 0.0
-        return f"{ms(seconds)} of a step of {ms(step)} ({percent(_share(self.rank, seconds))})"
+        whole = f"a step of {ms(step)}" if self.known else f"the trace's {ms(step)}"
+        return f"{ms(seconds)} of {whole} ({percent(_share(self.rank, seconds))})"
+
+    @property
+    def known(self) -> bool:
+        """Whether the trace's steps are known: without them nothing is said per step."""
+        return self.rank.steps is not None and self.rank.steps.known
+
+    @property
+    def a_step(self) -> str:
+        """` a step`, to be said after a number; nothing where steps are not known."""
+        return " a step" if self.known else ""
 
     def where(self) -> str:
         """` in \\`evaluate\\` (train.py:12)` for the largest cost; its phase where the trace names no function."""
@@ -100,7 +111,9 @@ class TraceRule(Rule):
             rank=rank.rank if ranks > 1 else None,
             device=f"cuda:{rank.gpu.device}" if rank.gpu is not None and rank.gpu.device.isdigit() else None,
             measured=Measured(
-                seconds_per_step=found.seconds, share=found.share, steps=rank.steps.count if rank.steps else None
+                seconds_per_step=found.seconds,
+                share=found.share,
+                steps=rank.steps.count if rank.steps is not None and found.known else None,
             ),
         )
 

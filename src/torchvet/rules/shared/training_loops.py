@@ -16,6 +16,7 @@ from torchvet.source.model import (
     Unit,
     blocks,
     edits,
+    is_name,
     receiver,
     terminal,
     value_bound,
@@ -27,6 +28,7 @@ from torchvet.source.syntax import given
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
+    from torchvet.source.model.steps import Kind
 
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
@@ -34,6 +36,8 @@ _ONLY_READS = re.compile(
     r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict|.*checkpoint|.*meter.*"
     r"|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$"
 )
+_SEEN = frozenset(("", "step", "backward", "zero_grad", "update", "unscale_", "scale", "train", "eval"))
+"""Calls that are effects of a step themselves, and those of what has no name."""
 _TEST = re.compile(r"(^|[/\\])(tests?|testing|test_utils)[/\\]|(^|[/\\])(test_[^/\\]*|[^/\\]*_test|conftest)\.py$")
 
 
@@ -80,6 +84,11 @@ def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
     return (e for e in unit.events if e.inside(loop))
 
 
+def effects_in(unit: Unit, loop: Loop | None, *kinds: Kind) -> list[Effect]:
+    """What a unit does of some kinds in a loop, in functions that it calls too; anywhere without a loop."""
+    return [e for e in unit.file.effects(unit) if e.kind in kinds and e.at.inside(loop)]
+
+
 def bound_before(name: str, event: Event) -> list[Event]:
     """The bindings of a name in an event's unit that may come before it, in order."""
     return [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
@@ -118,19 +127,16 @@ def name_of(effect: Effect) -> str:
 
 
 def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
-    """The models whose `.parameters()` an optimizer was given; None where that cannot be told."""
+    """The models whose `.parameters()` an optimizer was given; None where that is not known."""
     made = constructors(node, unit)
     if made is None:
         return None
     found: set[tuple[object, ...]] = set()
     for call, where in made:
-        if "optimizer" not in where.file.roles.of(call, where):
-            return None
         models = models_in(call)
-        if not models:
+        if not models or "optimizer" not in where.file.roles.of(call, where):
             return None
-        for model in models:
-            found |= identity(model, where)
+        found.update(*(identity(model, where) for model in models))
     return frozenset(found)
 
 
@@ -155,7 +161,7 @@ def clears_by_hand(units: set[Unit]) -> bool:
 
 
 def units_of(step: Step) -> set[Unit]:
-    """The units that a step runs through, as far as its effects tell."""
+    """The units that a step runs through, as far as its effects show."""
     return {step.unit, *(e.event.unit for e in step.effects)}
 
 
@@ -171,17 +177,17 @@ def may_do_more(file: SourceFile, step: Step) -> bool:
 
 def _hides_something(file: SourceFile, event: Event) -> bool:
     name, on = terminal(event.node), receiver(event.call)
-    if name in ("step", "backward", "zero_grad", "update", "unscale_", "scale", "train", "eval") or not name:
+    if name in _SEEN or _ONLY_READS.search(name) or file.callee(event) is not None:
         return False
-    if _ONLY_READS.search(name) or file.callee(event) is not None or file.dotted(event.call.func).startswith("torch."):
+    if file.dotted(event.call.func).startswith("torch."):
         return False
+    trains = _MAY_CLEAR.search(name.lower()) is not None
     # A method of the program's own class that stands in another file, in a base class say.
-    if isinstance(on, ast.Name) and on.id == event.unit.self_name() and _MAY_CLEAR.search(name.lower()):
-        return not name.startswith(("clip_grad", "clip_"))
-    if "zero" in name or "clear_grad" in name or "call_event" in name or "callback" in name:
+    if trains and is_name(on, event.unit.self_name()):
+        return not name.startswith("clip_")
+    if any(word in name for word in ("zero", "clear_grad", "call_event", "callback")):
         return not name.startswith(("zeros", "zero_like"))
-    trains = _MAY_CLEAR.search(name.lower()) is not None and not name.startswith("clip_grad")
-    wanted = ("optimizer", "module") if trains else ("optimizer",)
+    wanted = ("optimizer", "module") if trains and not name.startswith("clip_grad") else ("optimizer",)
     return any(file.roles.is_a(role, one, event.unit) for one in given(event.call) for role in wanted)
 
 
@@ -224,13 +230,12 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
         return []
     model = file.gradients.forwards.class_run(call, binding.unit)
     run = model.method("forward") if model is not None else file.callee(binding.unit.call_of(call) or binding)
-    place = next((n for n, one in enumerate(target.elts) if isinstance(one, ast.Name) and one.id == name), None)
+    place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     if run is None or place is None:
         return []
-    returned = [e for e in run.events if isinstance(e.node, ast.Return)]
-    values: list[ast.expr | None] = [e.node.value for e in returned]  # type: ignore[attr-defined]
-    tuples = [v.elts for v in values if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
-    return [(elts[place], e) for elts, e in zip(tuples, returned, strict=True)] if len(tuples) == len(values) else []
+    returned = [(e.node.value, e) for e in run.events if isinstance(e.node, ast.Return)]
+    found = [(v.elts[place], e) for v, e in returned if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
+    return found if len(found) == len(returned) else []
 
 
 def without_statement(file: SourceFile, statement: ast.stmt) -> Edits:

@@ -13,6 +13,7 @@ from torchvet.rules.kit import Findings, Holder, Location, Measured, RankRecordi
 from torchvet.rules.shared.exhaustion import exhaustion_of
 from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
 from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.peaks import peak_of
 
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""
@@ -100,7 +101,7 @@ def _name_of(stranger: Stranger) -> str:
 
 
 def garbage_rate(rank: RankRecording) -> float:
-    """Bytes a step that end up in cycles: sampled storages tell of themselves only; what was there at a look, and what
+    """Bytes a step that end up in cycles: sampled storages show only themselves; what was there at a look, and what
     collections freed, is all there was."""
     return max(growth_of(rank).unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
 
@@ -156,9 +157,8 @@ def _oldest(rank: RankRecording) -> int:
 
 
 def _share(rank: RankRecording, rate: float) -> float:
-    peak = max((w.peak for w in rank.all(Window)), default=0)
     held = held_between_collections(rank, rate)
-    return held / (held + peak) if held else 0.0
+    return held / (held + peak_of(rank)) if held else 0.0
 
 
 def _grade(
@@ -192,7 +192,5 @@ def stranger_location(who: list[Stranger], recording: Recording) -> Location | N
         stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
         if stores:
             return location_of(stores[0])
-    for stranger in who:
-        if stranger.line is not None and stranger.path is not None:
-            return Location(path=stranger.path, line=stranger.line, function=stranger.owner)
-    return None
+    known = ((s.path, s.line, s.owner) for s in who)
+    return next((Location(path=path, line=line, function=owner) for path, line, owner in known if path and line), None)

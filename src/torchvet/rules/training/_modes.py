@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, targets_of, terminal
+from torchvet.source.model import ClassModel, Event, Loop, Unit, given, names_in, receiver, target_names, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _MODES = re.compile(r"Drop(out|path)|Batch_?Norm|BatchNorm|dropout|drop_path|\bDropPath\b|nn\.Transformer|rrelu|RReLU")
@@ -74,18 +74,13 @@ def _in_callee(file: SourceFile, event: Event, callee: Unit, depth: int) -> tupl
     statement, what it does when the block is left."""
     inner = list(moments(file, callee, depth + 1)) if depth < _DEEPEST else []
     # A context manager switches before its `yield` and switches back after it, when the block is left.
-    handed = _first_yield(callee) if _entered(event) else None
+    handed = next((e for e in callee.events if e.node.__class__ is ast.Yield), None) if _entered(event) else None
     later = [m for m in inner if handed is not None and m.at.index > handed.index]
-    now = [_called(m, event) for m in inner if handed is None or m.at.index < handed.index]
+    now = [replace(m, at=event) for m in inner if handed is None or m.at.index < handed.index]
     if _is_pass(file, event):
         runs = _runs_given(file, callee)
         now += [Moment("evaluates", identity(run.call.func, callee), run, event, event) for run in runs]
-    return now, [_called(m, event) for m in later]
-
-
-def _called(one: Moment, event: Event) -> Moment:
-    """What happens in a function, as what the call of it does."""
-    return Moment(one.kind, one.who, one.event, event, one.passing)
+    return now, [replace(m, at=event) for m in later]
 
 
 def _kind(event: Event) -> Literal["train", "eval", "either"]:
@@ -103,11 +98,12 @@ def _is_pass(file: SourceFile, event: Event) -> bool:
     """Whether a call without gradients is given the batches of a loader, or of what a function that evaluates goes
     over."""
     loop = event.loop
-    over = _gone_over(loop.node) if loop is not None else None
-    if loop is None or over is None or isinstance(event.parent, ast.Expr):
+    head = _head(loop.node) if loop is not None else None
+    if loop is None or head is None or isinstance(event.parent, ast.Expr):
         return False
-    if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop):
+    if file.gradients.enabled(event) != "no" or not _given_a_batch(event, loop, target_names(head)):
         return False
+    over = head.iter
     judges = bool(_JUDGES.search(event.unit.name)) and isinstance(over, ast.Name) and over.id in event.unit.parameters
     return judges or loops.is_loader(file, over, event.unit)
 
@@ -118,30 +114,27 @@ def _runs_given(file: SourceFile, unit: Unit) -> Iterator[Event]:
     for event in unit.events:
         value = getattr(event.node, "value", None)
         if isinstance(event.node, ast.Assign) and names_in(value) & known:
-            known |= {t.id for t in targets_of(event.node) if isinstance(t, ast.Name)}
+            known |= target_names(event.node)
             continue
         called = event.node.__class__ is ast.Call and file.roles.is_a("module", event.call.func, unit)
         if called and names_in(event.node) & known:
             yield event
 
 
-def _given_a_batch(event: Event, loop: Loop) -> bool:
+def _given_a_batch(event: Event, loop: Loop, batch: set[str]) -> bool:
     """Whether what the model is given comes from the loader: a generator is sampled from noise, often in train mode."""
-    generators = getattr(loop.node, "generators", ())
-    head = generators[0] if generators else loop.node
-    batch = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
     for binding in event.unit.events:
         assigned = binding.node.value if isinstance(binding.node, ast.Assign) and binding.inside(loop) else None
         if binding.index < event.index and names_in(assigned) & batch:
-            batch |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+            batch |= target_names(binding.node)
     return any(names_in(a) & batch for a in given(event.call))
 
 
-def _gone_over(node: ast.AST) -> ast.expr | None:
-    """What a loop or a comprehension goes over."""
+def _head(node: ast.AST) -> ast.For | ast.comprehension | None:
+    """What says what a `for` loop or a comprehension goes over."""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
-        return node.generators[0].iter
-    return node.iter if isinstance(node, ast.For) else None
+        return node.generators[0]
+    return node if isinstance(node, ast.For) else None
 
 
 def _entered(event: Event) -> bool:
@@ -153,11 +146,6 @@ def _entered(event: Event) -> bool:
 def _within(event: Event, manager: Event) -> bool:
     """Whether an event happens before the block of a context manager is left."""
     return event.statement is manager.statement or manager.node in event.context.withs
-
-
-def _first_yield(unit: Unit) -> Event | None:
-    """Where a generator hands over for the first time: a context manager's body runs there."""
-    return next((e for e in unit.events if e.node.__class__ is ast.Yield), None)
 
 
 def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Iterator[ast.expr]:
@@ -182,17 +170,21 @@ def _switched_unseen(file: SourceFile, event: Event, callee: Unit | None) -> Ite
 def made_by_calls(file: SourceFile, unit: Unit, loop: Loop, model: ast.expr, where: Unit) -> bool:
     """Whether what a model stands for in some unit is made, each time, by functions that a loop calls."""
     makers = made_by(model, where)
-    if not makers or any(not isinstance(v, ast.Call) or home is unit or home.is_module for v, home in makers):
+    made = [home.call_of(value) for value, home in makers if home is not unit and not home.is_module]
+    if not makers or len(made) < len(makers) or any(call is None or call.context.arms for call in made):
         return False
-    always = [e for v, home in makers for e in home.events if e.node is v and not e.context.arms]
-    if len(always) < len(makers):
-        return False
-    waiting, run = list(loops.events_in(unit, loop)), set[int]()
+    run = _run_in(file, unit, loop)
+    return all(home in run for _, home in makers)
+
+
+def _run_in(file: SourceFile, unit: Unit, loop: Loop) -> set[Unit]:
+    """The functions of the file that a loop's turns run, a few calls deep."""
+    waiting, run = list(loops.events_in(unit, loop)), set[Unit]()
     for _ in range(_DEEPEST):
-        callees = {id(u): u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
-        waiting = [e for key, u in callees.items() if key not in run for e in u.events]
-        run |= callees.keys()
-    return all(id(home) in run for _, home in makers)
+        callees = {u for e in waiting if e.node.__class__ is ast.Call and (u := _run_by(file, e)) is not None}
+        waiting = [e for u in callees - run for e in u.events]
+        run |= callees
+    return run
 
 
 def _run_by(file: SourceFile, event: Event) -> Unit | None:

@@ -32,19 +32,16 @@ _TEXT = (
 )
 
 
-def is_assert(name: str, error: BaseException) -> bool:
-    """Whether a kernel of CUDA's would assert where the CPU's, of this operator, raised this.
+def raise_as_cuda(name: str, caught: BaseException) -> NoReturn:
+    """Raise CUDA's error where its kernel would assert, else the one that the CPU's kernel raised and that is caught.
 
     What is wrong with shapes, dimensions or plain numbers is seen before any kernel runs.
     """
-    by_value = not isinstance(error, IndexError) or _BY_VALUE.search(name) is not None
-    return by_value and _REFUSALS.search(str(error)) is not None
-
-
-def trigger(name: str, told: BaseException) -> NoReturn:
-    """Raise CUDA's error."""
-    error = torch.AcceleratorError(f"{_TEXT}(simulated: it was {name}: {told})")
-    error.hides = str(told)  # type: ignore[attr-defined]
+    by_value = not isinstance(caught, IndexError) or _BY_VALUE.search(name) is not None
+    if not by_value or _REFUSALS.search(str(caught)) is None:
+        raise
+    error = torch.AcceleratorError(f"{_TEXT}(simulated: it was {name}: {caught})")
+    error.hides = str(caught)  # type: ignore[attr-defined]
     raise error from None
 
 
@@ -55,9 +52,7 @@ def one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         try:
             return wrap(torch.ops.aten.one_hot.default(self.host, num_classes), self.ordinal)
         except RuntimeError as error:
-            if not is_assert("one_hot", error):
-                raise
-            trigger("one_hot", error)
+            raise_as_cuda("one_hot", error)
 
 
 def install(library: Any) -> None:

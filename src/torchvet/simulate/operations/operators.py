@@ -86,12 +86,12 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     seen: list[int] = []
     strangers: list[torch.Tensor] = []
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
-    host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()} if kwargs else kwargs
+    host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()}
     # Tensors nearly always lie on one device, which these two lists show without a second walk.
     if strangers or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
-    if kwargs and kwargs.get("device") is not None:
+    if kwargs.get("device") is not None:
         index = _destination(host_kwargs)
     if plan.product:
         workspaces.needed(seen[0])
@@ -102,14 +102,16 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
         else:
             out = (numbers or on_host)(func, host_args, host_kwargs)
     except (IndexError, RuntimeError) as error:
-        if asserts.is_assert(plan.name, error):
-            asserts.trigger(plan.name, error)
-        raise
+        asserts.raise_as_cuda(plan.name, error)
     if plan.written:
         return _own(plan, args, kwargs, out, index)
     if index is None:
         return landed(out)
-    if plan.views and torch.is_inference_mode_enabled() and not args[0].is_inference():
+    return _view(args[0], out, index) if plan.views else _wrapped(out, index)
+
+
+def _view(base: Any, out: Any, index: int) -> Any:
+    if torch.is_inference_mode_enabled() and not base.is_inference():
         # A view of a tensor from outside of inference mode is one too.
         with torch.inference_mode(False):
             return _wrapped(out, index)

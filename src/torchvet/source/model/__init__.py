@@ -11,13 +11,17 @@ from torchvet.source.model.expressions import (
     calls_in,
     holds,
     is_call,
+    is_literal,
     is_name,
     is_set,
     name_set,
+    names_bound,
     names_in,
     operand,
     parents_in,
     reads_of,
+    root_of,
+    target_names,
     under_methods,
     value_bound,
 )
@@ -31,8 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClassModel", "Event", "Loop", "SourceFile", "Unit", "argument", "blocks", "calls_in", "edits", "given", "holds",
-    "is_call", "is_name", "is_set", "keyword", "name_set", "names_in", "operand", "parents_in", "reads_of", "receiver",
-    "signs_of", "targets_of", "terminal", "under_methods", "value_bound", "value_for", "walk",
+    "is_call", "is_literal", "is_name", "is_set", "keyword", "name_set", "names_bound", "names_in", "operand",
+    "parents_in", "reads_of", "receiver", "root_of", "signs_of", "target_names", "targets_of", "terminal",
+    "under_methods", "value_bound", "value_for", "walk",
 ]  # fmt: skip
 
 

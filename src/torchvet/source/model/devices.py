@@ -58,18 +58,18 @@ class Devices:
         if node is None or depth > _DEEPEST:
             return ""
         if isinstance(node, ast.Constant):
-            head = str(node.value).partition(":")[0]
-            number = isinstance(node.value, int) and not isinstance(node.value, bool)
-            return "cpu" if head == "cpu" else "device" if number or head in _ACCELERATORS else ""
+            return _written(node.value)
         if isinstance(node, ast.JoinedStr):
             return self.named(node.values[0], unit, depth + 1) if node.values else ""
         if isinstance(node, ast.IfExp):
             return _joined(self.named(part, unit, depth + 1) for part in parts(node))
-        if isinstance(node, ast.Call) and terminal(node) == "device" and node.args:
-            return self.named(node.args[0], unit, depth + 1) or "device"
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._of_device_variable(node, unit, depth)
-        return "device" if isinstance(node, ast.Call) and _DEVICE_NAME.search(terminal(node)) else ""
+        if not isinstance(node, ast.Call):
+            return ""
+        if terminal(node) == "device" and node.args:
+            return self.named(node.args[0], unit, depth + 1) or "device"
+        return "device" if _DEVICE_NAME.search(terminal(node)) else ""
 
     def _of_device_variable(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> Place:
         found = {self.named(v, where, depth + 1) for v, where in self._file.roles.values(node, unit)}
@@ -195,20 +195,22 @@ class Devices:
         if depth > _DEEPEST or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
         values = self._file.roles.values(node, event.unit)
-        if self._bound_otherwise(node, event.unit) or any(
-            isinstance(v, ast.Call) and self._wrapped(v) for v, _ in values
-        ):
+        made = [(value, where) for value, where in values if isinstance(value, ast.Call)]
+        if self._bound_otherwise(node, event.unit) or any(self._wrapped(value) for value, _ in made):
             return False
-        if isinstance(node, ast.Name):
-            latest = self.reaching(node.id, event)
-            if latest and any(terminal(getattr(b.node, "value", None)) == "cpu" for b in latest):
-                return False
-        if any(isinstance(v, ast.Call) and self._moved_by(v, where) for v, where in values):
+        name = node.id if isinstance(node, ast.Name) else ""
+        if any(terminal(getattr(b.node, "value", None)) == "cpu" for b in self.reaching(name, event)):
+            return False
+        if any(self._moved_by(value, where) for value, where in made):
             return True
-        if isinstance(node, ast.Name) and node.id in event.unit.parameters:
-            given = [(passed(event.unit, node.id, e.call), e) for e in self._file.callers(event.unit)]
-            return bool(given) and all(g is not None and self.module_moved(g, e, depth + 1) for g, e in given)
+        if name in event.unit.parameters:
+            return self._given_moved(event.unit, name, depth)
         return any(self._moves(node, e, event) for e in self._file.calls("to", "cuda"))
+
+    def _given_moved(self, unit: Unit, name: str, depth: int) -> bool:
+        """Whether every call of a function gives a parameter a module that was moved."""
+        given = [(passed(unit, name, e.call), e) for e in self._file.callers(unit)]
+        return bool(given) and all(g is not None and self.module_moved(g, e, depth + 1) for g, e in given)
 
     def _bound_otherwise(self, node: ast.AST, unit: Unit) -> bool:
         """Whether a name also gets a part of something: `model, loader = accelerator.prepare(model, loader)`."""
@@ -319,12 +321,18 @@ class Devices:
         made = self._file.callee(at) if at is not None else None
         if made is None:
             return False
-        given = [e.node.value for e in made.events if isinstance(e.node, ast.Return)]
+        given = [value for value, _ in made.returned]
         return bool(given) and all(isinstance(g, ast.Call) and self._host_dataset(g, made, depth + 1) for g in given)
 
 
 def _moves(text: str) -> bool:
     return any(word in text for word in _CALLS_THAT_MOVE)
+
+
+def _written(value: object) -> Place:
+    """What a constant names: `"cuda:0"` and a number are devices."""
+    head, number = str(value).partition(":")[0], isinstance(value, int) and not isinstance(value, bool)
+    return "cpu" if head == "cpu" else "device" if number or head in _ACCELERATORS else ""
 
 
 def _joined(found: Iterable[Place]) -> Place:

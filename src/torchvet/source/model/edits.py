@@ -31,10 +31,18 @@ def start_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple
     return node.lineno, file.column(node.lineno, node.col_offset)
 
 
-def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword | ast.arg) -> tuple[int, int]:
     """Line and column right after a node's last character, from 1."""
     line = node.end_lineno or node.lineno
     return line, file.column(line, node.end_col_offset or node.col_offset)
+
+
+def text_between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:
+    """The text from one place to another, each a line and a column from 1."""
+    rows = file.lines[start[0] - 1 : stop[0]]
+    rows[-1] = rows[-1][: stop[1] - 1]
+    rows[0] = rows[0][start[1] - 1 :]
+    return "\n".join(rows)
 
 
 def on_one_line(node: ast.expr | ast.stmt) -> bool:
@@ -91,10 +99,8 @@ def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
         return [insert(file, (line, column - 1), text)] if on_one_line(call) else []
     last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
     start = end_of(file, last)
-    rows = file.lines[start[0] - 1 : line]
-    rows[-1] = rows[-1][: column - 2]
-    rows[0] = rows[0][start[1] - 1 :]
     # `f((x))`: after the last argument stands a bracket of its own, behind which nothing may be put.
+    rows = text_between(file, start, (line, column - 1)).splitlines()
     between = "".join(row.partition("#")[0].strip() for row in rows)
     if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
         return []

@@ -57,6 +57,11 @@ class Event:
         mine, others = self.context.arms, other.context.arms
         return not others or all(arm in mine for arm in others)
 
+    def binding_of(self, name: str) -> Event | None:
+        """The binding of a name in its unit that it sees; None where there is none, or branches make that unsure."""
+        before = [e for e in self.unit.bindings.get(name, ()) if e.index < self.index and not e.excludes(self)]
+        return before[-1] if before and self.sure_after(before[-1]) else None
+
 
 class UnitWalker(Walker):
     """Makes the events of one unit. Nested functions and classes are units of their own and are skipped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.source.model.units import keyword, receiver, targets_of, terminal, value_for
@@ -26,8 +26,12 @@ def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
 
 def is_set(call: ast.Call, name: str, value: object = True) -> bool:
     """Whether a call gives a keyword argument as a literal of this value."""
-    given = keyword(call, name)
-    return isinstance(given, ast.Constant) and given.value is value
+    return is_literal(keyword(call, name), value)
+
+
+def is_literal(node: ast.AST | None, value: object) -> bool:
+    """Whether a node is a literal of this value: None, True or False, or a small number."""
+    return isinstance(node, ast.Constant) and node.value is value
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
@@ -43,6 +47,24 @@ def names_in(node: ast.AST | None) -> set[str]:
 def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
     """Where a variable is read within some code."""
     return [n for n in walk(node) if is_name(n, name) and isinstance(n.ctx, ast.Load)]
+
+
+def target_names(node: ast.AST) -> set[str]:
+    """The variables that one binding binds: `x` and `y` of `for x, y in …`."""
+    return {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+
+
+def names_bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """The variables that some code binds."""
+    found = (n for node in nodes for n in walk(node))
+    return {n.id for n in found if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def root_of(node: ast.AST | None) -> str:
+    """The variable that a chain of attributes begins with: `self` of `self.head.weight`. Empty for all else."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def holds(outer: ast.AST, node: ast.AST) -> bool:

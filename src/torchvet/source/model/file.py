@@ -175,6 +175,14 @@ class SourceFile:
         """Everything that one run of a unit does to gradients, optimizers and schedulers, in order."""
         return self._finder.sequence(unit)
 
+    def events_on(self, line: int) -> list[Event]:
+        """What happens on a line, in the order of evaluation."""
+        return [e for e in self.unit_at(line).events if e.line == line]
+
+    def calls_on(self, line: int, name: str) -> list[Event]:
+        """Calls on a line of what has this last identifier."""
+        return [e for e in self.unit_at(line).calls.get(name, ()) if e.line == line]
+
     def callee(self, event: Event) -> Unit | None:
         """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
         function = event.call.func

@@ -146,9 +146,8 @@ class Forwards:
 
     def _returned_part(self, forward: Unit, number: int, of: int, depth: int) -> Answer:
         answers: set[Answer] = set()
-        for event in forward.events:
-            if isinstance(event.node, ast.Return) and event.node.value is not None:
-                value = event.node.value
+        for value, event in forward.returned:
+            if value is not None:
                 if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 12:
                     return "unknown"
                 answers.add(self._file.gradients.carries(value.elts[number], event, depth + 2))

@@ -96,21 +96,18 @@ class Gradients:
         return self._units[key]
 
     def _find(self, unit: Unit) -> Answer:
-        told = (d for d in unit.decorators if d in _OFF or d in _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
-        decorator = next(told, None)
+        switching = (d for d in unit.decorators if d in _OFF | _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
+        decorator = next(switching, None)
         if decorator is not None:
             return "no" if decorator in _OFF else "unknown"
         if unit.owner is not None and unit.name in _OFF_BY_FRAMEWORK:
             return "no"
         # What switches gradients off around a nested function's definition may hold where it is called.
-        nested = unit.parent is not None and not unit.parent.is_module and unit.owner is None
-        outer = self._in_unit(unit.parent) if nested and unit.parent is not None else "yes"
-        if outer != "yes":
-            return outer
-        callers = self._file.callers(unit)
+        around = unit.parent if unit.owner is None else None
+        outer = self._in_unit(around) if around is not None and not around.is_module else "yes"
         # Called from nowhere in this file, it is taken to run as torch begins: with gradients on.
-        if not callers:
-            return "yes"
+        if outer != "yes" or not (callers := self._file.callers(unit)):
+            return outer
         return _same({self.enabled(event) for event in callers})
 
     def carries(self, node: ast.AST | None, event: Event, depth: int = 0) -> Answer:
@@ -167,7 +164,7 @@ class Gradients:
             return self.any_of(given(node), event, depth)
         if on is not None and (name in names.TENSOR_METHODS or roles.of(on, event.unit) & {"tensor", "loss", "output"}):
             return self.carries(on, event, depth + 1)
-        own = event if node is event.node else event.unit.call_of(node)
+        own = event.unit.call_of(node)
         callee = self._file.callee(own) if own is not None else None
         return self.of_function(callee, depth) if callee is not None else "unknown"
 
@@ -179,8 +176,7 @@ class Gradients:
         """Whether what a function returns carries a graph."""
         if any(d in _OFF for d in unit.decorators):
             return "no"
-        returned = [(e.node.value, e) for e in unit.events if isinstance(e.node, ast.Return)]
-        return _same(self.carries(value, e, depth + 2) for value, e in returned if value is not None)
+        return _same(self.carries(value, e, depth + 2) for value, e in unit.returned if value is not None)
 
     def _of_name(self, name: str, event: Event, depth: int) -> Answer:
         unit = event.unit

@@ -52,6 +52,11 @@ class Effect:
         """The line that it stands on."""
         return self.event.line
 
+    @property
+    def is_step(self) -> bool:
+        """Whether an optimizer steps, by itself or through a scaler."""
+        return self.kind in ("step", "scaler_step")
+
     def excludes(self, other: Effect) -> bool:
         """Whether no single pass does both."""
         return exclude(self.arms, other.arms)
@@ -136,7 +141,7 @@ class StepFinder:
         """The innermost loop around a backward that also steps an optimizer, else the innermost."""
         loop = innermost = backward.at.loop.statement() if backward.at.loop is not None else None
         # Accumulation: the micro-batches are an inner loop, and a step ends where the optimizer runs.
-        stepping = [e for e in effects if e.kind in ("step", "scaler_step") and not e.excludes(backward)]
+        stepping = [e for e in effects if e.is_step and not e.excludes(backward)]
         while loop is not None:
             if any(effect.at.inside(loop) for effect in stepping):
                 return loop

@@ -14,7 +14,7 @@ from torchvet.source.syntax import argument, bindings, parameters
 from torchvet.source.syntax import keyword as keyword
 from torchvet.source.syntax import receiver as receiver
 from torchvet.source.syntax import terminal as terminal
-from torchvet.source.walking import Context, walk
+from torchvet.source.walking import Context, Loop, walk
 
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
@@ -115,6 +115,11 @@ class Unit:
         walker.block(self.node.body, Context())
         return walker.events
 
+    @property
+    def returns(self) -> list[Event]:
+        """Its `return` statements."""
+        return [e for e in self.events if isinstance(e.node, ast.Return)]
+
     @lazy
     def calls(self) -> dict[str, list[Event]]:
         """Calls by the last identifier of what is called."""
@@ -123,6 +128,15 @@ class Unit:
             if event.node.__class__ is ast.Call:
                 found[terminal(event.node)].append(event)
         return found
+
+    def calls_inside(self, loop: Loop | None) -> list[Event]:
+        """Calls that run in every turn of a loop, in the order of evaluation; all of them without one."""
+        return [e for e in self.events if e.node.__class__ is ast.Call and e.inside(loop)]
+
+    @lazy
+    def returned(self) -> list[tuple[ast.expr | None, Event]]:
+        """What each `return` gives back, with its event; None for a bare one."""
+        return [(e.node.value, e) for e in self.events if isinstance(e.node, ast.Return)]
 
     @lazy
     def bindings(self) -> dict[str, list[Event]]:

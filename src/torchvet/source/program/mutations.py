@@ -144,9 +144,7 @@ class MutationReader:
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]
-        store, removal = STORE_METHODS.get(name), REMOVAL_METHODS.get(name)
-        if name == "get" and all(isinstance(a, ast.Constant) and isinstance(a.value, bool) for a in args):
-            removal = "get"  # of a queue: a dictionary's has a key
+        store, removal = STORE_METHODS.get(name), _removal(name, args)
         if removal is not None:
             yield from self._found(base, keys, call, removal=removal)
         if store is not None and given:
@@ -173,6 +171,13 @@ def _is_for_effect(call: ast.Call, parent: ast.AST | None) -> bool:
     if isinstance(parent, ast.ListComp):
         return parent.elt is call
     return isinstance(parent, _UNUSED_RESULT)
+
+
+def _removal(name: str, args: list[ast.expr]) -> RemovalKind | None:
+    # `get` of a queue may be told to wait; a dictionary's has a key.
+    if name == "get" and all(isinstance(a, ast.Constant) and isinstance(a.value, bool) for a in args):
+        return "get"
+    return REMOVAL_METHODS.get(name)
 
 
 def _stored(name: str, args: list[ast.expr], given: list[ast.expr]) -> tuple[tuple[str | None, ...], ast.expr]:

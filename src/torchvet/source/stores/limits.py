@@ -59,11 +59,15 @@ def _turns(over: ast.expr, scope: Scope, depth: int = 0) -> int | None:
         return _turns(value, scope, depth + 1) if value is not None else None
     if not isinstance(over, ast.Call) or syntax.ident(over.func) not in _SEEN_THROUGH or not over.args:
         return None
-    if syntax.ident(over.func) not in ("range", "trange"):
-        return _turns(over.args[0], scope, depth + 1)
-    stated = [numbers.number(a, scope) for a in over.args]
-    known = [n for n in stated if n is not None]
-    valid = len(known) == len(stated) <= 3 and (len(known) < 3 or known[2] != 0)
+    if syntax.ident(over.func) in ("range", "trange"):
+        return _turns_of_range(over.args, scope)
+    return _turns(over.args[0], scope, depth + 1)
+
+
+def _turns_of_range(args: list[ast.expr], scope: Scope) -> int | None:
+    known = [n for n in (numbers.number(a, scope) for a in args) if n is not None]
+    # `range(0, n, 0)` raises.
+    valid = len(known) == len(args) <= 3 and 0 not in known[2:]
     return len(range(*known)) if valid else None
 
 
@@ -78,11 +82,7 @@ def _bound_once(name: str, scope: Scope) -> ast.expr | None:
 def is_keyed_by_index(module: Module, line: int) -> bool:
     """Whether a dataset's method stores under a key made of what it is given: at most as many items as it has."""
     function = module.function_at(line)
-    owner = function.owner_class() if function is not None else None
-    if function is None or function.node is None or owner is None:
-        return False
-    # Only with `__len__` is the number of indexes limited.
-    if not all(any(s.parent is owner for s in module.functions(m)) for m in ("__getitem__", "__len__")):
+    if function is None or function.node is None or not _is_in_dataset(module, function):
         return False
     made_of_given = set(function.params[1:])
     keys: list[ast.expr] = []
@@ -94,6 +94,13 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
         if isinstance(target, ast.Subscript) and spans([node], line):
             keys.append(target.slice)
     return bool(keys) and all(names_in(key) & made_of_given for key in keys)
+
+
+def _is_in_dataset(module: Module, function: Scope) -> bool:
+    """Whether a function is a method of a class whose number of indexes `__len__` limits."""
+    owner = function.owner_class()
+    methods = ("__getitem__", "__len__") if owner is not None else ()
+    return bool(methods) and all(any(s.parent is owner for s in module.functions(m)) for m in methods)
 
 
 def of_trainings(module: Module, line: int, value: str) -> int | None:

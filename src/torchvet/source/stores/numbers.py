@@ -32,7 +32,10 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
         return _computed(node.op, left, right) if left is not None and right is not None else None
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
-    values = _of_name(node.id, scope) if isinstance(node, ast.Name) else _of_attribute(node, scope)
+    return _largest(_of_name(node.id, scope) if isinstance(node, ast.Name) else _of_attribute(node, scope), depth)
+
+
+def _largest(values: Values, depth: int) -> int | None:
     found = [number(value, where, depth + 1) if value is not None else None for value, where in values]
     # One unknown value among several may be the largest.
     known = [n for n in found if n is not None]

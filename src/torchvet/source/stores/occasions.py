@@ -73,22 +73,25 @@ def occasion_of(project: Project, place: Place, beat: Beat, held: Collection[str
 
 def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
-    read = [_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)]
-    known = [occasion for occasion in read if occasion is not None]
-    # One condition that cannot be read, and the removal may never happen.
-    if way.rare or len(known) < len(read):
+    said = _together([_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)])
+    if way.rare or said is None:
+        return None
+    if around is None:
+        epoch = way.last is not None and "epoch" in way.last.name
+        return Occasion(said.items, said.turns, said.outer or epoch) if way.end == "framework" else None
+    if around[0] in beat.outer:
+        return Occasion(said.items, outer=True, rounds=said.turns or 1)
+    return said if not said.always else None
+
+
+def _together(conditions: Sequence[Occasion | None]) -> Occasion | None:
+    """When all of several conditions hold. One that cannot be read, and the removal may never happen."""
+    known = [one for one in conditions if one is not None]
+    if len(known) < len(conditions):
         return None
     items = next((o.items for o in known if o.items is not None), None)
     turns = next((o.turns for o in known if o.turns is not None), None)
-    outer = any(o.outer for o in known)
-    if around is not None and around[0] in beat.outer:
-        return Occasion(items, outer=True, rounds=turns or 1)
-    if around is not None:
-        limited = any(not o.always for o in known)
-        return Occasion(items, turns, outer) if limited else None
-    if way.end == "framework":
-        return Occasion(items, turns, outer or (way.last is not None and "epoch" in way.last.name))
-    return None
+    return Occasion(items, turns, any(o.outer for o in known), always=all(o.always for o in known))
 
 
 _ALWAYS = Occasion(always=True)

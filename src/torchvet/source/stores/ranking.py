@@ -76,20 +76,24 @@ def key_fit(stored: tuple[str | None, ...], asked: tuple[str | None, ...]) -> in
 
 def _carries(project: Project, mutation: Mutation) -> int:
     """0 for what is no tensor, or the name's own value detached; 1 otherwise."""
-    value = mutation.value
-    if value is None:
+    match mutation.value:
+        case ast.Call(func, [given, *_]) if syntax.ident(func) in ("tensor", "as_tensor"):
+            plain = given  # `torch.as_tensor(float(x))` holds a number
+        case plain:
+            pass
+    if mutation.value is None:
         return 1
-    made = isinstance(value, ast.Call) and syntax.ident(value.func) in ("tensor", "as_tensor")
-    # `torch.as_tensor(float(x))` holds a number.
-    plain = value.args[0] if made and isinstance(value, ast.Call) and value.args else value
-    if syntax.is_number(plain) or _is_given_number(project, mutation, value):
+    if syntax.is_number(plain) or _is_given_number(project, mutation, mutation.value):
         return 0
+    return 0 if _is_made_of_itself(mutation) and _is_only_detached(mutation.value) else 1
+
+
+def _is_only_detached(value: ast.expr) -> bool:
+    """Whether a value is what an expression reads, detached, or a row of such."""
     nodes = list(ast.walk(value))
-    lets_go = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in nodes)
-    if not lets_go or not _is_made_of_itself(mutation) or any(isinstance(n, ast.BinOp) for n in nodes):
-        return 1
+    detached = any(isinstance(n, ast.Attribute) and n.attr in ("detach", "data") for n in nodes)
     called = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    return 0 if called <= {"tuple", "list", "map"} else 1
+    return detached and called <= {"tuple", "list", "map"} and not any(isinstance(n, ast.BinOp) for n in nodes)
 
 
 def _is_given_number(project: Project, mutation: Mutation, value: ast.expr) -> bool:

@@ -15,7 +15,7 @@ from torchvet.source.program.module import LoopVariable
 from torchvet.source.program.mutations import Mutation
 from torchvet.source.program.project import CONSTRUCTORS, Project
 from torchvet.source.program.scopes import Scope, Variable
-from torchvet.source.statements import last_line, path_to_node
+from torchvet.source.statements import path_to_node, spans
 from torchvet.source.stores.aliases import AliasSearch
 
 _OTHER_SIZE = frozenset(("resize_", "resize_as_", "set_"))
@@ -27,20 +27,28 @@ def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     """See `SourceIndex.is_renewed`. `search` has followed the part of a name."""
     own = [use.mutation for use in search.likely if syntax.ident(use.mutation.base) == part.name]
     # `resize_` and its like make a tensor larger under the name that it has.
-    if any(isinstance(m.node, ast.Call) and syntax.ident(m.node.func) in _OTHER_SIZE for m in own):
+    if any(syntax.ident(getattr(m.node, "func", None)) in _OTHER_SIZE for m in own):
         return False
-    repeated = [m for m in own if (_binds(m) or m.adds) and _again(project, m)]
-    binding = [m for m in repeated if _binds(m)]
-    anew = [m for m in binding if m.value is None or not _owes(project, m.scope, m.value, part.name)]
-    depending = [m for m in repeated if m not in anew]
+    repeated = [m for m in own if _recurs(project, m)]
+    anew = [m for m in repeated if _binds_anew(project, m, part.name)]
     # A loop's variable is new in every turn, whatever its body then does to it.
-    loops = list(_loop_variables(search, part.name))
-    return bool(anew or loops or depending) and all(
-        any(_comes_before(one, mutation) for one in anew)
-        or any(variable.scope is mutation.scope and variable.around is mutation.around for variable in loops)
-        or _is_given_anew(project, mutation, part.name)
-        for mutation in depending
+    new: list[Mutation | LoopVariable] = [*anew, *_loop_variables(search, part.name)]
+    return bool(repeated or new) and all(
+        m in anew or any(_comes_before(one, m) for one in new) or _is_given_anew(project, m, part.name)
+        for m in repeated
     )
+
+
+def _recurs(project: Project, mutation: Mutation) -> bool:
+    """Whether a statement binds or adds to a name again and again."""
+    return (_binds(mutation) or mutation.adds) and _again(project, mutation)
+
+
+def _binds_anew(project: Project, mutation: Mutation, name: str) -> bool:
+    """Whether a statement binds a name to what nothing of its value before is in."""
+    if not _binds(mutation):
+        return False
+    return mutation.value is None or not _owes(project, mutation.scope, mutation.value, name)
 
 
 def _binds(mutation: Mutation) -> bool:
@@ -138,11 +146,13 @@ def _loop_variables(search: AliasSearch, name: str) -> Iterator[LoopVariable]:
         yield from (v for v in module.loop_variables.get(name, ()) if isinstance(v.target, ast.Attribute))
 
 
-def _comes_before(first: Mutation, then: Mutation) -> bool:
-    """Whether every pass that runs one statement has run another before."""
+def _comes_before(first: Mutation | LoopVariable, then: Mutation) -> bool:
+    """Whether every pass that runs one statement has run another, or begun the turn of a loop, before."""
     if first.scope is not then.scope or first.around is not then.around:
         return False
+    if isinstance(first, LoopVariable):
+        return True
     path = path_to_node(first.file.tree, first.node)
     if not path or first.node not in (path[-1].statement, getattr(path[-1].statement, "value", None)):
         return False
-    return any(s.lineno <= then.line <= last_line(s) for s in path[-1].after)
+    return any(spans([s], then.line) for s in path[-1].after)

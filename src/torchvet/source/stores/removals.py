@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchvet.source import syntax
 from torchvet.source.holder import Part
@@ -11,7 +11,7 @@ from torchvet.source.program.module import Module
 from torchvet.source.program.mutations import Mutation
 from torchvet.source.program.project import Project
 from torchvet.source.program.scopes import Scope
-from torchvet.source.statements import spans
+from torchvet.source.statements import last_line, spans
 from torchvet.source.stores import name_resolution, ranking
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import Removal, removed
@@ -115,19 +115,19 @@ def _is_length_of(search: AliasSearch, operand: ast.expr, scope: Scope) -> bool:
 
 def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], scope: Scope) -> bool:
     """Whether something is taken out when the length is large, or put in only while it is small."""
-    body = guard.body if isinstance(guard.body, list) else [guard.body]
-    orelse = guard.orelse if isinstance(guard.orelse, list) else [guard.orelse]
+    # The arms of a conditional expression are expressions.
+    body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (guard.body, guard.orelse))
     large, small = (body, orelse) if over else (orelse, body)
-    when_large = [use.mutation for use in uses if spans(large, use.line)]
+    when_large = _in_block(large, uses)
     if any(m.removal in _TAKES_OUT for m in when_large):
         return True
-    if any(use.mutation.store is not None for use in uses if spans(small, use.line)):
+    if any(m.store for m in _in_block(small, uses)):
         # `if len(x) < n: x.append(v) else: x.append(w)` limits nothing.
         return not any(m.store in ("append", "extend", "insert") for m in when_large)
+    # `if len(x) > n: return`, and something is put in behind that.
     leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
-    after = guard.end_lineno or guard.lineno
-    later = (use.mutation for use in uses if use.line > after)
-    return leaves and any(m.store is not None and m.scope is scope for m in later)
+    behind = (use.mutation for use in uses if use.line > last_line(guard))
+    return leaves and any(m.store and m.scope is scope for m in behind)
 
 
 def bound_by_loop(module: Module, function: str, name: str, line: int) -> bool:
@@ -208,3 +208,7 @@ def _is_target(node: ast.expr, mutation: Mutation) -> bool:
     """Whether an expression reads what the statement binds, by way of `getattr` or `get` too."""
     base, keys = syntax.peel(node)
     return base is not None and syntax.same(base, mutation.base) and len(keys) == len(mutation.keys)
+
+
+def _in_block(block: Sequence[ast.stmt | ast.expr], uses: list[Use]) -> list[Mutation]:
+    return [use.mutation for use in uses if spans(block, use.line)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from torchvet.recording.records.device import DeviceMismatch as Mismatch
 from torchvet.recording.records.device import Placed
@@ -11,11 +12,25 @@ from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
 from torchvet.rules.kit import About, Edits, Finding, Findings, RankRecording, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, targets_of, terminal, value_bound, value_for, walk
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Unit,
+    keyword,
+    name_set,
+    target_names,
+    targets_of,
+    terminal,
+    value_bound,
+    value_for,
+    walk,
+)
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.devices import operands
 
-_MIXING = frozenset(("cat", "stack", "matmul", "mm", "bmm", "where", "dot", "addmm", "einsum", "mv"))
+_MIXING = name_set("""
+    torch.cat torch.stack torch.matmul torch.mm torch.bmm torch.where torch.dot torch.addmm torch.einsum torch.mv
+""")
 _STATEFUL = re.compile(r"(Linear|Conv\dd|ConvTranspose\dd|LSTM|GRU|Embedding|Norm\dd?|Parameter|Attention)\(")
 _MADE = re.compile(r"torch\.(?:zeros|ones|empty|full|rand|randn|randint|arange|linspace|eye|tensor)\(")
 _MOVES_NOTHING = ("parameters", "named_parameters", "train", "eval", "zero_grad", "state_dict", "load_state_dict")
@@ -90,7 +105,7 @@ class DeviceMismatch(_crashes.CrashRule):
             node = event.node
             host = loaders and isinstance(node, ast.For) and file.devices.yields_host(node.iter, unit)
             if host or (found and isinstance(node, ast.Assign) and _reads(node.value, found)):
-                found |= {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+                found |= target_names(node)
         return found
 
     @staticmethod
@@ -104,24 +119,18 @@ class DeviceMismatch(_crashes.CrashRule):
 
     def _on_host(self, file: SourceFile, event: Event) -> ast.expr | None:
         """The argument that is on the CPU where others are on the device."""
-        call, devices, roles = event.call, file.devices, file.roles
+        call, roles = event.call, file.roles
         if not call.args or any(isinstance(a, ast.Starred) for a in call.args):
             return None
-        dotted = file.dotted(call.func)
-        if dotted.startswith("torch.") and dotted.count(".") == 1 and dotted[6:] in _MIXING:
+        if file.dotted(call.func) in _MIXING:
             return self._odd_one(file, operands(call), event)
-        called = roles.of(call.func, event.unit)
         if "loss" in roles.of(call, event.unit) and len(call.args) >= 2:
             wrong = self._odd_one(file, call.args[:2], event)
             return None if wrong is call.args[1] and targets_may_stay(file, event) else wrong
-        if not called and roles.hinted("module", call.func):
-            called = frozenset({"module"})
-        # A module may move its inputs itself, or compute on the host what it takes from there.
-        if "module" in called and "criterion" not in called and not self._moves_inputs(file, event):
-            hosted = (a for a in call.args if devices.of(a, event) == "cpu")
-            wrong = next((a for a in hosted if not taken_on_host(file, event, a)), None)
-            return wrong if wrong is not None and devices.module_moved(call.func, event) else None
-        return None
+        if not _runs_layer(event, by_name=True) or self._moves_inputs(file, event):
+            return None
+        wrong = _left(event, (a for a in call.args if file.devices.of(a, event) == "cpu"))
+        return wrong if wrong is not None and file.devices.module_moved(call.func, event) else None
 
     def _modules_left(self, file: SourceFile, unit: Unit) -> Findings:
         """A module that is made here, never moved and never handed on, given what is on a device."""
@@ -137,24 +146,24 @@ class DeviceMismatch(_crashes.CrashRule):
                     break
 
     def _made_in_forward(self, file: SourceFile, unit: Unit) -> Findings:
-        """In the `forward` of a module that the file moves: a new CPU tensor added to a batch, or given to a layer."""
+        """In the `forward` of a module that the file moves: a new CPU tensor given to a layer, or added to a batch."""
         hosted = self._hosted(file, unit)
         for event in unit.events if hosted else ():
             node = event.node
-            if isinstance(node, ast.Call) and "module" in file.roles.of(node.func, unit) and len(node.args) > 1:
-                layer = "criterion" not in file.roles.of(node.func, unit) and _gives(node, hosted)
-                hosts = (a for a in operands(node) if _on_host_here(file, a, event)) if layer else ()
-                wrong = next((a for a in hosts if not taken_on_host(file, event, a)), None)
+            if isinstance(node, ast.Call) and len(node.args) > 1 and _gives(node, hosted) and _runs_layer(event):
+                wrong = _left(event, (a for a in operands(node) if _on_host_here(file, a, event)))
                 if wrong is not None:
                     yield self._finding(file, event, wrong, f"{terminal(node)}(…) has its parameters")
-            values = [node.value] if isinstance(node, (ast.Assign, ast.Return)) else []
-            values += node.args if isinstance(node, ast.Call) else []
-            sums = (v for v in values if isinstance(v, ast.BinOp) and _reads(v, hosted))
-            for one in (n for v in sums for n in walk(v) if isinstance(n, ast.BinOp)):
-                sides = [(one.left, one.right), (one.right, one.left)]
-                odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, unit)), None)
-                if odd is not None:
-                    yield self._finding(file, event, odd, "the batch is")
+            for value in _values(node):
+                if isinstance(value, ast.BinOp) and _reads(value, hosted):
+                    yield from self._added_to_batch(file, event, value)
+
+    def _added_to_batch(self, file: SourceFile, event: Event, value: ast.BinOp) -> Findings:
+        for one in (n for n in walk(value) if isinstance(n, ast.BinOp)):
+            sides = [(one.left, one.right), (one.right, one.left)]
+            odd = next((a for a, b in sides if _on_host_here(file, a, event) and _is_batch(b, event.unit)), None)
+            if odd is not None:
+                yield self._finding(file, event, odd, "the batch is")
 
     def _in_arithmetic(self, file: SourceFile, event: Event, value: ast.AST | None) -> Findings:
         """`output * weights` with one side on the CPU. A tensor without dimensions goes with every device."""
@@ -172,6 +181,7 @@ class DeviceMismatch(_crashes.CrashRule):
 
     @staticmethod
     def _moves_inputs(file: SourceFile, event: Event) -> bool:
+        """Whether a module may move its inputs itself."""
         known = file.roles.class_of(event.call.func, event.unit)
         return known is not None and any(word in file.text_of(known) for word in _MOVES)
 
@@ -213,6 +223,27 @@ def _how(stray: Placed, there: str) -> str:
     return f'move it first: `{stray.name} = {stray.name}.to("{there}")`'
 
 
+def _runs_layer(event: Event, by_name: bool = False) -> bool:
+    """Whether a call runs a module that is no criterion; `by_name` where nothing but its name says so."""
+    roles = event.unit.file.roles
+    called = roles.of(event.call.func, event.unit)
+    if by_name and not called:
+        return roles.hinted("module", event.call.func)
+    return "module" in called and "criterion" not in called
+
+
+def _values(node: ast.AST) -> list[ast.expr]:
+    """The expressions that a statement binds or returns, or that a call is given in order."""
+    if isinstance(node, (ast.Assign, ast.Return)):
+        return [node.value] if node.value is not None else []
+    return node.args if isinstance(node, ast.Call) else []
+
+
+def _left(event: Event, hosted: Iterable[ast.expr]) -> ast.expr | None:
+    """The first of the arguments on the CPU that the module called does not compute with there."""
+    return next((a for a in hosted if not taken_on_host(event.unit.file, event, a)), None)
+
+
 def _gives(call: ast.Call, hosted: set[str]) -> bool:
     return any(_reads(a, hosted) for a in call.args)
 
@@ -222,20 +253,22 @@ def _stays(file: SourceFile, name: str, bound: Event) -> bool:
     value = value_bound(bound.node, name)
     if not isinstance(value, ast.Call) or not isinstance(value.func, (ast.Name, ast.Attribute)):
         return False
-    known = file.roles.class_named(value.func, bound.unit)
-    dotted = file.dotted(value.func)
-    if known is not None:
-        text = file.text_of(known)
-        stateful = "module" in file.roles.of_class(known) and _STATEFUL.search(text) is not None
-        if not stateful or any(w in text for w in ("device", ".cuda(", ".to(")) or len(known.lineage) > 1:
-            return False
-    elif not dotted.startswith("torch.nn.") or _STATEFUL.search(dotted + "(") is None:
-        return False
     # `torch.set_default_device` makes every module where the program wants it.
-    if file.devices.default_changed or any(k.arg == "device" for k in value.keywords):
+    if file.devices.default_changed or keyword(value, "device") is not None or not _has_state(file, value, bound.unit):
         return False
     users = [u for u in file.units_with(name) if u.home(name) is bound.unit]
     return users == [bound.unit] and _only_called(name, bound.unit)
+
+
+def _has_state(file: SourceFile, made: ast.Call, unit: Unit) -> bool:
+    """Whether a call makes a module with parameters: torch's, or of a class of this file that moves nothing itself."""
+    known, dotted = file.roles.class_named(made.func, unit), file.dotted(made.func)
+    if known is None:
+        return dotted.startswith("torch.nn.") and _STATEFUL.search(dotted + "(") is not None
+    text = file.text_of(known)
+    if len(known.lineage) > 1 or any(w in text for w in ("device", ".cuda(", ".to(")):
+        return False
+    return "module" in file.roles.of_class(known) and _STATEFUL.search(text) is not None
 
 
 def _only_called(name: str, unit: Unit) -> bool:

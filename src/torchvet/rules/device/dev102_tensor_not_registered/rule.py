@@ -120,14 +120,15 @@ def _kept_by(file: SourceFile, init: Unit, lines: set[int]) -> Iterator[tuple[Ev
         statement = event.statement
         if not isinstance(statement, ast.Assign) or id(statement) in seen:
             continue
-        made: Event | None = None
         if event.node is statement:
             made = holding.get(_root(statement.value)) if not event.context.arms else None
-        elif isinstance(event.node, ast.Call) and event.line in lines:
-            made = event if _is_value(file, event, statement.value) else None
+        elif isinstance(event.node, ast.Call) and event.line in lines and _is_value(file, event, statement.value):
+            made = event
+        else:
+            continue
         target = targets_of(statement)[0]
         # The name stands for something else from here on.
-        if isinstance(target, ast.Name) and (made is not None or event.node is statement):
+        if isinstance(target, ast.Name):
             holding.pop(target.id, None)
         if made is None:
             continue

@@ -11,7 +11,7 @@ from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Event, argument, is_call, keyword, receiver, targets_of, terminal
+from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.steps import text_of
 
@@ -109,8 +109,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             return _Change(f"{model} gets a new module") if _is_module(file, node.args[2], event) else None
         if not is_call(node, *_CALLS) or text_of(receiver(node)) != model:
             return None
-        assigns = keyword(node, "assign") if name == "load_state_dict" else None
-        if name in _REPLACING or (isinstance(assigns, ast.Constant) and assigns.value is True):
+        if name in _REPLACING or (name == "load_state_dict" and is_set(node, "assign")):
             return _Change(f"{model}.{name}(…) puts new parameters in place")
         # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):
@@ -136,19 +135,14 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     @staticmethod
     def _goes_on(file: SourceFile, made: Event, event: Event, model: str) -> bool:
         """Whether that optimizer is used afterwards on the model, and is not given the new parameters."""
-        after = [e for e in made.unit.events if e.index > event.index]
-        calls = [e for e in after if isinstance(e.node, ast.Call)]
-        if any(terminal(e.node) == "add_param_group" for e in calls):
-            return False
-        again = (e for e in calls if any(model in text_of(a) for a in e.call.args))
-        if any("optimizer" in file.roles.of(e.node, e.unit) for e in again):
-            return False
+        calls = [e for e in made.unit.calls_inside(None) if e.index > event.index]
         holder = text_of(next(iter(targets_of(made.statement)), None))
+        if not holder or any(_takes(file, e, model) for e in calls):
+            return False
         used = any(text_of(receiver(e.call)) == holder and terminal(e.node) == "step" for e in calls)
-        handed = any(text_of(a) == holder for e in calls for a in e.call.args)
-        returned = (e.node.value for e in after if isinstance(e.node, ast.Return))
-        given_back = any(holder in map(text_of, _parts(value)) for value in returned)
-        return bool(holder) and (used or handed or given_back or "." in holder)
+        handed = [e.call.args for e in calls]
+        handed += [_parts(value) for value, e in made.unit.returned if e.index > event.index]
+        return used or "." in holder or any(holder in map(text_of, values) for values in handed)
 
     def _finding(self, file: SourceFile, event: Event, made: Event, model: str, change: _Change) -> Finding:
         optimizer, leaf = file.segment(targets_of(made.statement)[0]), change.kept == "one"
@@ -181,6 +175,13 @@ def _is_module(file: SourceFile, value: ast.expr, event: Event) -> bool:
     """Whether a value is a module that may have parameters."""
     roles = file.roles.of(value, event.unit)
     return "module" in roles and "criterion" not in roles
+
+
+def _takes(file: SourceFile, event: Event, model: str) -> bool:
+    """Whether a call gives parameters of the model to an optimizer: this one, or another."""
+    if terminal(event.node) == "add_param_group":
+        return True
+    return any(model in text_of(a) for a in event.call.args) and "optimizer" in file.roles.of(event.node, event.unit)
 
 
 def _parts(node: ast.expr | None) -> list[ast.expr]:

@@ -9,7 +9,17 @@ from torchvet.recording.records.device import AbsentDevice, LoadedCheckpoint
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Iterator, Measured, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, argument, edits, is_call, is_name, targets_of, terminal, walk
+from torchvet.source.model import (
+    Event,
+    Unit,
+    argument,
+    edits,
+    is_call,
+    is_name,
+    target_names,
+    terminal,
+    walk,
+)
 
 _ADVICE = "add `map_location='cpu'`, and let load_state_dict copy to the right device"
 _RESTORES = "torch.load restores every tensor to the device that it was saved from"
@@ -134,10 +144,10 @@ def _is_state(event: Event) -> bool:
     is taken out of it at once no module."""
     entry = isinstance(event.parent, ast.Subscript)
     statement, value = event.statement, event.parent if entry else event.node
-    targets = [t for t in targets_of(statement) if isinstance(t, ast.Name)]
-    if not isinstance(statement, ast.Assign) or statement.value is not value or len(targets) != 1:
+    bound = target_names(statement)
+    if not isinstance(statement, ast.Assign) or statement.value is not value or len(bound) != 1:
         return entry
-    name, nodes = targets[0].id, walk(event.unit.node)
+    name, nodes = bound.pop(), walk(event.unit.node)
     called = any(isinstance(n, ast.Call) and is_name(n.func, name) for n in nodes)
     asked = {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_name(n.value, name)}
     if called or asked - _OF_STATE:

@@ -41,7 +41,7 @@ class ModulesInPlainList(_crashes.CrashRule):
             made = file.callee(call) if call is not None else None
             if made is None or value is None or len(targets) != 1 or not isinstance(targets[0], ast.Attribute):
                 continue
-            kinds = {_kind_of(made, e.node.value) for e in made.events if isinstance(e.node, ast.Return)}
+            kinds = {_kind_of(made, given_back) for given_back, _ in made.returned}
             if len(kinds) == 1 and kinds != {""}:
                 return [_registered_as(file, kinds.pop(), value)]
         return ()
@@ -135,25 +135,19 @@ class ModulesInPlainList(_crashes.CrashRule):
             return "module" in file.roles.of_class(known) and _may_hold_state(file, known)
         event = at.unit.call_of(call)
         made = file.callee(event) if event is not None and depth < _DEEPEST else None
-        events = made.events if made is not None else []
-        returned = [(e, e.node.value) for e in events if isinstance(e.node, ast.Return)]
-        return bool(returned) and all(self._has_state(file, value, e, depth + 1) for e, value in returned)
+        returned = made.returned if made is not None else []
+        return bool(returned) and all(self._has_state(file, value, e, depth + 1) for value, e in returned)
 
     @staticmethod
     def _registered(file: SourceFile, model: ClassModel, name: str, local: str) -> bool:
         """Whether the class hands the container on to something that may register what it holds."""
-        text = [line for one in model.lineage for line in file.text_of(one).split("\n")]
-        if any(word in line for line in text for word in ("add_module", "register_module", "setattr")):
+        words, init = ("add_module", "register_module", "setattr"), model.methods["__init__"]
+        if any(word in file.text_of(one) for one in model.lineage for word in words):
             return True
-        init = model.methods["__init__"]
-        lines = [line for line in text if f".{name}" in line]
-        lines += [line for line in file.text_of(init).split("\n") if local and local in line]
         known = [e for e, _ in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
-        if len(known) > 1 or any("parameters()" in line for line in lines):
+        if len(known) > 1 or any(_gives_on(one, f".{name}", name, "") for one in model.lineage):
             return True
-        if any(_hands_on(call, name, "") for one in model.lineage for call in calls_in(one.node)):
-            return True
-        return bool(local) and any(_hands_on(call, name, local) for call in calls_in(init.node))
+        return bool(local) and _gives_on(init, local, name, local)
 
     def _finding(self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, layer: ast.Call) -> Finding:
         subject, keyed = file.segment(target), containers.is_keyed(value)
@@ -169,6 +163,15 @@ class ModulesInPlainList(_crashes.CrashRule):
         cause = f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds"
         change = [_registered_as(file, kind, value)] if whole else []
         return self.suspect(file, event, message, cause=cause, advice=f"make {subject} an nn.{kind}", edits=change)
+
+
+def _gives_on(code: ClassModel | Unit, written: str, name: str, local: str) -> bool:
+    """Whether a class or function takes parameters out of a container, which stands there as `written`, or calls
+    something with it."""
+    lines = code.file.text_of(code).split("\n")
+    if any(written in line and "parameters()" in line for line in lines):
+        return True
+    return any(_hands_on(call, name, local) for call in calls_in(code.node))
 
 
 def _registered_as(file: SourceFile, kind: str, value: ast.expr) -> Edit:

@@ -85,8 +85,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
     def _statements(file: SourceFile) -> Iterator[Event]:
         """Calls that may be whole statements; looking at their lines costs less than walking their units."""
         for match in file.words.lines_like(_BEGINS, _MOVES):
-            line = file.line_of(match.start(1))
-            yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
+            yield from file.calls_on(file.line_of(match.start(1)), match[1])
 
     def _finding(self, file: SourceFile, event: Event, on: ast.expr) -> Finding:
         subject, call = file.segment(on), file.segment(event.node)

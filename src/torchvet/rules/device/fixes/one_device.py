@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from torchvet.rules.kit import Edits, Finding, SourceFile, about
-from torchvet.source.model import Event, Unit, blocks, edits, targets_of
+from torchvet.source.model import Event, Unit, blocks, edits, is_name, targets_of
 from torchvet.source.model.steps import text_of
 
 ON_CPU = "on cpu"
@@ -16,36 +16,37 @@ ON_CPU = "on cpu"
 def brought_along(file: SourceFile, finding: Finding) -> Edits:
     """`mask` as `mask.to(x.device)` where it is read once, on the line that failed and that reads `x`; read more often
     it is moved where it is bound, to the device that the file gives a name."""
-    said = about(finding)
-    raised = next(((r.path, r.line) for r in finding.related if r.role == "raised"), None)
-    at = finding.location
-    path, line = raised or ((at.path, at.line) if at is not None else (None, None))
-    if said.variant != ON_CPU or path != file.path or line is None:
+    line = _failed(file, finding)
+    if line is None:
         return ()
-    name, other = said.operands
-    unit = file.unit_at(line)
-    if unit.home(name) is not unit:
-        return ()
-    own = [n for n in _own_nodes(unit) if isinstance(n, ast.Name) and n.id == name]
-    reads = [n for n in own if isinstance(n.ctx, ast.Load)]
+    (name, other), unit = about(finding).operands, file.unit_at(line)
+    named = _named_in(unit) if unit.home(name) is unit else []
+    reads = [n for n in named if is_name(n, name) and isinstance(n.ctx, ast.Load)]
     there = [n for n in reads if n.lineno == line]
-    if not there:
+    beside = {text_of(n) for n in named if n.lineno == line} - {name}
+    once = len(reads) == 1
+    device = f"{other}.device" if once and other in beside else _device(file, unit, line)
+    if not there or not device:
         return ()
-    device = _device(file, unit, line)
-    if len(reads) == 1:
-        known = {text_of(n) for n in _own_nodes(unit) if isinstance(n, (ast.Name, ast.Attribute)) and n.lineno == line}
-        where = f"{other}.device" if other in known and other != name else device
-        return [edits.replace(file, there[0], f"{name}.to({where})")] if where else ()
-    return _at_binding(file, unit, name, line, device) if device else ()
+    if once:
+        return [edits.replace(file, there[0], f"{name}.to({device})")]
+    return _at_binding(file, unit, name, line, device)
 
 
-def _own_nodes(unit: Unit) -> list[ast.AST]:
-    """The nodes of a unit, without those of functions defined in it."""
-    found: list[ast.AST] = []
+def _failed(file: SourceFile, finding: Finding) -> int | None:
+    """The line of the file on which one tensor was on the CPU and the others were not; None where it is elsewhere."""
+    at = next((r for r in finding.related if r.role == "raised"), finding.location)
+    here = at is not None and at.path == file.path and about(finding).variant == ON_CPU
+    return at.line if at is not None and here else None
+
+
+def _named_in(unit: Unit) -> list[ast.Name | ast.Attribute]:
+    """The names and attributes in a unit, without those in functions defined in it."""
+    found: list[ast.Name | ast.Attribute] = []
     waiting: list[ast.AST] = [unit.node]
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
+    for node in waiting:
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            found.append(node)
         inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
         waiting += [n for n in ast.iter_child_nodes(node) if not isinstance(n, inner)]
     return found
@@ -56,16 +57,20 @@ def _device(file: SourceFile, unit: Unit, line: int) -> str:
     own = _said(file, unit.calls.get("to", ()))
     found = own or _said(file, file.calls("to"))
     name = found.pop() if len(found) == 1 else ""
-    if name.startswith("self.") and name.count(".") == 1:
-        owner = unit.method_class()
-        bound = owner.attributes.get(name[5:], []) if owner is not None and unit.self_name() == "self" else []
-        return name if any(e.unit.name == "__init__" and not e.context.arms for e, _ in bound) else ""
-    home = unit.home(name) if name.isidentifier() else None
+    return name if _is_bound(unit, name, line) else ""
+
+
+def _is_bound(unit: Unit, name: str, line: int) -> bool:
+    """Whether a variable, or an attribute of `self`, surely has a value at a line of a unit."""
+    if name.startswith("self."):
+        owner = unit.method_class() if unit.self_name() == "self" else None
+        bound = owner.attributes.get(name[5:], []) if owner is not None else []
+        return any(e.unit.name == "__init__" and not e.context.arms for e, _ in bound)
+    home = unit.home(name) if name else None
     if home is None:
-        return ""
-    bindings = home.bindings.get(name, [])
-    seen = name in home.parameters or any(not b.context.arms and (home is not unit or b.line < line) for b in bindings)
-    return name if seen else ""
+        return False
+    sure = (b for b in home.bindings.get(name, ()) if not b.context.arms)
+    return name in home.parameters or any(home is not unit or b.line < line for b in sure)
 
 
 def _said(file: SourceFile, calls: Iterable[Event]) -> set[str]:

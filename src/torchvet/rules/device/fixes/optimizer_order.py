@@ -16,23 +16,27 @@ def made_after(file: SourceFile, made: Event, event: Event, model: str) -> Edits
     """The statement that makes the optimizer, moved to after the one that replaces; where something in between uses
     the optimizer, what replaces is moved to before it. Nothing where neither leaves all else as it was."""
     block = blocks.block_of(file.tree, made.statement)
-    first = next((n for n, s in enumerate(block) if s is made.statement), None)
-    last = next((n for n, s in enumerate(block) if blocks.within(event.statement, s)), None)
+    first, last = (blocks.holding(block, e.statement) for e in (made, event))
     if first is None or last is None or first >= last or not isinstance(made.statement, ast.Assign):
         return []
-    moved, between = block[first : last + 1], block[first + 1 : last]
-    leaves = any(isinstance(n, _LEAVING) for s in moved for n in ast.walk(s))
-    if leaves or not all(isinstance(s, _SIMPLE) and edits.stands_alone(file, s) for s in moved):
+    *before, replacing = block[first : last + 1]
+    between, holders = before[1:], {text_of(t) for t in targets_of(made.statement)}
+    if not all(_may_be_passed(file, s) for s in (*before, replacing)):
         return []
-    holders = {text_of(t) for t in targets_of(made.statement)}
     root = model.partition(".")[0].partition("[")[0]
-    if not _mentions(file, moved[1:], holders):
-        rebound = _bound(moved[1:]) & (names_in(made.statement.value) - {root})
-        return [] if rebound else blocks.moved(file, made.statement, block[last], behind=True)
-    alone = isinstance(block[last], (ast.Assign, ast.Expr)) and not _mentions(file, [block[last]], holders)
-    if not alone or _mentions(file, between, {root}) or _bound(moved[:-1]) & names_in(block[last]):
+    if not _mentions(file, [*between, replacing], holders):
+        rebound = _bound([*between, replacing]) & (names_in(made.statement.value) - {root})
+        return [] if rebound else blocks.moved(file, made.statement, replacing, behind=True)
+    alone = isinstance(replacing, (ast.Assign, ast.Expr)) and not _mentions(file, [replacing], holders)
+    if not alone or _mentions(file, between, {root}) or _bound(before) & names_in(replacing):
         return []
-    return blocks.moved(file, block[last], made.statement)
+    return blocks.moved(file, replacing, made.statement)
+
+
+def _may_be_passed(file: SourceFile, statement: ast.stmt) -> bool:
+    """Whether others may be moved past a statement: it has its lines to itself, and control goes on behind it."""
+    simple = isinstance(statement, _SIMPLE) and edits.stands_alone(file, statement)
+    return simple and not any(isinstance(n, _LEAVING) for n in ast.walk(statement))
 
 
 def _bound(statements: list[ast.stmt]) -> set[str]:

@@ -7,7 +7,7 @@ import re
 
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Loop, Unit, edits, keyword, targets_of, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, is_literal, keyword, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
 
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric")
@@ -28,7 +28,7 @@ class SamplerNotReshuffled(loops.LoopRule):
         for made in file.calls("DistributedSampler"):
             shuffle = keyword(made.call, "shuffle")
             torch = file.dotted(made.call.func).startswith("torch.utils.data.")
-            if not torch or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+            if not torch or (shuffle is not None and not is_literal(shuffle, True)):
                 continue
             for loader in self._loaders(file, made):
                 epochs = self._epochs(file, loader)
@@ -87,8 +87,8 @@ class SamplerNotReshuffled(loops.LoopRule):
 def _handed_out(file: SourceFile, loader: Event) -> Identity:
     """What callers call the loader that a function makes and returns beside other things."""
     found: set[tuple[object, ...]] = set()
-    names = {t.id for t in targets_of(loader.statement) if isinstance(t, ast.Name)}
-    for given in (e.node.value for e in loader.unit.events if isinstance(e.node, ast.Return)):
+    names = target_names(loader.statement)
+    for given, _ in loader.unit.returned:
         parts = given.elts if isinstance(given, ast.Tuple) else []
         for caller in file.callers(loader.unit) if parts else ():
             targets = targets_of(caller.statement) if getattr(caller.statement, "value", None) is caller.node else []
@@ -114,6 +114,5 @@ def _loaders_in(node: ast.expr, unit: Unit) -> Identity:
         event = where.call_of(value)
         made = unit.file.callee(event) if event is not None else None
         if made is not None:
-            values = (e.node.value for e in made.events if isinstance(e.node, ast.Return))
-            found = found.union(*(identity(one, made) for one in values))
+            found = found.union(*(identity(value, made) for value, _ in made.returned))
     return frozenset(found)

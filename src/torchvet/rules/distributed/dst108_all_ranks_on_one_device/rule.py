@@ -9,6 +9,7 @@ from torchvet.rules.kit import Finding, Findings, Identity, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
+from torchvet.source.syntax import parts
 
 _SELECTS = re.compile(
     r"CUDA_VISIBLE_DEVICES|cuda\.device\(|cuda:\{|cuda:%|[\"']cuda:[\"'] *\+|device_id=|gpu_id"
@@ -83,11 +84,14 @@ def _places(file: SourceFile, event: Event, model: Identity) -> bool:
 def _is_first_gpu(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     # A parameter stands for itself too: what this file's callers give it is taken for all.
     values = [v for v, where in made_by(node, unit) if not (isinstance(v, ast.Name) and v.id in where.parameters)]
-    made = (v for v in values if isinstance(v, ast.Call) and file.dotted(v.func) == "torch.device")
-    found = [v.args[0] for v in made if len(v.args) == 1 and not v.keywords]
-    found += [v for v in values if isinstance(v, ast.Constant)]
-    parts: list[ast.expr] = []
-    for one in found:
-        parts += [one.body, one.orelse] if isinstance(one, ast.IfExp) else [one]
-    texts = {p.value for p in parts if isinstance(p, ast.Constant)}
-    return len(found) == len(values) > 0 and texts <= {"cuda", "cuda:0", "cpu"} and texts != {"cpu"}
+    written = [_written_device(file, v) for v in values]
+    choices = (parts(one) if isinstance(one, ast.IfExp) else [one] for one in written)
+    texts = {p.value for some in choices for p in some if isinstance(p, ast.Constant)}
+    return bool(written) and None not in written and texts <= {"cuda", "cuda:0", "cpu"} and texts != {"cpu"}
+
+
+def _written_device(file: SourceFile, value: ast.expr) -> ast.expr | None:
+    """A constant, or what `torch.device(…)` is given; None for anything else."""
+    if isinstance(value, ast.Call) and file.dotted(value.func) == "torch.device":
+        return value.args[0] if len(value.args) == 1 and not value.keywords else None
+    return value if isinstance(value, ast.Constant) else None

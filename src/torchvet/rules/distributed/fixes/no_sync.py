@@ -9,9 +9,10 @@ from typing import NamedTuple
 from torchvet.rules.kit import Edit, Identity, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model import Event, Unit, blocks, given, keyword, names_in, targets_of, value_for, walk
+from torchvet.source.model import Event, Unit, blocks, given, names_in, target_names, targets_of, value_for, walk
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
+from torchvet.source.statements import spans
 
 _DEEPEST = 4
 _LEAVES = re.compile(r"\b(continue|break)\b")
@@ -32,38 +33,69 @@ class _Model(NamedTuple):
     surely: bool
 
 
+class _Passes(NamedTuple):
+    """The body of the loop, the positions in it between which a pass runs, and the calls there that run the model."""
+
+    body: list[ast.stmt]
+    first: int
+    last: int
+    running: list[Event]
+
+
+class _Nothing(NamedTuple):
+    """What the file calls the context manager that does nothing, and the edits that import it."""
+
+    name: str
+    imported: list[Edit]
+
+
 def held_back(file: SourceFile, window: Window, wrapped: Identity) -> Held | None:
     """The passes of a window under `no_sync` but for the last; None where anything about that is not sure: which
     statements a pass is, what the model is called there, or how the last pass is recognized before it begins."""
-    backward, stepped = window.backward, window.stepped
-    loop = backward.event.loop
-    together = backward.event.unit is stepped.event.unit
-    if not together or loop is None or not isinstance(loop.node, (ast.For, ast.While)) or file.mentions("static_graph"):
+    backwards = {id(e.event) for e in window.step.of("backward")}
+    passes = _passes(file, window, wrapped) if len(backwards) == 1 and not file.mentions("static_graph") else None
+    if passes is None:
         return None
-    if len({id(e.event) for e in window.step.of("backward")}) != 1:
+    model, nothing = _model(file, passes.running, wrapped), _nullcontext(file)
+    last = _last_pass(file, window, passes)
+    if model is None or nothing is None or not last:
+        return None
+    if not model.surely:
+        kind = _wrapper(file)
+        if not kind:
+            return None
+        # A model that is not wrapped has no `no_sync`.
+        last += f" or not isinstance({model.text}, {kind})"
+    head = f"{nothing.name}() if {last} else {model.text}.no_sync()"
+    moved = blocks.under_with(file, passes.body[passes.first : passes.last + 1], head)
+    return Held([*nothing.imported, *moved], passes.running[0]) if moved else None
+
+
+def _passes(file: SourceFile, window: Window, wrapped: Identity) -> _Passes | None:
+    """The statements that each pass of a window runs; None where its backward may not run, or the order is another."""
+    backward = window.backward.event
+    loop, together = backward.loop, backward.unit is window.stepped.event.unit
+    if not together or loop is None or not isinstance(loop.node, (ast.For, ast.While)):
         return None
     body = loop.node.body
-    last = next((n for n, s in enumerate(body) if _holds(s, backward.event.statement)), None)
+    last = next((n for n, s in enumerate(body) if _holds(s, backward.statement)), None)
     if last is None:
         return None
-    calls = [e for e in backward.event.unit.events if isinstance(e.node, ast.Call) and e.inside(loop)]
-    running = [e for e in calls if _runs(file, e, wrapped)]
-    first = next((n for n, s in enumerate(body) if any(_within(s, e) for e in running)), None)
-    if first is None or first > last or any(_within(s, e) for s in body[last + 1 :] for e in running):
-        return None
-    model = _model(file, running, wrapped)
-    test = _last_pass(file, window, body, (first, last))
-    kind = "" if model is None or model.surely else _wrapper(file)
-    if model is None or not test or not (model.surely or kind):
-        return None
-    # A model that is not wrapped has no `no_sync`.
-    alone = test if model.surely else f"{test} or not isinstance({model.text}, {kind})"
+    running = [e for e in backward.unit.calls_inside(loop) if _runs(file, e, wrapped)]
+    calling = [n for n, s in enumerate(body) if any(spans([s], e.line) for e in running)]
+    # A forward pass behind the backward belongs to the next one.
+    return _Passes(body, calling[0], last, running) if calling and calling[-1] <= last else None
+
+
+def _nullcontext(file: SourceFile) -> _Nothing | None:
+    """How the file writes `contextlib.nullcontext`; None where nothing imports it and no import can be added."""
     names = {what: name for name, what in file.imports.names.items()}
-    nothing = names.get("contextlib.nullcontext") or names.get("contextlib", "contextlib") + ".nullcontext"
-    moved = blocks.under_with(file, body[first : last + 1], f"{nothing}() if {alone} else {model.text}.no_sync()")
-    imported = [] if nothing in names.values() or "contextlib" in names else blocks.importing(file, "contextlib")
-    known = nothing in names.values() or "contextlib" in names
-    return Held([*imported, *moved], running[0]) if moved and (known or imported) else None
+    if "contextlib.nullcontext" in names:
+        return _Nothing(names["contextlib.nullcontext"], [])
+    if "contextlib" in names:
+        return _Nothing(f"{names['contextlib']}.nullcontext", [])
+    imported = blocks.importing(file, "contextlib")
+    return _Nothing("contextlib.nullcontext", imported) if imported else None
 
 
 def _holds(statement: ast.stmt, wanted: ast.stmt) -> bool:
@@ -73,17 +105,12 @@ def _holds(statement: ast.stmt, wanted: ast.stmt) -> bool:
     return isinstance(statement, ast.With) and any(_holds(s, wanted) for s in statement.body)
 
 
-def _within(statement: ast.stmt, event: Event) -> bool:
-    return statement.lineno <= event.line <= (statement.end_lineno or statement.lineno)
-
-
 def _runs(file: SourceFile, event: Event, wrapped: Identity, depth: int = 0) -> bool:
     """Whether a call runs the wrapped model, by itself or in functions of this file."""
     if isinstance(event.call.func, (ast.Name, ast.Attribute)) and identity(event.call.func, event.unit) & wrapped:
         return True
     callee = file.callee(event) if depth < _DEEPEST else None
-    calls = (e for e in callee.events if isinstance(e.node, ast.Call)) if callee is not None else ()
-    return any(_runs(file, e, wrapped, depth + 1) for e in calls)
+    return callee is not None and any(_runs(file, e, wrapped, depth + 1) for e in callee.calls_inside(None))
 
 
 def _model(file: SourceFile, running: list[Event], wrapped: Identity) -> _Model | None:
@@ -150,57 +177,56 @@ def _attribute_wrapped(file: SourceFile, node: ast.Attribute, event: Event, dept
     return _gives(file, bound[-1], name, depth)
 
 
-def _last_pass(file: SourceFile, window: Window, body: list[ast.stmt], span: tuple[int, int]) -> str:
-    """What tells, before a pass begins, that it is the last one of its window; empty where nothing does."""
+def _last_pass(file: SourceFile, window: Window, passes: _Passes) -> str:
+    """What says, before a pass begins, that it is the last one of its window; empty where nothing does."""
     stepped, around = window.stepped.event, window.backward.event.context.arms
-    own = [branch for branch, number in stepped.context.arms if (branch, number) not in around]
+    own = [arm for arm in stepped.context.arms if arm not in around]
     if not own:
-        return _end_of(file, window, body)
-    branch = own[0]
-    place = next((n for n, s in enumerate(body) if s is branch), None)
-    if place is None or place <= span[1] or not isinstance(branch, ast.If) or (branch, 0) not in stepped.context.arms:
+        return _end_of(file, window, passes.body)
+    branch, number = own[0]
+    if not isinstance(branch, ast.If) or number != 0 or branch not in passes.body[passes.last + 1 :]:
         return ""
     if not loops.tells_last(branch, stepped.unit) or branch.test.lineno != branch.test.end_lineno:
         return ""
-    return file.segment(branch.test) if _same_before(file, branch.test, body[span[0] : place + 1], window) else ""
+    between = passes.body[passes.first : passes.body.index(branch) + 1]
+    return file.segment(branch.test) if _same_before(file, branch.test, between, stepped.unit) else ""
 
 
-def _same_before(file: SourceFile, test: ast.expr, between: list[ast.stmt], window: Window) -> bool:
+def _same_before(file: SourceFile, test: ast.expr, between: list[ast.stmt], unit: Unit) -> bool:
     """Whether a test has the same value before some statements, of which it is the last, as where it stands."""
-    unit = window.stepped.event.unit
-    lengths = [n for n in walk(test) if isinstance(n, ast.Call)]
-    if any(text_of(n.func) != "len" or len(n.args) != 1 or n.keywords for n in lengths):
+    if not all(_only_reads(n) for n in walk(test)):
         return False
-    if not all(isinstance(n, (*_SURE, ast.Call)) for n in walk(test)):
+    names, first, last = names_in(test), between[0].lineno, between[-1].lineno - 1
+    if any(target_names(e.node) & names for e in unit.events if first <= e.line <= last):
         return False
-    names = names_in(test)
+    # An attribute may be changed by any function that a pass calls.
     attributes = {n.attr for n in walk(test) if isinstance(n, ast.Attribute)}
-    first, last = between[0].lineno, between[-1].lineno - 1
-    bound = (t for e in unit.events if first <= e.line <= last for t in targets_of(e.node))
-    if any(isinstance(t, ast.Name) and t.id in names for t in bound):
-        return False
     changed = (t for u in file.units if u.name != "__init__" for e in u.events for t in targets_of(e.node))
-    return not attributes or not any(isinstance(t, ast.Attribute) and t.attr in attributes for t in changed)
+    return not any(isinstance(t, ast.Attribute) and t.attr in attributes for t in changed)
+
+
+def _only_reads(node: ast.AST) -> bool:
+    """Whether a part of a test depends on names and attributes alone; of calls, only `len(x)` does."""
+    if isinstance(node, ast.Call):
+        return text_of(node.func) == "len" and len(node.args) == 1 and not node.keywords
+    return isinstance(node, _SURE)
 
 
 def _end_of(file: SourceFile, window: Window, body: list[ast.stmt]) -> str:
     """`micro == n - 1` of `for micro in range(n):`, where each pass goes to its end."""
     loop = window.backward.event.loop
-    head = loop.node if loop is not None else None
-    if loop is None or not isinstance(head, ast.For) or loop is window.stepped.event.loop or head.orelse:
+    if loop is None or loop is window.stepped.event.loop:
         return ""
-    over = head.iter
-    counted = isinstance(over, ast.Call) and text_of(over.func) == "range" and len(over.args) == 1
-    if not counted or not isinstance(over, ast.Call) or not isinstance(head.target, ast.Name):
-        return ""
-    number = over.args[0]
-    if not isinstance(number, (ast.Name, ast.Attribute, ast.Constant)) or keyword(over, "start") is not None:
-        return ""
-    within = loops.text_between(file, body[0].lineno, body[-1].end_lineno or body[-1].lineno)
-    names = {head.target.id, text_of(number)}
-    inside = (e.node for e in window.backward.event.unit.events if e.inside(loop) and e.node is not head)
+    counted = ast.Name | ast.Attribute | ast.Constant
+    match loop.node:
+        case ast.For(ast.Name(micro), ast.Call(ast.Name("range"), [number]), orelse=[]) if isinstance(number, counted):
+            names = {micro, text_of(number)}
+        case _:
+            return ""
+    within = loops.text_between(file, body[0].lineno, blocks.last_line(body[-1]))
+    inside = (e.node for e in window.backward.event.unit.events if e.inside(loop) and e.node is not loop.node)
     if _LEAVES.search(within) or any(text_of(t) in names for node in inside for t in targets_of(node)):
         return ""
     if isinstance(number, ast.Constant):
-        return f"{head.target.id} == {number.value - 1}" if isinstance(number.value, int) else ""
-    return f"{head.target.id} == {file.segment(number)} - 1"
+        return f"{micro} == {number.value - 1}" if isinstance(number.value, int) else ""
+    return f"{micro} == {file.segment(number)} - 1"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.memory._hooks import base_of
 from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
 
 _STORED_WHOLE = (
@@ -34,14 +36,10 @@ def held_weakly(file: SourceFile, finding: Finding) -> Edits:
 def _weak(file: SourceFile, owner: str, attribute: str) -> list[Edit]:
     model = file.classes.get(owner)
     first = model.methods.get("__init__") if model is not None else None
-    # The private name must be free, and nothing may list the attributes or write them down.
-    if model is None or first is None or file.mentions(*_STORED_WHOLE) or file.mentions(f"_{attribute}"):
-        return []
-    # A module registers what is assigned to it, and a subclass may bind the attribute by itself.
-    if "module" in file.roles.of_class(model) or any(c is not model and model in c.lineage for c in _classes(file)):
+    if model is None or first is None or not _may_be_private(file, model, attribute):
         return []
     stored = _only_store(file, model, attribute)
-    value = stored.node.value if stored is not None and isinstance(stored.node, ast.Assign) else None
+    value = stored.value if stored is not None else None
     if stored is None or not isinstance(value, ast.Name) or value.id not in first.parameters[1:]:
         return []
     if first.bindings.get(value.id) or not _is_given_its_owner(file, model, value.id):
@@ -49,29 +47,37 @@ def _weak(file: SourceFile, owner: str, attribute: str) -> list[Edit]:
     own, name = first.self_name(), value.id
     weak = f"{own}._{attribute} = weakref.ref({name}) if {name} is not None else None"
     put = _property(file, first.node, own, attribute)
-    asked = imported(file, "weakref", model.node.lineno)
-    if not put or not edits.stands_alone(file, stored.statement) or (not asked and not _known(file, "weakref")):
+    imports = imported(file, "weakref", model.node.lineno)
+    if not put or imports is None or not edits.stands_alone(file, stored):
         return []
-    return [*asked, edits.replace(file, stored.statement, weak), *put]
+    return [*imports, edits.replace(file, stored, weak), *put]
 
 
-def _classes(file: SourceFile) -> list[ClassModel]:
-    return list(file.classes.values())
+def _may_be_private(file: SourceFile, model: ClassModel, attribute: str) -> bool:
+    """Whether an attribute may become a property of the same name, with what it gives under a private name."""
+    # The private name must be free, and nothing may list the attributes or write them down.
+    if file.mentions(*_STORED_WHOLE, f"_{attribute}"):
+        return False
+    # A module registers what is assigned to it, and a subclass may bind the attribute by itself.
+    derived = any(c is not model and model in c.lineage for c in file.classes.values())
+    return not derived and "module" not in file.roles.of_class(model)
 
 
-def _only_store(file: SourceFile, model: ClassModel, attribute: str) -> Event | None:
+def _only_store(file: SourceFile, model: ClassModel, attribute: str) -> ast.Assign | None:
     """The statement of `__init__` that binds an attribute, whatever comes, where nothing else in the file does."""
     bound = model.attributes.get(attribute, [])
-    if len(bound) != 1 or bound[0][0].unit is not model.methods["__init__"] or bound[0][0].context.arms:
+    event = bound[0][0] if len(bound) == 1 else None
+    if event is None or event.unit is not model.methods["__init__"] or event.context.arms:
         return None
-    for unit in file.units_with(attribute):
-        for event in unit.events:
-            stores = (t for t in targets_of(event.node) if isinstance(t, ast.Attribute) and t.attr == attribute)
-            if event is not bound[0][0] and any(True for _ in stores):
-                return None
-    alone = isinstance(bound[0][0].node, ast.Assign) and len(bound[0][0].node.targets) == 1
-    fields = (s for s in model.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)))
-    return bound[0][0] if alone and not any(terminal(t) == attribute for s in fields for t in targets_of(s)) else None
+    others = (e.node for unit in file.units_with(attribute) for e in unit.events if e is not event)
+    if _binds(others, ast.Attribute, attribute) or _binds(model.node.body, ast.Name, attribute):
+        return None
+    return event.node if isinstance(event.node, ast.Assign) and len(event.node.targets) == 1 else None
+
+
+def _binds(nodes: Iterable[ast.AST], kind: type[ast.expr], name: str) -> bool:
+    """Whether one of some nodes binds an attribute, or a variable, by this name."""
+    return any(isinstance(t, kind) and terminal(t) == name for node in nodes for t in targets_of(node))
 
 
 def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
@@ -86,15 +92,12 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
 
 def _keeper(made: Event) -> str:
     """The name whose attribute a new object is put into by the statement that makes it; empty for none."""
-    into: ast.AST | None = None
+    into: ast.expr | None = None
     if is_call(made.parent, "append", "add", "insert", "setdefault"):
         into = receiver(made.parent)
     elif isinstance(made.statement, ast.Assign) and made.statement.value is made.node:
         into = made.statement.targets[0]
-    held = into
-    while isinstance(into, (ast.Attribute, ast.Subscript)):
-        into = into.value
-    return into.id if isinstance(into, ast.Name) and held is not into else ""
+    return terminal(base_of(into)) if not isinstance(into, ast.Name) else ""
 
 
 def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> list[Edit]:
@@ -116,19 +119,18 @@ def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> li
     return [Edit(path=file.path, start=place, end=place, text="".join(file.newline + row for row in rows))]
 
 
-def _known(file: SourceFile, module: str) -> bool:
-    return file.imports.names.get(module) == module
-
-
-def imported(file: SourceFile, module: str, before: int) -> list[Edit]:
+def imported(file: SourceFile, module: str, before: int) -> list[Edit] | None:
     """`import module` among the imports at the top of a file, those of the standard library in order; nothing where it
-    is there already, or no import stands before a line."""
-    if _known(file, module):
+    is there already, None where no import stands before a line."""
+    if file.imports.names.get(module) == module:
         return []
-    plain = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
-    plain = [s for s in plain if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
-    modules = [(s.names[0].name, s) for s in plain if isinstance(s, ast.Import)]
-    first = [s for name, s in modules if name < module and name.partition(".")[0] in sys.stdlib_module_names]
-    if first:
-        return edits.after(file, first[-1], f"import {module}")
-    return edits.before(file, plain[0], f"import {module}") if plain else []
+    above = [s for s in file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom)) and s.lineno < before]
+    plain = [s for s in above if getattr(s, "module", "") != "__future__"]
+    earlier = [s for s in plain if isinstance(s, ast.Import) and _is_standard_before(s.names[0].name, module)]
+    if earlier:
+        return edits.after(file, earlier[-1], f"import {module}") or None
+    return edits.before(file, plain[0], f"import {module}") or None if plain else None
+
+
+def _is_standard_before(name: str, module: str) -> bool:
+    return name < module and name.partition(".")[0] in sys.stdlib_module_names

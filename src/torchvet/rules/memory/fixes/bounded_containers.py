@@ -4,12 +4,14 @@ it is used."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.memory._sizes import number
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement
-from torchvet.source.model import Event, blocks, edits, is_call, is_name, parents_in, receiver, terminal, walk
+from torchvet.source.model import Event, blocks, edits, is_call, parents_in, reads_of, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.rules.memory._stores import Stored
@@ -51,22 +53,24 @@ def _uses(file: SourceFile, holder: ast.expr | None, lists: bool) -> Uses | None
     if not isinstance(holder, (ast.Name, ast.Attribute)):
         return None
     parents = parents_in(file.tree)
-    begun: list[ast.expr] = []
-    reach = 0
-    for node in walk(file.tree):
-        if node.__class__ is not holder.__class__ or terminal(node) != terminal(holder):
-            continue
-        if isinstance(node.ctx, ast.Store):
-            value = begins(file, parents[id(node)], lists)
-            if value is None:
-                return None
-            begun.append(value)
-            continue
-        far = _of_lists(node, parents) if lists else read(node, parents)
-        if far is None:
-            return None
-        reach = max(reach, far)
-    return Uses(begun, reach) if begun else None
+    bound, others = _named_like(file, holder)
+    begun = [begins(file, parents[id(node)], lists) for node in bound if node.__class__ is holder.__class__]
+    reading = _of_lists if lists else read
+    reach = _farthest(reading(node, parents) for node in others if node.__class__ is holder.__class__)
+    made = [value for value in begun if value is not None]
+    return Uses(made, reach) if made and len(made) == len(begun) and reach is not None else None
+
+
+def _named_like(file: SourceFile, holder: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]:
+    """The variables and attributes by the last name of a container: where they are bound, and where they are used."""
+    alike = [n for n in walk(file.tree) if isinstance(n, (ast.Name, ast.Attribute)) and terminal(n) == terminal(holder)]
+    return [n for n in alike if isinstance(n.ctx, ast.Store)], [n for n in alike if not isinstance(n.ctx, ast.Store)]
+
+
+def _farthest(reaches: Iterable[int | None]) -> int | None:
+    """The farthest of several reads; None where one of them is not known."""
+    known = list(reaches)
+    return max((reach for reach in known if reach is not None), default=0) if None not in known else None
 
 
 def begins(file: SourceFile, statement: ast.AST, lists: bool) -> ast.expr | None:
@@ -90,15 +94,8 @@ def read(node: ast.AST, parents: Parents) -> int | None:
         call = parents[id(parent)]
         return 0 if isinstance(call, ast.Call) and isinstance(parents[id(call)], ast.Expr) else None
     if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
-        index = parent.slice
-        if (
-            isinstance(index, ast.UnaryOp)
-            and isinstance(index.op, ast.USub)
-            and isinstance(index.operand, ast.Constant)
-        ):
-            number = index.operand.value
-            return number if isinstance(number, int) and number > 0 else None
-        return None
+        index = number(parent.slice)
+        return -index if index is not None and index < 0 else None
     asked = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
     asked = asked or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
     return 1 if asked else None
@@ -120,18 +117,8 @@ def _of_lists(node: ast.AST, parents: Parents) -> int | None:
         target = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
     if not isinstance(target, ast.Name):
         return None
-    return _of_elements(target, loop if isinstance(loop, ast.For) else parents[id(loop)], parents)
-
-
-def _of_elements(target: ast.Name, within: ast.AST, parents: Parents) -> int | None:
-    reach = 0
-    for one in walk(within):
-        if is_name(one, target.id) and isinstance(one.ctx, ast.Load):
-            far = read(one, parents)
-            if far is None:
-                return None
-            reach = max(reach, far)
-    return reach
+    within = loop if isinstance(loop, ast.For) else parents[id(loop)]
+    return _farthest(read(one, parents) for one in reads_of(within, target.id))
 
 
 def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
@@ -176,29 +163,16 @@ def trimmed(file: SourceFile, finding: Finding) -> Edits:
 def _length(file: SourceFile, holder: ast.expr) -> ast.expr | None:
     """How many of a list's last elements its slices read; None where they differ, or anything else may need more."""
     parents = parents_in(file.tree)
-    lengths: list[ast.expr] = []
-    reach = 0
-    for node in walk(file.tree):
-        if not isinstance(node, (ast.Name, ast.Attribute)) or terminal(node) != terminal(holder):
-            continue
-        if node.__class__ is not holder.__class__:
-            return None
-        if isinstance(node.ctx, ast.Store):
-            # Bound to anything but an empty list, it may be another list, which others read whole.
-            if begins(file, parents[id(node)], lists=False) is None:
-                return None
-            continue
-        length = _of_slice(node, parents[id(node)])
-        if length is not None:
-            lengths.append(length)
-            continue
-        far = read(node, parents)
-        if far is None:
-            return None
-        reach = max(reach, far)
-    if len({ast.unparse(one) for one in lengths}) != 1:
+    bound, others = _named_like(file, holder)
+    # Bound to anything but an empty list, it may be another list, which others read whole.
+    fresh = all(begins(file, parents[id(node)], lists=False) is not None for node in bound)
+    slices = [(node, _of_slice(node, parents[id(node)])) for node in others]
+    reach = _farthest(read(node, parents) for node, length in slices if length is None)
+    lengths = {ast.unparse(length): length for _, length in slices if length is not None}
+    kinds = set(map(type, (*bound, *others)))
+    if not fresh or reach is None or len(kinds) != 1 or len(lengths) != 1:
         return None
-    first = lengths[0]
+    (first,) = lengths.values()
     if isinstance(first, ast.Constant):
         return first if isinstance(first.value, int) and first.value >= max(reach, 1) else None
     return first if reach <= 1 else None

@@ -6,7 +6,8 @@ import ast
 
 from torchvet.rules.core.fixing import held, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at
-from torchvet.source.model import Event, blocks, edits, keyword, targets_of, terminal, walk
+from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
+from torchvet.source.syntax import DISPLAYS, parts
 
 CONTAINERS = ("tuple", "list")
 """Variants of a state of several tensors: `state = tuple(t.detach() for t in state)`. Several `operands` are the
@@ -52,9 +53,7 @@ def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edi
 
 def _parts(value: ast.expr) -> list[ast.expr]:
     """The tensors of a state that is written down: `(h, c)`, `{"h": h, "c": c}`."""
-    if isinstance(value, ast.Dict):
-        return list(value.values)
-    return list(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else [value]
+    return parts(value) if isinstance(value, DISPLAYS) else [value]
 
 
 def _name(target: ast.expr) -> str:
@@ -169,18 +168,17 @@ def _after_backward(file: SourceFile, run: Event, target: ast.expr, cut: str) ->
     ]
     if len(backwards) != 1:
         return []
-    call = backwards[0].call
     if backwards[0].sure_after(run):
         put = edits.after(file, backwards[0].statement, cut)
     elif backwards[0].loop is run.loop and _is_state_before(run, cut.partition(" ")[0]):
         put = edits.before(file, run.statement, cut)
     else:
         put = []
-    return [*_not_retained(file, call), *put] if put else []
+    return [*_not_retained(file, backwards), *put] if put else []
 
 
-def _not_retained(file: SourceFile, call: ast.Call) -> list[Edit]:
-    return edits.without_argument(file, call, "retain_graph") if keyword(call, "retain_graph") is not None else []
+def _not_retained(file: SourceFile, calls: list[Event]) -> list[Edit]:
+    return [edit for event in calls for edit in edits.without_argument(file, event.call, "retain_graph")]
 
 
 def _is_state_before(run: Event, name: str) -> bool:
@@ -191,21 +189,25 @@ def _is_state_before(run: Event, name: str) -> bool:
 
 def _after_pass(file: SourceFile, event: Event, target: ast.expr, finding: Finding) -> list[Edit]:
     """The cut where the pass is over by what a run has seen: after the line of the function from which the backward is
-    run, or after the state is bound, if that comes later."""
-    lines = [r for role in (PASSED, "raised") for r in finding.related if r.role == role]
-    passed = lines[0] if lines and lines[0].path == file.path else None
-    if passed is None or (event.loop is None and terminal(target) not in event.unit.outer_names):
-        return []
-    cut = _statement(file, target, finding)
-    through = [e for e in event.unit.events if e.line == passed.line and isinstance(e.node, ast.Call)]
+    run, or where the state is bound, if that comes later."""
+    outlives = event.loop is not None or terminal(target) in event.unit.outer_names
+    through = _through(file, event, finding) if outlives else []
     if not through or not event.inside(through[0].loop):
         return []
-    if through[-1].index <= event.index:
-        retained = [e for e in through if terminal(e.node) == "backward"]
-        value = getattr(event.node, "value", None)
-        if isinstance(value, ast.Name) and cut == f"{file.segment(target)} = {file.segment(target)}.detach()":
-            put = [edits.replace(file, value, f"{value.id}.detach()")]
-        else:
-            put = edits.after(file, event.statement, cut)
-        return [*(edit for e in retained for edit in _not_retained(file, e.call)), *put] if put else []
-    return edits.after(file, through[-1].statement, cut) if through[-1].sure_after(event) else []
+    cut = _statement(file, target, finding)
+    if through[-1].index > event.index:
+        return edits.after(file, through[-1].statement, cut) if through[-1].sure_after(event) else []
+    retained = [e for e in through if terminal(e.node) == "backward"]
+    name, value = file.segment(target), getattr(event.node, "value", None)
+    put = edits.after(file, event.statement, cut)
+    if isinstance(value, ast.Name) and cut == f"{name} = {name}.detach()":
+        put = [edits.called_on(file, value, "detach()")]
+    return [*_not_retained(file, retained), *put] if put else []
+
+
+def _through(file: SourceFile, event: Event, finding: Finding) -> list[Event]:
+    """The calls on the line of an event's function from which the backward of a finding was run."""
+    passed = next((r for role in (PASSED, "raised") for r in finding.related if r.role == role), None)
+    if passed is None or passed.path != file.path:
+        return []
+    return [e for e in event.unit.events if e.line == passed.line and isinstance(e.node, ast.Call)]

@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from typing import TypeGuard
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, Unit, blocks, edits, is_call, is_name, receiver, terminal, walk
+from torchvet.source.model import (
+    Event,
+    Unit,
+    blocks,
+    calls_in,
+    edits,
+    given,
+    is_call,
+    is_name,
+    receiver,
+    terminal,
+    value_bound,
+    walk,
+)
 
 
-def leaf_let_go(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
+def leafs_gradient_freed(file: SourceFile, event: Event, leaf: str) -> list[Edit]:
     """`leaf.grad = None` after the last statement that reads `leaf.grad`: what was computed of it keeps its graph."""
     after = _after(event)
-    reads = [s for s in after if any(_is_gradient_of(n, leaf) for n in walk(s))]
+    reads = [s for s in after if any(_is_gradient(n) and is_name(n.value, leaf) for n in walk(s))]
     last = _last_of(reads, after)
     if last is None or _goes_elsewhere(event.unit, leaf, after[after.index(last) + 1 :]):
         return []
     return edits.after(file, last, f"{leaf}.grad = None")
 
 
-def copy_let_go(file: SourceFile, event: Event) -> list[Edit]:
+def copys_gradients_freed(file: SourceFile, event: Event) -> list[Edit]:
     """`model.zero_grad()` after the last statement that goes over the parameters' gradients of a model which is made
     in the same block, anew each time."""
     after = _after(event)
-    names = {name for s in after for name in _gone_over(s)}
     last = _last_of([s for s in after if _gone_over(s)], after)
+    names = {name for s in after for name in _gone_over(s)}
     if last is None or len(names) != 1:
         return []
     (model,) = names
-    bound = event.unit.bindings.get(model, ())
-    made = bound[0].node if len(bound) == 1 and bound[0].loop is event.loop and bound[0].index < event.index else None
-    fresh = isinstance(made, ast.Assign) and made.targets[0].__class__ is ast.Name and _is_new(file, made.value, event)
-    others = [s for s in after[after.index(last) + 1 :] if any(_is_gradient(n) for n in walk(s))]
-    if not fresh or others or event.unit.is_module or _goes_elsewhere(event.unit, model, []):
+    others = any(_is_gradient(n) for s in after[after.index(last) + 1 :] for n in walk(s))
+    if others or not _is_made_here(file, event, model) or _goes_elsewhere(event.unit, model, []):
         return []
     return edits.after(file, last, f"{model}.zero_grad()")
 
 
-def is_let_go(event: Event) -> bool:
+def is_freed(event: Event) -> bool:
     """Whether the gradients that a later statement of the block goes over are cleared behind it."""
     after = _after(event)
     names = {name for s in after for name in _gone_over(s)}
@@ -47,8 +59,12 @@ def is_let_go(event: Event) -> bool:
     return not names and any(_gone_over(s) for s in after)
 
 
-def _is_new(file: SourceFile, value: ast.expr, event: Event) -> bool:
-    """Whether a call makes a model that nobody else has."""
+def _is_made_here(file: SourceFile, event: Event, name: str) -> bool:
+    """Whether a function binds a name once, before an event and as often as it, to a model that nobody else has."""
+    bound = event.unit.bindings.get(name, ())
+    if event.unit.is_module or len(bound) != 1 or bound[0].loop is not event.loop or bound[0].index >= event.index:
+        return False
+    value = value_bound(bound[0].node, name)
     if not isinstance(value, ast.Call):
         return False
     made = file.roles.class_named(value.func, event.unit) is not None
@@ -71,12 +87,8 @@ def _last_of(reads: list[ast.stmt], after: list[ast.stmt]) -> ast.stmt | None:
     return None if any(isinstance(n, leaving) for s in until for n in walk(s)) else last
 
 
-def _is_gradient(node: ast.AST) -> bool:
+def _is_gradient(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and node.attr == "grad"
-
-
-def _is_gradient_of(node: ast.AST, name: str) -> bool:
-    return _is_gradient(node) and is_name(node.value, name)  # type: ignore[attr-defined]
 
 
 def _gone_over(statement: ast.stmt) -> list[str]:
@@ -88,23 +100,23 @@ def _gone_over(statement: ast.stmt) -> list[str]:
         on = receiver(head.iter) if is_call(head.iter, "parameters") else None
         if isinstance(head.target, ast.Name):
             owners[head.target.id] = on.id if isinstance(on, ast.Name) else ""
-    read = [n.value for n in walk(statement) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    read = [n.value for n in walk(statement) if _is_gradient(n)]
     return [owners.get(one.id, "") if isinstance(one, ast.Name) else "" for one in read]
 
 
 def _goes_elsewhere(unit: Unit, name: str, later: list[ast.stmt]) -> bool:
     """Whether a name is another's as well (bound to it, returned, put into something), or is given to a call later, so
     that its gradients may be read where that is not seen."""
-    for node in walk(unit.node):
-        parts: list[ast.AST | None] = []
-        if isinstance(node, (ast.Assign, ast.Return, ast.Yield, ast.NamedExpr)):
-            parts = [node.value]
-        elif isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set)):
-            parts = [*ast.iter_child_nodes(node)]
-        if any(is_name(p, name) and isinstance(p.ctx, ast.Load) for p in parts):
-            return True
-        kept = is_call(node, "append", "add", "extend", "put", "setattr", "partial")
-        if kept and any(is_name(p, name) for p in node.args):  # type: ignore[attr-defined]
-            return True
-    given = (n for s in later for n in walk(s) if isinstance(n, ast.Call))
-    return any(is_name(a, name) for c in given for a in (*c.args, *(k.value for k in c.keywords)))
+    handed = (one for node in walk(unit.node) for one in _handed_on(node))
+    if any(is_name(one, name) and isinstance(one.ctx, ast.Load) for one in handed):
+        return True
+    return any(is_name(one, name) for s in later for call in calls_in(s) for one in given(call))
+
+
+def _handed_on(node: ast.AST) -> Iterable[ast.AST | None]:
+    """What a node binds, returns, or puts into something, as it is."""
+    if isinstance(node, (ast.Assign, ast.Return, ast.Yield, ast.NamedExpr)):
+        return [node.value]
+    if is_call(node, "append", "add", "extend", "put", "setattr", "partial"):
+        return node.args
+    return ast.iter_child_nodes(node) if isinstance(node, (ast.Tuple, ast.List, ast.Dict, ast.Set)) else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, calls_at
-from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS
+from torchvet.rules.memory._hooks import ON_MODULES, ON_TENSORS, base_of, hook_of
 from torchvet.source.model import Event, edits, receiver, targets_of, terminal
 
 
@@ -17,25 +17,29 @@ def handle_removed(file: SourceFile, finding: Finding) -> Edits:
         # The handle of the one that was named is kept: those beside it whose handle is not are what piles up.
         here = list(file.calls(*{terminal(event.node) for event in here}))
     for event in here:
-        if not isinstance(event.parent, ast.Expr) or not edits.stands_alone(file, event.parent):
-            continue
-        if _goes_over_modules(event) or _is_of_others(event):
-            return _on_the_module(file, event)
-        if event.context.arms:
-            continue
-        if event.loop is not None and isinstance(event.loop.node, (ast.For, ast.While)):
-            return _at_the_end(file, event, event.loop.node)
-        if event.loop is None and event.unit.owner is not None and event.unit.name != "__init__":
-            return _before_the_next(file, event)
+        if isinstance(event.parent, ast.Expr) and edits.stands_alone(file, event.parent):
+            found = _removal(file, event)
+            if found is not None:
+                return found
     return ()
+
+
+def _removal(file: SourceFile, event: Event) -> Edits | None:
+    """The edits for one registration; None where it runs once, or only at times."""
+    if _goes_over_modules(event) or _is_of_others(event):
+        return _on_the_module(file, event)
+    if event.context.arms:
+        return None
+    if event.loop is None:
+        repeated = event.unit.owner is not None and event.unit.name != "__init__"
+        return _before_the_next(file, event) if repeated else None
+    node = event.loop.node
+    return _at_the_end(file, event, node) if isinstance(node, (ast.For, ast.While)) else None
 
 
 def _root(event: Event) -> str:
     """`layer` of `layer.conv.register_forward_hook(hook)`."""
-    on = receiver(event.call)
-    while isinstance(on, (ast.Attribute, ast.Subscript)):
-        on = on.value
-    return on.id if isinstance(on, ast.Name) else ""
+    return terminal(base_of(receiver(event.call)))
 
 
 def _goes_over_modules(event: Event) -> bool:
@@ -53,7 +57,7 @@ def _is_of_others(event: Event) -> bool:
 def _on_the_module(file: SourceFile, event: Event) -> Edits:
     """The handle kept where the hook is, so that the next one from the same line takes its place."""
     on = receiver(event.call)
-    hook = event.call.args[0] if event.call.args else None
+    hook = hook_of(event)
     if not isinstance(on, (ast.Name, ast.Attribute)):
         return ()
     named = terminal(hook).strip("_") if isinstance(hook, (ast.Name, ast.Attribute, ast.Call)) else ""

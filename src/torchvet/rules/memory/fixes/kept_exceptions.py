@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import with_method
+from torchvet.rules.core.fixing import unit_of, with_method
 from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
 from torchvet.source.model import is_call, is_name, receiver, walk
+from torchvet.source.syntax import DISPLAYS, parts
 
 _PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
 
@@ -14,10 +15,9 @@ _PUTS = ("append", "appendleft", "add", "put", "insert", "setdefault")
 def without_traceback(file: SourceFile, finding: Finding) -> Edits:
     """`error.with_traceback(None)` where a handler stores its exception: that of the finding's function, else the only
     one of the file."""
-    at = finding.location
     handlers = [n for n in walk(file.tree) if isinstance(n, ast.ExceptHandler) and n.name is not None]
     kept = [(h, names) for h in handlers if (names := list(_kept(h)))]
-    own = file.unit_at(at.line) if at is not None and at.path == file.path else None
+    own = unit_of(file, finding)
     mine = [names for h, names in kept if file.unit_at(h.lineno) is own]
     if not mine and len(kept) == 1:
         mine = [kept[0][1]]
@@ -34,6 +34,5 @@ def _kept(handler: ast.ExceptHandler) -> Iterator[ast.Name]:
         else:
             continue
         for value in values:
-            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
-            parts = list(value.values) if isinstance(value, ast.Dict) else parts
-            yield from (p for p in parts if is_name(p, handler.name or ""))
+            stored = parts(value) if isinstance(value, DISPLAYS) else [value]
+            yield from (p for p in stored if is_name(p, handler.name or ""))

@@ -7,19 +7,19 @@ import ast
 from torchvet.rules.core.fixing import places_of
 from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
 from torchvet.rules.memory._stores import is_dict
-from torchvet.source.model import blocks, edits, targets_of, terminal, walk
+from torchvet.source.model import blocks, edits, parents_in, targets_of, terminal, walk
 
 _KEPT = 8
 """Entries that stay: enough for what is asked for again within a step."""
 _EMPTY = ("WeakKeyDictionary", "WeakValueDictionary")
 _WEAK = "torch.utils.weak.WeakTensorKeyDictionary()"
 
-Parents = dict[ast.AST, ast.AST]
+Parents = dict[int, ast.AST]
 
 
 def evicted(file: SourceFile, finding: Finding) -> Edits:
     """The oldest entries taken out before a new one goes in, where every reader of the dict can do without them."""
-    for event in (e for line in places_of(file, finding) for e in file.unit_at(line).events if e.line == line):
+    for event in (e for line in places_of(file, finding) for e in file.events_on(line)):
         node = event.node
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if not isinstance(target, ast.Subscript) or not isinstance(target.value, (ast.Name, ast.Attribute)):
@@ -29,7 +29,7 @@ def evicted(file: SourceFile, finding: Finding) -> Edits:
         held, margin = file.segment(target.value), blocks.margin(file, event.statement)
         more = "\t" if margin.endswith("\t") else blocks.step_of(file, file.tree.body, None)
         inner = f"{file.newline}{margin}{more}{held}"
-        if any(terminal(value) in _EMPTY for value in _bound(file, terminal(target.value)) if value is not None):
+        if any(terminal(value) in _EMPTY for value in _bound(file, terminal(target.value))):
             # These compare keys by `==` when one is popped, which tensors do not answer.
             return edits.before(file, event.statement, f"if len({held}) >= {_KEPT}:{inner}.clear()")
         return edits.before(file, event.statement, f"while len({held}) >= {_KEPT}:{inner}.pop(next(iter({held})))")
@@ -42,8 +42,7 @@ def keyed_weakly(file: SourceFile, finding: Finding) -> Edits:
     if not names or file.dotted(ast.Name("torch")) != "torch":
         return ()
     bound = list(_bound(file, names[-1]))
-    made = [value for value in bound if value is not None and _is_empty_dict(value)]
-    return [edits.replace(file, value, _WEAK) for value in made] if made and len(made) == len(bound) else ()
+    return [edits.replace(file, value, _WEAK) for value in bound if value] if all(map(_is_empty_dict, bound)) else ()
 
 
 def _is_named(finding: Finding, name: str) -> bool:
@@ -62,7 +61,7 @@ def _bound(file: SourceFile, name: str) -> Iterator[ast.expr | None]:
                     yield node.value if target in whole else None
 
 
-def _is_empty_dict(value: ast.expr) -> bool:
+def _is_empty_dict(value: ast.expr | None) -> bool:
     if isinstance(value, ast.Dict):
         return not value.keys
     called = isinstance(value, ast.Call) and not value.args and not value.keywords
@@ -72,9 +71,9 @@ def _is_empty_dict(value: ast.expr) -> bool:
 def _is_memo(file: SourceFile, holder: ast.expr) -> bool:
     """Whether a dict is only asked for keys that are looked for first, or were just put in."""
     bound = list(_bound(file, terminal(holder)))
-    if not bound or not all(value is not None and _is_empty_dict(value) for value in bound):
+    if not bound or not all(map(_is_empty_dict, bound)):
         return False
-    parents = {child: node for node in ast.walk(file.tree) for child in ast.iter_child_nodes(node)}
+    parents = parents_in(file.tree)
     alike = [n for n in walk(file.tree) if n.__class__ is holder.__class__ and terminal(n) == terminal(holder)]
     uses = [n for n in alike if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     looked_for = [_looked_for(n, parents) for n in uses]
@@ -84,17 +83,17 @@ def _is_memo(file: SourceFile, holder: ast.expr) -> bool:
 
 
 def _looked_for(use: ast.expr, parents: Parents) -> bool:
-    """`key in held`, `held.get(key)`, and `held[key]` in a `try` that has heard of KeyError."""
-    parent = parents[use]
+    """`key in held`, `held.get(key)`, and `held[key]` in a `try` that handles KeyError."""
+    parent = parents[id(use)]
     if isinstance(parent, ast.Compare):
         return use in parent.comparators and isinstance(parent.ops[0], (ast.In, ast.NotIn))
     if isinstance(parent, ast.Attribute):
-        return parent.attr == "get" and isinstance(parents[parent], ast.Call)
+        return parent.attr == "get" and isinstance(parents[id(parent)], ast.Call)
     if not isinstance(parent, ast.Subscript) or not isinstance(parent.ctx, ast.Load):
         return False
     around: ast.AST = parent
-    while around in parents:
-        below, around = around, parents[around]
+    while id(around) in parents:
+        below, around = around, parents[id(around)]
         if isinstance(around, ast.Try) and below in around.body:
             return any("KeyError" in ast.unparse(h.type) for h in around.handlers if h.type is not None)
     return False
@@ -102,7 +101,7 @@ def _looked_for(use: ast.expr, parents: Parents) -> bool:
 
 def _can_do_without(file: SourceFile, use: ast.expr, parents: Parents) -> bool:
     """Whether a use changes nothing that a reader needs, or reads what its function has looked for or put in."""
-    parent = parents[use]
+    parent = parents[id(use)]
     if isinstance(parent, ast.Attribute):
         return parent.attr == "clear"
     if isinstance(parent, ast.Call):
@@ -110,7 +109,7 @@ def _can_do_without(file: SourceFile, use: ast.expr, parents: Parents) -> bool:
     if not isinstance(parent, ast.Subscript) or isinstance(parent.ctx, ast.Del):
         return False
     if isinstance(parent.ctx, ast.Store):
-        return isinstance(parents[parent], ast.Assign)
+        return isinstance(parents[id(parent)], ast.Assign)
     held, key = ast.unparse(use), ast.unparse(parent.slice)
     within = walk(file.unit_at(parent.lineno).node)
     return any(

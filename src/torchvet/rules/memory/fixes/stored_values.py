@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
-from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, with_method
+from torchvet.rules.core.fixing import all_or_none, held, may_be_tensor, storing, unit_of, with_method
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Recording, SourceFile, events_at
 from torchvet.rules.memory._stores import Stored, put_by, store, under_a_key
 from torchvet.rules.shared.growth_rule import growths_of, is_tensor_class, item_type
@@ -13,20 +14,24 @@ from torchvet.source.model import Event, Unit, edits, is_call, is_name, name_set
 from torchvet.source.model.destinations import reaching
 
 _DEEPEST = 4
+_OF_PARTS = (*syntax.DISPLAYS, ast.BoolOp)
 
 
 def stored_at(file: SourceFile, finding: Finding) -> Iterator[Stored]:
     """What the line of a finding stores into what holds the memory."""
-    at = finding.location
-    if at is not None and at.path == file.path:
-        yield from _stored_on(file, at.line, finding)
+    return _into_holder(events_at(file, finding), finding)
 
 
-def _stored_on(file: SourceFile, line: int, finding: Finding) -> Iterator[Stored]:
-    for event in (e for e in file.unit_at(line).events if e.line == line):
-        kept = store(event) or _defaulted(event) or _bound(event) or _queued(event)
+def _into_holder(events: list[Event], finding: Finding) -> Iterator[Stored]:
+    """What some events store into what holds the memory of a finding."""
+    for event in events:
+        kept = _defaulted(event) or _stored_by(event)
         if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
+
+
+def _stored_by(event: Event) -> Stored | None:
+    return store(event) or _bound(event) or _queued(event)
 
 
 def _into(kept: Stored) -> str:
@@ -87,16 +92,18 @@ def stored_with(file: SourceFile, finding: Finding, method: str) -> Edits:
 def copied(file: SourceFile, finding: Finding) -> Edits:
     """What is stored goes in as a copy. Of a line that stores what surely has a storage of its own, other lines that
     store under the same name are taken."""
-    at = finding.location
     kept = list(stored_at(file, finding))
     if not kept or any(_may_be_view(one.value) for one in kept):
-        made = stored_with(file, finding, "clone()")
-        parts = [p for one in kept for p in getattr(one.value, "elts", getattr(one.value, "values", ())) if _is_part(p)]
-        return made or [edit for part in parts for edit in with_method(file, part, "clone()")]
-    own = at.line if at is not None else 0
-    others = [k for line in file.lines_with(held(finding)) if line != own for k in _stored_on(file, line, finding)]
-    views = [one.value for one in others if _may_be_view(one.value) and may_be_tensor(one.value)]
-    return [edit for value in views for edit in with_method(file, value, "clone()")]
+        parts = [p for one in kept if isinstance(one.value, _OF_PARTS) for p in syntax.parts(one.value) if _is_part(p)]
+        return stored_with(file, finding, "clone()") or _cloned(file, parts)
+    own = kept[0].event.line
+    others = (file.events_on(line) for line in file.lines_with(held(finding)) if line != own)
+    values = (one.value for events in others for one in _into_holder(events, finding))
+    return _cloned(file, filter(_may_be_view, values))
+
+
+def _cloned(file: SourceFile, values: Iterable[ast.expr]) -> list[Edit]:
+    return [edit for value in values for edit in with_method(file, value, "clone()")]
 
 
 _FRESH = {"clone", "tensor", "as_tensor", "zeros", "ones", "stack", "cat", "mean", "sum", "relu", "softmax", "item"}
@@ -156,25 +163,15 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
 def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Edits:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
-    if isinstance(made, ast.Call):
-        parts = [*made.args, *(k.value for k in made.keywords)] if not may_be_tensor(made) else []
-    else:
-        parts = _parts(made)
+    parts = syntax.parts(made) if isinstance(made, (*_OF_PARTS, *syntax.COMPREHENSIONS)) else []
+    if isinstance(made, ast.Call) and not may_be_tensor(made):
+        parts = syntax.given(made)
     tensors = [p for p in parts if may_be_tensor(p)]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
     if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
         with_graph = possible if len(possible) == 1 else []
     return all_or_none(with_method(file, part, method) for part in with_graph)
-
-
-def _parts(made: ast.expr) -> list[ast.expr]:
-    """What a container that is written down holds; of a comprehension what it makes each time."""
-    if isinstance(made, ast.DictComp):
-        return [made.value]
-    if isinstance(made, (ast.ListComp, ast.GeneratorExp)):
-        return [made.elt]
-    return list(made.elts if isinstance(made, (ast.Tuple, ast.List)) else getattr(made, "values", ()))
 
 
 _EACH = {
@@ -191,7 +188,7 @@ def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str
     if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
         return ()
     value = values[0]
-    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and value.lineno == value.end_lineno
+    plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and edits.on_one_line(value)
     return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))] if plain else ()
 
 
@@ -218,13 +215,12 @@ def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     calls = [e for e in events_at(file, finding) if isinstance(e.parent, ast.Expr) and isinstance(e.node, ast.Call)]
     if stored is None or stored.line is None or len(calls) != 1:
         return []
-    call = calls[0].call
     if stored.path != file.path:
-        return [*call.args, *(k.value for k in call.keywords)]
+        return syntax.given(calls[0].call)
     unit = file.unit_at(stored.line)
-    found = (store(e) or _bound(e) or _queued(e) for e in unit.events if e.line == stored.line)
-    names = [k.value.id for k in found if k is not None and isinstance(k.value, ast.Name)]
-    return file.passed(calls[0], unit, names[0]) if names and terminal(call) == unit.name else []
+    values = (kept.value for kept in map(_stored_by, file.events_on(stored.line)) if kept is not None)
+    name = next((v.id for v in values if isinstance(v, ast.Name)), "")
+    return file.passed(calls[0], unit, name) if name and terminal(calls[0].node) == unit.name else []
 
 
 CACHES = {"functools.lru_cache", "functools.cache"}
@@ -244,10 +240,9 @@ def without_cache(file: SourceFile, finding: Finding) -> Edits:
     # Only the decorated function has these; without the decorator the line would raise.
     if file.mentions("cache_info", "cache_clear", "__wrapped__"):
         return ()
-    at = finding.location
-    units = [file.unit_at(at.line)] if at is not None and at.path == file.path else []
-    units += [unit for unit in file.units if unit.name == held(finding)]
-    found = {d.lineno: d for unit in units if (d := caching_decorator(file, unit)) is not None}
+    units = [unit_of(file, finding), *(unit for unit in file.units if unit.name == held(finding))]
+    decorators = (caching_decorator(file, unit) for unit in units if unit is not None)
+    found = {d.lineno: d for d in decorators if d is not None}
     return without_decorator(file, next(iter(found.values()))) if len(found) == 1 else ()
 
 
@@ -272,10 +267,11 @@ def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
     if not any(made):
         return None
     fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
-    carried = [(f, file.gradients.carries(f.value, f.event)) for f in fills]
-    surely = [f for f, answer in carried if answer == "yes"]
-    filled = surely or [f for f, answer in carried if answer != "no"]
-    return all_or_none(with_method(file, f.value, method) for f in filled)
+    by_answer: dict[str, list[ast.expr]] = {}
+    for one in fills:
+        by_answer.setdefault(file.gradients.carries(one.value, one.event), []).append(one.value)
+    filled = by_answer.get("yes") or by_answer.get("unknown", [])
+    return all_or_none(with_method(file, one, method) for one in filled)
 
 
 def _values(name: str, event: Event) -> Iterator[ast.expr | None]:

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile
 from torchvet.rules.memory.fixes.back_references import imported
-from torchvet.source.model import ClassModel, Unit, edits, is_call, is_name, receiver, targets_of, walk
+from torchvet.source.model import ClassModel, Unit, calls_in, edits, given, is_call, is_name, receiver, targets_of, walk
 
 _PUTS = ("append", "appendleft", "add", "insert", "setdefault", "update", "put")
 
@@ -22,9 +22,8 @@ def own_self_weak(file: SourceFile, finding: Finding) -> Edits:
             continue
         asked = [m for m in ("functools", "weakref") if any(f"{m}." in edit.text for edit in found)]
         imports = [imported(file, module, model.node.lineno) for module in asked]
-        known = [file.imports.names.get(module) == module for module in asked]
-        if all(made or there for made, there in zip(imports, known, strict=True)):
-            return [*(edit for made in imports for edit in made), *found]
+        if None not in imports:
+            return [*(edit for made in imports for edit in made or ()), *found]
     return ()
 
 
@@ -57,7 +56,7 @@ def _stored(unit: Unit, own: str, attribute: str) -> Iterator[ast.expr]:
             into, values = list(targets_of(node)), [node.value]
         elif is_call(node, *_PUTS):
             on = receiver(node)
-            into, values = [on] if on is not None else [], [*node.args, *(k.value for k in node.keywords)]
+            into, values = [on] if on is not None else [], given(node)
         else:
             continue
         if any(_is_part_of(target, own, attribute) for target in into):
@@ -74,34 +73,36 @@ def _is_part_of(target: ast.expr, own: str, attribute: str) -> bool:
 
 def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Iterator[Edit]:
     """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
-    inner = [n.value for n in walk(value) if isinstance(n, ast.Attribute)]
-    # Whoever is given the object may ask more of it than a proxy can answer.
-    given = [a for n in walk(value) if isinstance(n, ast.Call) for a in (*n.args, *(k.value for k in n.keywords))]
-    called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
     lambdas = [n for n in walk(value) if isinstance(n, ast.Lambda)]
-    closed_over = [m for n in lambdas for m in ast.walk(n)]
     yield from (e for n in lambdas for e in _given_weakly(file, n, own))
-    for node in walk(value):
-        if any(node is other for other in (*called, *closed_over)):
-            continue
-        if is_name(node, own) and not any(node is other for other in (*inner, *given)):
+    inner, used = {id(n) for one in lambdas for n in walk(one)}, _used_in(value)
+    for node in (n for n in walk(value) if id(n) not in inner | used):
+        if is_name(node, own):
             yield edits.replace(file, node, f"weakref.proxy({own})")
         elif isinstance(node, ast.Attribute) and is_name(node.value, own):
             method = model.methods.get(node.attr)
-            if method is not None and not getattr(method.node, "decorator_list", []):
+            if method is not None and not method.decorators:
                 yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
+
+
+def _used_in(value: ast.expr) -> set[int]:
+    """By `id`, what an expression calls, names that it reads attributes of, and names that it gives to calls."""
+    called = {id(call.func) for call in calls_in(value)}
+    read = {id(n.value) for n in walk(value) if isinstance(n, ast.Attribute)}
+    # Whoever is given the object may ask more of it than a proxy can answer.
+    return called | read | {id(a) for call in calls_in(value) for a in given(call) if isinstance(a, ast.Name)}
 
 
 def _given_weakly(file: SourceFile, function: ast.Lambda, own: str) -> Iterator[Edit]:
     """`lambda x, self=weakref.proxy(self): self.scale * x`: what the function reads is a weak reference of its own."""
-    given = function.args
-    if given.vararg or given.kwarg or given.kwonlyargs or own in {a.arg for a in (*given.posonlyargs, *given.args)}:
+    taken = function.args
+    if taken.vararg or taken.kwarg or taken.kwonlyargs or own in {a.arg for a in (*taken.posonlyargs, *taken.args)}:
         return
     if not any(is_name(n, own) for n in walk(function.body)):
         return
     line, column = edits.start_of(file, function)
     colon = file.lines[line - 1].find(":", column - 1)
-    before: list[ast.expr | ast.arg] = [*given.posonlyargs, *given.args, *given.defaults]
+    before: list[ast.expr | ast.arg] = [*taken.posonlyargs, *taken.args, *taken.defaults]
     last = max(before, key=lambda n: (n.lineno, n.col_offset), default=None)
     if last is not None:
         end = last.end_lineno or last.lineno

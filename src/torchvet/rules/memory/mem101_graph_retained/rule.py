@@ -10,7 +10,7 @@ from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Severity, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
-from torchvet.rules.memory._graphs import own_graph, passed_graphs
+from torchvet.rules.memory._graphs import computes_loss, own_graph, passed_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.shared.bounds import bound_of
@@ -68,11 +68,9 @@ class GraphRetained(GrowthRule):
         if not nodes_outweigh(growth):
             return super().message(growth, recording)
         nodes, number = growth.nodes_per_step, count(growth.nodes_per_step)
-        longer = (
-            f"an autograd graph that gets {number} nodes longer"
-            if growth.carrier_ops
-            else (f"autograd graphs of {number} nodes more")
-        )
+        longer = f"autograd graphs of {number} nodes more"
+        if growth.carrier_ops:
+            longer = f"an autograd graph that gets {number} nodes longer"
         return (
             f"{keeping(growth)} {longer} every {per_step(growth.kind)}: about "
             f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
@@ -170,13 +168,14 @@ class GraphRetained(GrowthRule):
 
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
         value, holder = file.segment(store.value), file.segment(store.root)
+        closed_value = edits.operand(file, store.value)
         until = "as long as the program runs" if store.lasting else f"until {holder} is freed"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
             severity="warning" if _once_an_epoch(store) else "error",
             cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
             f"{until}, one more graph each pass",
-            advice=f"keep `{_closed(value, store.value)}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
+            advice=f"keep `{closed_value}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
             "or compute it under `torch.no_grad()`",
             edits=_detached(file, store), safe=sure, about=About(operands=(holder,)),
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
@@ -204,7 +203,7 @@ def _grows_with(graph: Event, store: _stores.Stored) -> bool:
     if graph.unit is not store.event.unit:
         # A function that is given what its caller computed makes no graph itself, however often it goes round.
         return not any(caller.unit is graph.unit for caller in graph.unit.file.callers(store.event.unit))
-    return graph.loop is not None and graph.loop.within(store.loop)
+    return graph.inside(store.loop)
 
 
 def _is_of_one_pass(file: SourceFile, store: _stores.Stored) -> bool:
@@ -241,10 +240,6 @@ def _evaluates(file: SourceFile, event: Event) -> bool:
     return any(e.unit is event.unit for e in file.calls("eval"))
 
 
-def _closed(text: str, node: ast.expr) -> str:
-    return text if isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
-
-
 def _read_here(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether a holder that other files can reach is used in this one, so that its use is seen."""
     root = store.root
@@ -266,26 +261,27 @@ def _detached(file: SourceFile, store: _stores.Stored) -> list[Edit]:
         return []
     if not _is_tensor(file, value, store.event):
         return []
-    return [edits.replace(file, value, f"{_closed(file.segment(value), value)}.detach()")]
+    return [edits.called_on(file, value, "detach()")]
 
 
 def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
     """Whether an expression is one tensor, rather than a number, a list, or whatever a module returns."""
     if isinstance(node, ast.BinOp):
-        return _is_tensor(file, node.left, event, depth) or _is_tensor(file, node.right, event, depth)
+        return any(_is_tensor(file, side, event, depth) for side in (node.left, node.right))
     if isinstance(node, ast.Name):
         found = [(value_bound(b.node, node.id), b) for b in _lasting.bindings_at(node.id, event)]
         return depth < 4 and bool(found) and all(v is not None and _is_tensor(file, v, b, depth + 1) for v, b in found)
     if not isinstance(node, ast.Call) or file.gradients.forwards.runs_module(node, event.unit):
         return False
-    dotted = file.dotted(node.func)
-    made = "loss" in names.role_of_call(dotted) or dotted.startswith("torch.nn.functional.")
-    known = made or "criterion" in file.roles.of(node.func, event.unit) or file.roles.hinted("criterion", node.func)
-    several = terminal(node) in _SEVERAL or (terminal(node) in ("max", "min") and bool(node.args))
-    return known or (isinstance(node.func, ast.Attribute) and terminal(node) in names.TENSOR_METHODS and not several)
+    made = computes_loss(file, node, event.unit) or file.dotted(node.func).startswith("torch.nn.functional.")
+    return made or _gives_tensor(node)
 
 
-_SEVERAL = ("chunk", "split", "unbind")
+def _gives_tensor(call: ast.Call) -> bool:
+    """Whether a call is of a method of tensors that gives one."""
+    name = terminal(call)
+    several = name in ("chunk", "split", "unbind") or (name in ("max", "min") and bool(call.args))
+    return isinstance(call.func, ast.Attribute) and name in names.TENSOR_METHODS and not several
 
 
 _WORTH_CUTTING = 0.25

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.finding import About, Severity
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Step, Store
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._storages import of_a_batch
@@ -15,13 +15,14 @@ from torchvet.rules.memory.fixes.stored_values import without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
 from torchvet.rules.shared.number_format import per_step
 from torchvet.rules.shared.snapshot_rule import leaking
+from torchvet.rules.shared.step_code import runs_module
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import ClassModel, Event, Unit, is_call, walk
+from torchvet.source.model import Event, Unit, is_call, walk
 
 _OFTEN = 4
 """Steps from one store to the next below which it is no rare one."""
 _MOST = 5
-"""Lines of a snapshot that are told; the sum is in the facts."""
+"""Lines of a snapshot that are reported; the sum is in the facts."""
 
 
 class TensorsAccumulate(GrowthRule):
@@ -109,9 +110,8 @@ class TensorsAccumulate(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """A training step adds whole batches or outputs to what nothing ever empties."""
         for stored in _stores.collected(file):
-            if not of_a_batch(file, stored.value, stored.event) or not _in_training(file, stored.event):
-                continue
-            if _seldom(stored.event):
+            event = stored.event
+            if not of_a_batch(file, stored.value, event) or not _in_training(file, event) or _seldom(event):
                 continue
             store = _lasting.kept_on(file, stored)
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
@@ -208,18 +208,9 @@ def _of_a_hook(file: SourceFile, unit: Unit) -> bool:
 
 def _in_training(file: SourceFile, event: Event, depth: int = 0) -> bool:
     """Whether an event runs in each step of a training loop that updates weights."""
-    for step in file.steps:
-        inside = step.loop is None or (event.loop is not None and event.loop.within(step.loop))
-        if inside and step.unit is event.unit and step.optimizers:
-            return True
+    if any(step.unit is event.unit and event.inside(step.loop) and step.optimizers for step in file.steps):
+        return True
     if event.unit.name == "forward" and event.unit.owner is not None:
-        return any(_runs(file, step, event.unit.owner) for step in file.steps if step.optimizers)
+        return any(runs_module(file, step, event.unit.owner) for step in file.steps if step.optimizers)
     callers = [caller for caller in file.callers(event.unit) if not _seldom(caller)] if depth < 3 else []
     return any(_in_training(file, caller, depth + 1) for caller in callers)
-
-
-def _runs(file: SourceFile, step: Step, module: ClassModel) -> bool:
-    """Whether a training step runs a module, alone or as a part of another."""
-    forwards = file.gradients.forwards
-    calls = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
-    return any(forwards.contains(forwards.class_run(e.call, step.unit), module) for e in calls)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchvet.analysis import growth_of
 from torchvet.finding import NOTHING_MORE
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Step, Store
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
-from torchvet.source.model import ClassModel, Event, is_set, name_set, targets_of, terminal
+from torchvet.rules.shared.step_code import runs_module
+from torchvet.rules.shared.training_loops import events_in, loop_text
+from torchvet.source.model import ClassModel, Event, given, is_set, name_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
 
@@ -42,17 +44,17 @@ class StateCarried(GrowthRule):
         lines = set(_carrying_lines(file))
         for unit in file.units_at(sorted(lines)):
             for event in unit.events:
-                if event.line not in lines or not isinstance(event.node, ast.Assign):
+                call = event.node.value if isinstance(event.node, ast.Assign) else None
+                if event.line not in lines or not isinstance(call, ast.Call):
                     continue
-                name = _carried_name(file, event)
-                if name is not None:
+                if (name := _carried_name(file, event, call)) is not None:
                     yield from self._judged(file, event, name)
-                elif (attribute := _carried_attribute(file, event)) is not None:
+                elif (attribute := _carried_attribute(file, event, call)) is not None:
                     yield from self._judged_attribute(file, event, attribute)
 
     def _judged(self, file: SourceFile, event: Event, name: str) -> Findings:
         called = getattr(event.node, "value", None)
-        run = next((e for e in event.unit.calls.get(terminal(called), ()) if e.node is called), None)
+        run = event.unit.call_of(called)
         if run is None or not _lasting.surely_recording(file, run):
             return
         flow = Destinations(file)
@@ -74,26 +76,14 @@ class StateCarried(GrowthRule):
             )
 
     def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Findings:
-        """A module's own attribute: told only where a loop of this file trains the module."""
-        owner, forwards = event.unit.method_class(), file.gradients.forwards
+        """A module's own attribute: reported only where a loop of this file trains the module."""
         for step in file.steps:
             backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
-            if step.loop is None or backward is None:
+            if step.loop is None or backward is None or backward.event.context.arms:
                 continue
-            called = [e for e in file.callers(event.unit) if e.unit is step.unit and e.inside(step.loop)]
-            if called and not backward.event.context.arms and file.gradients.enabled(event) != "no":
+            if _runs_method(file, event, step):
                 yield self._suspected(file, event, name, "error", _RAISES, backward.event)
                 return
-            for run in step.unit.events:
-                inside = run.loop is not None and run.loop.within(step.loop) and isinstance(run.node, ast.Call)
-                if (
-                    inside
-                    and not backward.event.context.arms
-                    and owner is not None
-                    and forwards.contains(forwards.class_run(run.call, step.unit), owner)
-                ):
-                    yield self._suspected(file, event, name, "error", _RAISES, backward.event)
-                    return
 
     def _computed(self, file: SourceFile) -> Findings:
         """`self.memory = tanh(self.write(cat([self.memory, x])))` of a module that each training step runs."""
@@ -128,7 +118,7 @@ class StateCarried(GrowthRule):
         )
 
     def in_recording(self, recording: Recording) -> Findings:
-        """State that grows to the end, and state that was carried on for long before it was freed."""
+        """State that grows to the end, and state that was carried on for long before it was released."""
         yield from super().in_recording(recording)
         yield from crashed(self, recording)
         for rank in recording.ranks:
@@ -217,24 +207,34 @@ def _carrying_lines(file: SourceFile) -> Iterator[int]:
 _RAISES = "the next step's backward goes through this step's graph too: it raises, or with retain_graph=True it grows"
 
 
-def _carried_attribute(file: SourceFile, event: Event) -> str | None:
+def _carried_attribute(file: SourceFile, event: Event, call: ast.Call) -> str | None:
     """`self.state` of `output, self.state = self.rnn(x, self.state)` in a module that never detaches or resets it."""
-    node, owner = event.node, event.unit.method_class()
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or owner is None:
+    owner = event.unit.method_class()
+    target = _given_again(event, ast.Attribute, call.args[1:])
+    if owner is None or target is None or not _gives_graph_on(file, call, event):
         return None
-    given = {ast.dump(one) for one in node.value.args[1:]}
-    targets = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
-    target = next((t for t in targets if ast.dump(t).replace("Store", "Load") in given), None)
-    if target is None or not _gives_graph_on(file, node.value, event):
+    others = [e for e, _ in owner.attributes[terminal(target)] if e is not event]
+    once = others and all(e.unit.name == "__init__" for e in others)
+    if not once or _cuts(file.text_of(owner), "detach", ".data") or _bound_outside(file, terminal(target)):
         return None
-    others = [e for e, _ in owner.attributes[target.attr] if e is not event]
-    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
-    if not others or any(e.unit.name != "__init__" for e in others) or "detach" in text or ".data" in text:
-        return None
-    outside = re.search(
-        rf"(?<!self)\.{target.attr}\b(\s*=(?!=)|\[[^\]\n]*\]\s*=(?!=)|\.(detach_|zero_|fill_))", file.text
-    )
-    return None if outside else ast.unparse(target)
+    return ast.unparse(target)
+
+
+def _given_again(event: Event, kind: type[ast.expr], arguments: Sequence[ast.expr]) -> ast.expr | None:
+    """What an assignment binds that its own value is given, the first of a kind."""
+    texts = set(map(ast.unparse, arguments))
+    return next((t for t in targets_of(event.node) if isinstance(t, kind) and ast.unparse(t) in texts), None)
+
+
+def _bound_outside(file: SourceFile, attribute: str) -> bool:
+    """Whether an attribute is bound, or its value changed in place, by other code than its own object's."""
+    bound = rf"(?<!self)\.{attribute}\b((\[[^\]\n]*\])?\s*=(?!=)|\.(detach_|zero_|fill_))"
+    return re.search(bound, file.text) is not None
+
+
+def _cuts(text: str, *words: str) -> bool:
+    """Whether some code has a word of what cuts graphs or starts values afresh."""
+    return any(word in text for word in words)
 
 
 _OWN = re.compile(r"^[ \t]*(self\.(\w+))[ \t]*(?::[^\n=]+)?=(?!=)(?:[^\n]*[(,]\n)*[^\n]*\bself\.\2\b", re.MULTILINE)
@@ -248,25 +248,34 @@ def _recomputed(file: SourceFile, event: Event) -> str | None:
     """An attribute that a module computes from its own last value and what has a graph, and that nothing detaches; what
     starts it afresh is `__init__`, a `reset` that no training step calls, or the first pass."""
     node, owner = event.node, event.unit.method_class()
-    if not isinstance(node, ast.Assign) or owner is None or len(node.targets) != 1:
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or len(node.targets) != 1:
         return None
     target = node.targets[0]
-    if not isinstance(target, ast.Attribute) or "module" not in file.roles.of_class(owner):
+    if owner is None or not isinstance(target, ast.Attribute) or "module" not in file.roles.of_class(owner):
         return None
-    text = "\n".join(file.lines[owner.node.lineno - 1 : owner.node.end_lineno])
-    if any(word in text for word in ("detach", "no_grad", ".data", "register_buffer", "item()")):
+    if _cuts(file.text_of(owner), "detach", "no_grad", ".data", "register_buffer", "item()"):
         return None
-    if file.gradients.carries(node.value, event) != "yes" or not isinstance(node.value, ast.Call):
+    others = [(e, value) for e, value in owner.attributes[target.attr] if e is not event]
+    if file.gradients.carries(node.value, event) != "yes" or not all(_starts(e, v, target.attr) for e, v in others):
         return None
-    for other, value in owner.attributes[target.attr]:
-        lazily = any(
-            isinstance(b, ast.If) and f"{target.attr} is None" in ast.unparse(b.test) for b, _ in other.context.arms
-        )
-        nothing = isinstance(value, ast.Constant) and value.value is None and other.unit.name not in _PASSES
-        fresh = other.unit.name == "__init__" or lazily or nothing
-        if other is not event and not fresh:
-            return None
     return None if _started_afresh(file, owner, target.attr) else ast.unparse(target)
+
+
+def _starts(event: Event, value: ast.expr | None, attribute: str) -> bool:
+    """Whether a binding only starts an attribute: in `__init__`, below `if self.x is None`, or as None by a `reset`."""
+    tests = (branch.test for branch, _ in event.context.arms if isinstance(branch, ast.If))
+    if event.unit.name == "__init__" or any(f"{attribute} is None" in ast.unparse(test) for test in tests):
+        return True
+    return isinstance(value, ast.Constant) and value.value is None and event.unit.name not in _PASSES
+
+
+def _runs_method(file: SourceFile, event: Event, step: Step) -> bool:
+    """Whether a step's loop calls the method of an event with gradients on, or a module that has its class within."""
+    called = any(e.unit is step.unit and e.inside(step.loop) for e in file.callers(event.unit))
+    if called and file.gradients.enabled(event) != "no":
+        return True
+    owner = event.unit.method_class()
+    return owner is not None and runs_module(file, step, owner)
 
 
 def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
@@ -275,43 +284,29 @@ def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool
     units = {id(step.unit) for step in file.steps}
     if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
         return True
-    for step in file.steps:
-        inside = (e for e in step.unit.events if isinstance(e.node, ast.Call) and e.inside(step.loop))
-        if any(
-            terminal(e.node) in resets or "detach" in terminal(e.node) or "reset" in terminal(e.node) for e in inside
-        ):
-            return True
-    return bool(re.search(rf"(?<!self)\.{attribute}\b(\s*=(?!=)|\.(detach_|zero_|fill_))", file.text))
+    called = {terminal(e.node) for step in file.steps for e in events_in(step.unit, step.loop)}
+    return bool(called & resets) or _cuts(" ".join(called), "detach", "reset") or _bound_outside(file, attribute)
 
 
-def _carried_name(file: SourceFile, event: Event) -> str | None:
+def _carried_name(file: SourceFile, event: Event, call: ast.Call) -> str | None:
     """`hidden` of `output, hidden = model(x, hidden)` in a loop, where the model's code is known to give its graph on
     and nothing else in the loop binds, detaches or resets it."""
-    node = event.node
-    if event.loop is None or not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+    loop, unit = event.loop, event.unit
+    if loop is None or _FEW.fullmatch(ast.unparse(getattr(loop.node, "iter", event.node))):
         return None
-    if _FEW.fullmatch(ast.unparse(getattr(event.loop.node, "iter", node))):
+    name = terminal(_given_again(event, ast.Name, given(call)[bool(call.args) :]))
+    if not name or unit.home(name) is not unit or not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
         return None
-    call, unit = node.value, event.unit
-    given = {one.id for one in (*call.args[1:], *(k.value for k in call.keywords)) if isinstance(one, ast.Name)}
-    name = next((t.id for t in targets_of(node) if isinstance(t, ast.Name) and t.id in given), None)
-    if name is None or unit.home(name) is not unit:
-        return None
-    if not _gives_graph_on(file, call, event) and not _retained_in(file, event):
-        return None
-    inside = [b for b in unit.bindings[name] if b.loop is not None and b.loop.within(event.loop)]
-    before = [b for b in unit.bindings[name] if b not in inside and b.index < event.index]
-    if len(inside) != 1 or not (before or name in unit.parameters):
-        return None
-    loop = event.loop.node
-    lines = file.lines[loop.lineno - 1 : loop.end_lineno]  # type: ignore[attr-defined]
-    text = "\n".join(line.partition("#")[0] for line in lines)
-    return None if "detach" in text or "repackage" in text or "no_grad" in text else name
+    others = [b for b in unit.bindings[name] if b is not event]
+    before = name in unit.parameters or any(b.index < event.index for b in others)
+    alone = before and not any(b.inside(loop) for b in others)
+    code = re.sub("#.*", "", loop_text(file, loop))
+    return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
 
 
-def _retained_in(file: SourceFile, event: Event) -> bool:
+def _retained_in(event: Event, call: ast.Call) -> bool:
     """Whether a module runs in a loop with `backward(retain_graph=True)`: the answer to the error of carried state."""
-    if not file.gradients.forwards.runs_module(event.node.value, event.unit):  # type: ignore[attr-defined]
+    if not event.unit.file.gradients.forwards.runs_module(call, event.unit):
         return False
     calls = event.unit.calls.get("backward", ())
     return any(e.loop is event.loop and is_set(e.call, "retain_graph") for e in calls)
@@ -325,8 +320,7 @@ def _gives_graph_on(file: SourceFile, call: ast.Call, event: Event) -> bool:
     known = forwards.class_run(call, event.unit) if forwards.runs_module(call, event.unit) else None
     if known is None or known.method("forward") is None:
         return False
-    text = "\n".join(file.lines[known.node.lineno - 1 : known.node.end_lineno])
-    return "detach" not in text and "no_grad" not in text and ".data" not in text
+    return not _cuts(file.text_of(known), "detach", "no_grad", ".data")
 
 
 def _backward_in(file: SourceFile, run: Event) -> Event | None:

@@ -14,9 +14,8 @@ from torchvet.rules.memory import _lasting
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, blocks, edits, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, given, receiver, targets_of, terminal, walk
 from torchvet.source.model.destinations import Destinations
-from torchvet.source.model.devices import passed
 from torchvet.source.model.origins import identity
 
 
@@ -148,14 +147,11 @@ _HELD_OUT = re.compile(r"(^|_)(val|valid|validation|test|eval|dev|holdout)(_|\d|
 def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
     """Runs of a model in a loop after its `.eval()`, or in a loop over a loader that is named for evaluation."""
     for event in file.calls("eval"):
-        on = receiver(event.call)
-        if on is None or event.call.args or not isinstance(on, (ast.Name, ast.Attribute)):
+        on = _put_into_evaluation(event)
+        if not isinstance(on, (ast.Name, ast.Attribute)):
             continue
         for run in event.unit.calls.get(terminal(on), ()):
-            after = run.index > event.index and not run.excludes(event)
-            in_loop = run.loop is not None and not run.loop.comprehension
-            same = ast.dump(run.call.func) == ast.dump(on)
-            if after and in_loop and same and not _trains_again(event, run):
+            if _is_evaluated_after(event, run) and ast.dump(run.call.func) == ast.dump(on):
                 yield run
         yield from _runs_in_helpers(file, event, on)
     if not file.steps:
@@ -166,24 +162,28 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
         yield from _runs_on_held_out(file, unit)
 
 
+def _put_into_evaluation(event: Event) -> ast.expr | None:
+    """`model` of `model.eval()`; None for an `eval` that is given something."""
+    return receiver(event.call) if not event.call.args else None
+
+
 def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
     """Repeated runs of what is put into evaluation mode somewhere in a file that trains nothing."""
     if file.mentions(".train(", "backward", "autograd", "requires_grad", "attack"):
         return
     for event in file.calls("eval"):
-        on = receiver(event.call)
-        if on is None or event.call.args or file.dotted(on) == "torch":
+        on = _put_into_evaluation(event)
+        if on is None or file.dotted(on) == "torch":
             continue
         mine = identity(on, event.unit)
-        while isinstance(on, ast.Call) and isinstance(on.func, ast.Attribute):
-            on = on.func.value
+        while isinstance(on, ast.Call) and (inner := receiver(on)) is not None:
+            on = inner
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
-            in_loop = run.loop is not None and not run.loop.comprehension
-            again = in_loop or (run.loop is None and _lasting.is_repeated(file, run.unit))
+            again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
             # A run whose result nobody takes warms the model up, and its graph is freed at once.
-            warms_up = isinstance(run.parent, ast.Expr)
-            if again and not warms_up and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
+            taken = again and not isinstance(run.parent, ast.Expr)
+            if taken and not _hands_on(file, run.unit) and identity(run.call.func, run.unit) & mine:
                 yield run
 
 
@@ -191,15 +191,13 @@ def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterato
     """Runs in a function of the file that a loop after `.eval()` gives the model to; saliency hands it on."""
     wanted = ast.dump(model)
     for call in event.unit.events:
-        looped = call.index > event.index and call.loop is not None and not call.loop.comprehension
-        if not looped or call.node.__class__ is not ast.Call or _trains_again(event, call) or call.excludes(event):
+        if call.node.__class__ is not ast.Call or not _is_evaluated_after(event, call):
             continue
         helper = file.callee(call) if any(ast.dump(a) == wanted for a in call.call.args) else None
         if helper is None or helper.owner is not None or _hands_on(file, helper):
             continue
         for name in helper.parameters:
-            given = passed(helper, name, call.call)
-            if given is not None and ast.dump(given) == wanted:
+            if any(ast.dump(one) == wanted for one in file.passed(call, helper, name)):
                 yield from helper.calls.get(name, ())
 
 
@@ -216,16 +214,25 @@ def _runs_on_held_out(file: SourceFile, unit: Unit) -> Iterator[Event]:
 def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
-    read = [
-        n.id if isinstance(n, ast.Name) else n.attr for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))
-    ]
+    read = [terminal(n) for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))]
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
+
+
+def _in_loop(event: Event) -> bool:
+    """Whether an event stands in a loop statement, with no comprehension around."""
+    return event.loop is not None and not event.loop.comprehension
 
 
 def _trains_again(event: Event, run: Event) -> bool:
     """Whether the model is put back into training mode before it runs."""
     back = event.unit.calls.get("train", ())
     return any(event.index < e.index < run.index and not e.call.args for e in back)
+
+
+def _is_evaluated_after(event: Event, run: Event) -> bool:
+    """Whether a call in a loop comes after an `.eval()`, and the model is not put back into training mode between."""
+    after = run.index > event.index and not run.excludes(event)
+    return after and _in_loop(run) and not _trains_again(event, run)
 
 
 def _followed(file: SourceFile, run: Event) -> Destinations | None:
@@ -249,8 +256,7 @@ def _hands_on(file: SourceFile, unit: Unit) -> bool:
     for event in unit.events:
         if not isinstance(event.node, ast.Call) or file.callee(event) is not None:
             continue
-        given = (*event.node.args, *(k.value for k in event.node.keywords))
-        if any(file.roles.is_a(role, one, unit) for one in given for role in ("module", "optimizer")):
+        if any(file.roles.is_a(role, one, unit) for one in given(event.node) for role in ("module", "optimizer")):
             return True
     return False
 
@@ -282,9 +288,6 @@ def _wrapped(file: SourceFile, line: int) -> list[Edit]:
 def _is_evaluated(run: Event) -> bool:
     """Whether `.eval()` of what is called has come before it for sure, and no `.train()` since."""
     before = (e for e in run.unit.calls.get("eval", ()) if e.index < run.index and run.sure_after(e))
-    return any(
-        isinstance(on := receiver(e.call), (ast.Name, ast.Attribute))
-        and ast.dump(on) == ast.dump(run.call.func)
-        and not _trains_again(e, run)
-        for e in before
-    )
+    models = (receiver(e.call) for e in before if not _trains_again(e, run))
+    called = ast.dump(run.call.func)
+    return any(isinstance(on, (ast.Name, ast.Attribute)) and ast.dump(on) == called for on in models)

@@ -73,7 +73,7 @@ class HookKeepsTensor(GrowthRule):
         # A handle may be removed under any name, so that one removal in the file is enough to say nothing.
         if file.mentions(".remove()"):
             return
-        told: set[int] = set()
+        reported: set[int] = set()
         for event in file.calls(*_hooks.ON_MODULES, *_hooks.ON_TENSORS):
             if _registered_each_step(file, event):
                 yield self._registered(file, event)
@@ -81,8 +81,8 @@ class HookKeepsTensor(GrowthRule):
                 if terminal(call.node) == "append" and _runs_again(file):
                     yield from self._collected(file, event, call, names, "lambda")
             for unit in _hooks.hook_functions(file, event):
-                if id(unit) not in told and _runs_again(file):
-                    told.add(id(unit))
+                if id(unit) not in reported and _runs_again(file):
+                    reported.add(id(unit))
                     yield from self._collecting(file, event, unit)
 
     def _collecting(self, file: SourceFile, event: Event, hook: Unit) -> Findings:
@@ -122,7 +122,7 @@ class HookKeepsTensor(GrowthRule):
 
 
 def _on_many(growth: Growth) -> bool:
-    """Whether it is a module's, or a container's, of so many modules with hooks that these are not told apart."""
+    """Whether it is a module's, or a container's, of so many modules with hooks that they are not kept apart."""
     holding = growth.holding
     return "hook" in holding.below and "hook" not in holding.via and growth.tensors_per_step > 0
 
@@ -133,10 +133,10 @@ def _registered_each_step(file: SourceFile, event: Event) -> bool:
     for step in file.steps:
         if step.loop is None:
             continue
-        if step.unit is event.unit and event.loop is not None and event.loop.within(step.loop):
+        if step.unit is event.unit and event.inside(step.loop):
             return _hooks.on_lasting_module(file, event, step.loop)
         for caller in file.callers(event.unit) if isinstance(on, ast.Name) else ():
-            if caller.unit is step.unit and caller.loop is not None and caller.loop.within(step.loop):
+            if caller.unit is step.unit and caller.inside(step.loop):
                 given = file.passed(caller, event.unit, on.id)  # type: ignore[union-attr]
                 whole = terminal(event.node) in _hooks.ON_MODULES
                 return any(_hooks.is_lasting(file, one, caller.unit, step.loop, whole) for one in given)

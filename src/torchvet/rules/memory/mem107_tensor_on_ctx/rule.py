@@ -62,7 +62,7 @@ class TensorOnCtx(GrowthRule):
         context = given[0] if given else ""
         for event, attribute, value in _set_on(unit, context):
             # Backward drops it by hand, which is what `save_for_backward` would have done.
-            if _let_go_of(model, attribute):
+            if _is_released(model, attribute):
                 continue
             if _is_output(unit, context, attribute, value):
                 yield self._suspected(file, event, f"{context}.{attribute}", "output")
@@ -142,15 +142,11 @@ def ctx_stores(recording: Recording) -> Iterator[Location]:
             yield Location(path=path, line=store.line, column=store.column, function=store.function)
 
 
-def _let_go_of(model: ClassModel, attribute: str) -> bool:
+def _is_released(model: ClassModel, attribute: str) -> bool:
     """Whether `backward` deletes the attribute, or sets it to None."""
     backward = model.methods.get("backward")
-    for event in backward.events if backward is not None else ():
-        node = event.node
-        targets = node.targets if isinstance(node, (ast.Delete, ast.Assign)) else []
-        if any(isinstance(t, ast.Attribute) and t.attr == attribute for t in targets):
-            return True
-    return False
+    nodes = [e.node for e in backward.events if isinstance(e.node, (ast.Delete, ast.Assign))] if backward else []
+    return any(isinstance(t, ast.Attribute) and t.attr == attribute for node in nodes for t in targets_of(node))
 
 
 def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
@@ -198,11 +194,7 @@ def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is used as a tensor: a tensor's method, or an argument of torch's functions."""
     if name not in unit.parameters[1:] or unit.bindings.get(name):
         return False
-    for event in unit.events:
-        if not isinstance(event.node, ast.Call):
-            continue
-        if terminal(receiver(event.node)) == name and terminal(event.node) in names.TENSOR_METHODS:
-            return True
-        if terminal(event.node) == "save_for_backward" and any(terminal(a) == name for a in event.node.args):
-            return True
-    return False
+    calls = [e.node for e in unit.events if isinstance(e.node, ast.Call)]
+    if any(terminal(receiver(call)) == name and terminal(call) in names.TENSOR_METHODS for call in calls):
+        return True
+    return any(terminal(a) == name for call in calls if terminal(call) == "save_for_backward" for a in call.args)

@@ -13,6 +13,8 @@ from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.source.model import Event, edits, is_name, targets_of, terminal, walk
+from torchvet.source.statements import spans
+from torchvet.source.syntax import parts
 
 
 class ExceptionKeepsFrames(GrowthRule):
@@ -52,12 +54,9 @@ class ExceptionKeepsFrames(GrowthRule):
         for store in (*put, *_stores.keyed(file), *_handed_on(put)):
             handler, attempt = _handler_of(store.event)
             given = _exception_in(file, store.value, handler.name or "") if handler is not None else None
-            if (
-                given is None
-                or attempt is None
-                or _tries_in_turn(attempt)
-                or not _works_on_tensors(file, store.event, attempt)
-            ):
+            if given is None or attempt is None or _tries_in_turn(attempt):
+                continue
+            if not _works_on_tensors(file, store.event, attempt):
                 continue
             kept = _lasting.kept_on(file, _stores.Stored(store.event, store.holder, given, key=store.key))
             if kept is not None:
@@ -110,8 +109,8 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
         return node if node.id == name else None
     if isinstance(node, ast.Call):
         return node if file.dotted(node.func) == "sys.exc_info" else None
-    parts = node.elts if isinstance(node, (ast.Tuple, ast.List)) else node.values if isinstance(node, ast.Dict) else []
-    return next((found for found in (_exception_in(file, one, name) for one in parts) if found is not None), None)
+    within = parts(node) if isinstance(node, (ast.Tuple, ast.List, ast.Dict)) else []
+    return next(filter(None, (_exception_in(file, one, name) for one in within)), None)
 
 
 def _tries_in_turn(attempt: ast.Try) -> bool:
@@ -123,16 +122,10 @@ def _tries_in_turn(attempt: ast.Try) -> bool:
 
 def _works_on_tensors(file: SourceFile, event: Event, attempt: ast.Try) -> bool:
     """Whether the `try` body runs a module, torch's functions or a backward, itself or in a function of this file."""
-    first, last = attempt.body[0].lineno, attempt.body[-1].end_lineno or attempt.body[-1].lineno
-    for inner in event.unit.events:
-        if not isinstance(inner.node, ast.Call) or not first <= inner.line <= last:
-            continue
-        if _on_tensors(file, inner):
-            return True
-        callee = file.callee(inner)
-        if callee is not None and any(isinstance(e.node, ast.Call) and _on_tensors(file, e) for e in callee.events):
-            return True
-    return False
+    calls = [e for e in event.unit.events if isinstance(e.node, ast.Call) and spans(attempt.body, e.line)]
+    callees = (file.callee(e) for e in calls)
+    within = (e for unit in callees if unit is not None for e in unit.events if isinstance(e.node, ast.Call))
+    return any(_on_tensors(file, e) for e in calls) or any(_on_tensors(file, e) for e in within)
 
 
 _NOT_ON_TENSORS = tuple(
@@ -152,9 +145,6 @@ def _below_is_exception(growth: Growth, recording: Recording) -> bool:
     if "exception" in growth.holding.below:
         return True
     prefix = (growth.holding.scope, *growth.holding.path)
-    for rank in recording.ranks:
-        census = rank.last(Census)
-        for holding in census.holdings if census is not None else ():
-            if (holding.scope, *holding.path)[: len(prefix)] == prefix and "exception" in holding.via:
-                return True
-    return False
+    censuses = (rank.last(Census) for rank in recording.ranks)
+    thrown = (h for census in censuses if census is not None for h in census.holdings if "exception" in h.via)
+    return any((holding.scope, *holding.path)[: len(prefix)] == prefix for holding in thrown)

@@ -10,7 +10,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, edits, is_call, is_set, receiver, terminal
+from torchvet.source.model import Event, edits, given, is_call, is_set, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
@@ -41,7 +41,7 @@ class GraphKeptNeedlessly(Rule):
             place=use.place,
             message=f"retain_graph=True keeps {size(use.held)} of saved tensors after backward, {share:.0%} of the "
             f"peak; none of {use.judged} such graphs was used again",
-            cause="backward frees what the graph saved unless it is told to retain it; here no second backward follows",
+            cause="without `retain_graph=True` backward frees what the graph saved; here no second backward follows",
             advice="drop `retain_graph=True`; if the error about a second backward comes up, something carries its "
             "graph from step to step: detach that",
             measured=Measured(bytes=use.held, peak_bytes=peak, share=share),
@@ -60,9 +60,8 @@ class GraphKeptNeedlessly(Rule):
         if loss is None or mine.carried or mine.stateful or not (mine.graph or isinstance(loss, ast.Call)):
             return
         others = [e for e in _passes(file, event) if not e.excludes(event)]
-        later = [e for e in others if e.index > event.index]
         # Shared graphs are the usual reason for the flag: of five uses in real code none was needless.
-        if any(lineage(file, _subject(e), e).shares(mine) or _unknown(file, e) for e in later):
+        if any(_may_share(file, e, mine) for e in others if e.index > event.index):
             return
         if mine.loose or not self._ends_a_step(event, file):
             if not others and list(file.calls("backward", "manual_backward", "grad")) == [event]:
@@ -112,7 +111,7 @@ def _subject(event: Event) -> ast.AST | None:
     """What a later pass goes through; for a function of the file all that it is given."""
     if terminal(event.node) in ("backward", "manual_backward"):
         return root_of(event)
-    return ast.Tuple(elts=[*event.call.args, *(k.value for k in event.call.keywords)], ctx=ast.Load())
+    return ast.Tuple(elts=given(event.call), ctx=ast.Load())
 
 
 def _passes(file: SourceFile, event: Event) -> list[Event]:
@@ -123,7 +122,7 @@ def _passes(file: SourceFile, event: Event) -> list[Event]:
     return [*direct, *called.values()]
 
 
-def _unknown(file: SourceFile, event: Event) -> bool:
-    """Whether what a later pass goes through cannot be followed."""
-    found: Lineage = lineage(file, _subject(event), event)
-    return bool(found.stateful or found.carried)
+def _may_share(file: SourceFile, event: Event, mine: Lineage) -> bool:
+    """Whether a later pass goes through a part of a graph, or through what cannot be followed."""
+    found = lineage(file, _subject(event), event)
+    return bool(found.stateful or found.carried) or found.shares(mine)

@@ -11,7 +11,7 @@ from torchvet.finding import Edit, Holder, Location, Severity
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import BackwardUse
 from torchvet.rules.kit import Finding, Findings, Growth, RankRecording, Recording, SourceFile, Store
-from torchvet.rules.memory.fixes.gradients import copy_let_go, is_let_go, leaf_let_go
+from torchvet.rules.memory.fixes.gradients import copys_gradients_freed, is_freed, leafs_gradient_freed
 from torchvet.rules.shared.growth_rule import GrowthRule, location_of
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.model import Event, is_call, is_name, is_set, keyword, receiver, targets_of, terminal, walk
@@ -30,7 +30,7 @@ class CreateGraphCycle(GrowthRule):
         uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
         if not uses or "grad" in growth.holding.via or growth.holding.name.endswith(".grad"):
             return bool(uses)
-        # Where several parameters hang from one name, the graph is told with that name and not with each gradient.
+        # Where several parameters hang from one name, the graph is reported with that name and not with each gradient.
         own = [growth.holding.scope, *growth.holding.path]
         below = [h for r in recording.ranks for c in r.all(Census)[-1:] for h in c.holdings if h.carried]
         return any("grad" in h.via and [h.scope, *h.path][: len(own)] == own for h in below)
@@ -78,7 +78,7 @@ class CreateGraphCycle(GrowthRule):
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
         for event in file.calls("backward", "manual_backward"):
             repeated = event.loop is not None or not event.unit.is_module
-            if repeated and is_set(event.call, "create_graph") and not is_let_go(event):
+            if repeated and is_set(event.call, "create_graph") and not is_freed(event):
                 yield self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Finding:
@@ -87,8 +87,8 @@ class CreateGraphCycle(GrowthRule):
         if leaf:
             ring = f"a ring that stays for ever when {leaf} is bound anew"
             what = f"{leaf}.grad gets a graph that leads back to {leaf}, {ring}"
-            return self._suspected(file, event, "error", what, leaf_let_go(file, event, leaf))
-        made = copy_let_go(file, event)
+            return self._suspected(file, event, "error", what, leafs_gradient_freed(file, event, leaf))
+        made = copys_gradients_freed(file, event)
         if not _is_cleared(file):
             what = "the gradients of the parameters get graphs that lead back to them"
             return self._suspected(file, event, "error", f"{what}, and nothing here sets them to None", made)
@@ -150,10 +150,10 @@ def _leaf_read(event: Event) -> str:
         return ""
     read = {on for e in unit.events if e.index > event.index for on in _grads_read(e)}
     targets = (t for e in unit.events for t in targets_of(e.node) if isinstance(t, ast.Attribute) and t.attr == "grad")
-    cleared = {t.value.id for t in targets if isinstance(t.value, ast.Name)}
+    cleared = {ast.unparse(t.value) for t in targets}
     for name in sorted(read - cleared):
         bound = [b for b in unit.bindings.get(name, ()) if b.index < event.index]
-        if bound and bound[-1].loop is event.loop and _is_leaf(name, bound[-1], event):
+        if bound and _is_leaf(name, bound[-1], event):
             return name
     return ""
 
@@ -172,7 +172,10 @@ def _grads_read(event: Event) -> Iterator[str]:
 
 
 def _is_leaf(name: str, binding: Event, event: Event) -> bool:
-    """Whether a binding makes a leaf that wants a gradient: in its value, or by `name.requires_grad_()` after it."""
+    """Whether a binding makes a leaf that wants a gradient as often as an event comes: in its value, or by
+    `name.requires_grad_()` after it."""
+    if binding.loop is not event.loop:
+        return False
     value = getattr(binding.node, "value", None)
     if is_call(value, "requires_grad_") or (isinstance(value, ast.Call) and is_set(value, "requires_grad")):
         return True

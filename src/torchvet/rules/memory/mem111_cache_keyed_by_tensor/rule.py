@@ -79,7 +79,7 @@ class CacheKeyedByTensor(GrowthRule):
         return without_cache(file, finding) or evicted(file, finding)
 
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
-        """A dict whose keys the run has seen to be tensors may also free them."""
+        """A dict whose keys the run has seen to be tensors may also release them."""
         made = self.fixes(finding, file)
         mine = [growth.holding for growth in growths_of(finding, recording)]
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
@@ -151,11 +151,8 @@ def _is_cache(growth: Growth) -> bool:
 def _keeps_objects(growth: Growth) -> bool:
     """Whether a class's cached method keeps more tensors than results: those of the objects that it was called on."""
     holding = growth.holding
-    return (
-        holding.container == _WRAPPER
-        and "class" in holding.via
-        and holding.tensors > _MORE * max(1, holding.length or 0)
-    )
+    of_method = holding.container == _WRAPPER and "class" in holding.via
+    return of_method and holding.tensors > _MORE * max(1, holding.length or 0)
 
 
 def _by_values(growth: Growth) -> bool:
@@ -179,10 +176,9 @@ def _lines_that_cache(file: SourceFile) -> Iterator[int]:
 
 def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is a tensor: by annotation or by what all callers pass, else by its use."""
-    if isinstance(unit.node, ast.Module) or name not in unit.parameters:
+    if name not in unit.parameters:
         return False
-    a = unit.node.args
-    given = next((p.annotation for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg == name), None)
+    given = unit.annotation(name)
     if given is not None:
         return file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor")
     passed = [file.roles.of(value, caller) for value, caller in file.arguments(unit, name)]
@@ -195,23 +191,20 @@ def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
 
 def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:
     """Whether a parameter is what a module or one of torch's functions on tensors is run on."""
-    for event in unit.events:
-        node = event.node
-        if isinstance(node, ast.Call) and node.args and is_name(node.args[0], name):
-            functional = file.dotted(node.func).startswith("torch.nn.functional.")
-            if functional or file.gradients.forwards.runs_module(node, unit):
-                return True
-    return False
+    calls = (e.node for e in unit.events if isinstance(e.node, ast.Call))
+    first = [call for call in calls if call.args and is_name(call.args[0], name)]
+    functional = any(file.dotted(call.func).startswith("torch.nn.functional.") for call in first)
+    return functional or any(file.gradients.forwards.runs_module(call, unit) for call in first)
 
 
 def _reads_shape(file: SourceFile, unit: Unit, name: str) -> bool:
     """`x.shape[1]`: arrays have one too, but cannot be hashed."""
-    text = "\n".join(file.lines[unit.first - 1 : unit.last])
-    return bool(re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", text)) and not unit.bindings.get(name)
+    read = re.search(rf"(?<![\w.]){name}\.(shape|ndim)\b", file.text_of(unit))
+    return read is not None and not unit.bindings.get(name)
 
 
 def _is_endless(file: SourceFile, unit: Unit) -> bool:
-    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless told otherwise."""
+    """`cache` and `maxsize=None` keep everything; `lru_cache` keeps 128 results unless `maxsize` says otherwise."""
     node = caching_decorator(file, unit)
     if not isinstance(node, ast.Call):
         return file.dotted(node) == "functools.cache"
@@ -221,8 +214,5 @@ def _is_endless(file: SourceFile, unit: Unit) -> bool:
 
 def _is_dict(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether the holder starts as a dict."""
-    root = store.root
-    values = [value for value, _ in file.roles.values(root, store.event.unit)]
-    return bool(values) and all(
-        isinstance(v, ast.Dict) or terminal(v) in ("dict", "OrderedDict", "defaultdict") for v in values
-    )
+    values = [value for value, _ in file.roles.values(store.root, store.event.unit)]
+    return bool(values) and all(map(_stores.is_dict, values))

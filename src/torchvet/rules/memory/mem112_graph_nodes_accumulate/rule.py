@@ -92,11 +92,8 @@ class GraphNodesAccumulate(GrowthRule):
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         for kept in kept_in_steps(file):
-            if (
-                isinstance(kept.value, ast.Name)
-                and not _is_bounded(file, kept)
-                and _went_backward(file, kept, backwards)
-            ):
+            named = isinstance(kept.value, ast.Name) and not _is_bounded(file, kept)
+            if named and _went_backward(file, kept, backwards):
                 yield self._suspected(file, kept)
 
     def _suspected(self, file: SourceFile, kept: Stored) -> Finding:

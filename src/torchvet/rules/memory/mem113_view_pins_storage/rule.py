@@ -40,15 +40,14 @@ class ViewPinsStorage(GrowthRule):
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Clone."""
+        value = closed(store.value) if store is not None and store.value else "view"
         if growth.holding.item_type == _ARRAY:
-            value = closed(store.value) if store is not None and store.value else "view"
             return f"copy the part that is kept: `{value}.copy()`, so that the large array can go"
         if kind := no_tensor(growth, store):
             return (
                 f"copy the parts that are kept: `.clone()` (after `.detach()`) of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}, so that the large storage can go"
             )
-        value = closed(store.value) if store is not None and store.value else "view"
         return f"copy the part that is kept: `{value}.clone()` (after `.detach()`), so that the large storage can go"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:

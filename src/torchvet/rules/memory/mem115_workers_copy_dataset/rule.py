@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Finding, Findings, Iterator, Rule, Severity, SourceFile
-from torchvet.source.model import ClassModel, Event, keyword, name_set, receiver, terminal, walk
+from torchvet.source.model import ClassModel, Event, argument, keyword, name_set, receiver, terminal, walk
 from torchvet.source.model.units import behind_progress
+from torchvet.source.syntax import parts
 
 _PARSED = name_set(
     "json.load json.loads pickle.load pickle.loads yaml.safe_load yaml.load orjson.loads ujson.load ujson.loads "
@@ -30,7 +31,7 @@ class WorkersCopyDataset(Rule):
         for event in file.calls("DataLoader"):
             severity = _by_workers(event.call)
             owner = _dataset_of(file, event) if severity is not None else None
-            if owner is None or owner.ancestors & {"torch.utils.data.IterableDataset"} or severity is None:
+            if owner is None or severity is None or "torch.utils.data.IterableDataset" in owner.ancestors:
                 continue
             for attribute, stored in _objects(file, owner):
                 if (owner.name, attribute) not in seen and _is_read(owner, attribute):
@@ -62,12 +63,7 @@ def _by_workers(call: ast.Call) -> Severity | None:
 
 
 def _dataset_of(file: SourceFile, event: Event) -> ClassModel | None:
-    given = (
-        event.call.args[0]
-        if event.call.args
-        else next((k.value for k in event.call.keywords if k.arg == "dataset"), None)
-    )
-    found = file.roles.class_of(given, event.unit) if given is not None else None
+    found = file.roles.class_of(argument(event.call, "dataset", 0), event.unit)
     return found if found is not None and found.method("__getitem__") is not None else None
 
 
@@ -75,52 +71,49 @@ def _objects(file: SourceFile, owner: ClassModel) -> Iterator[tuple[str, Event]]
     """Attributes that are bound to what was parsed out of a whole file, each with the event that fills it."""
     for attribute, bound in owner.attributes.items():
         for event, value in bound:
-            if value is not None and _parsed(file, value, event, 0):
+            if value is not None and _parsed(file, value, event):
                 yield attribute, event
                 break
     for method in owner.methods.values():
         for event in method.calls.get("append", ()):
             on = receiver(event.call)
-            added = event.call.args[0] if event.call.args else None
             own = isinstance(on, ast.Attribute) and terminal(on.value) == method.self_name()
-            if own and event.loop is not None and added is not None and _parsed(file, added, event, 0):
+            if own and event.loop is not None and any(_parsed(file, a, event) for a in event.call.args[:1]):
                 yield terminal(on), event
 
 
-def _parsed(file: SourceFile, node: ast.AST, event: Event, depth: int) -> bool:
+def _parsed(file: SourceFile, node: ast.AST, event: Event, depth: int = 0) -> bool:
     """Whether a value is Python objects, one or more for each record of a file."""
     if depth > 5:
         return False
-    if isinstance(node, ast.Call):
-        dotted, name = file.dotted(node.func), terminal(node)
-        if dotted in _PARSED or name in _LINES:
-            return True
-        if name == "split" and terminal(receiver(node)) == "read":
-            return True
-        inner = dotted in ("list", "sorted", "tuple") and bool(node.args)
-        return inner and _parsed(file, node.args[0], event, depth + 1)
-    if isinstance(node, ast.Subscript):
-        return _parsed(file, node.value, event, depth + 1)
-    if isinstance(node, (ast.ListComp, ast.DictComp)):
-        of_records = _parsed(file, node.generators[0].iter, event, depth + 1) or _is_open(
-            node.generators[0].iter, event
-        )
-        made = node.elt if isinstance(node, ast.ListComp) else node.value
-        return (of_records and not _is_number(file, made)) or _parsed(file, made, event, depth + 1)
-    if isinstance(node, (ast.Dict, ast.Tuple, ast.List)):
-        parts = node.values if isinstance(node, ast.Dict) else node.elts
-        return any(not _is_number(file, one) and _parsed(file, one, event, depth + 1) for one in parts)
     if isinstance(node, ast.Name):
         return _parsed_name(file, node.id, event, depth)
-    return False
+    if isinstance(node, ast.Call):
+        dotted = file.dotted(node.func)
+        if dotted in _PARSED or terminal(node) in _LINES or _splits_text(node):
+            return True
+        return dotted in ("list", "sorted", "tuple") and any(_parsed(file, a, event, depth + 1) for a in node.args[:1])
+    if isinstance(node, (ast.ListComp, ast.DictComp)) and not _is_number(file, parts(node)[0]):
+        records = node.generators[0].iter
+        if _is_open(records, event) or _parsed(file, records, event, depth + 1):
+            return True
+    return isinstance(node, _MADE_OF) and any(_parsed(file, one, event, depth + 1) for one in parts(node))
+
+
+_MADE_OF = (ast.Subscript, ast.ListComp, ast.DictComp, ast.Dict, ast.Tuple, ast.List)
+
+
+def _splits_text(call: ast.Call) -> bool:
+    """`file.read().split(…)`."""
+    return terminal(call) == "split" and terminal(receiver(call)) == "read"
 
 
 def _parsed_name(file: SourceFile, name: str, event: Event, depth: int) -> bool:
     for binding in reversed(event.unit.bindings.get(name, [])):
-        if binding.index < event.index and isinstance(binding.node, ast.Assign):
-            return _parsed(file, binding.node.value, binding, depth + 1)
-        if binding.index < event.index and isinstance(binding.node, ast.For):
-            return _parsed(file, behind_progress(binding.node.iter), binding, depth + 1)
+        node = binding.node
+        if binding.index < event.index and isinstance(node, (ast.Assign, ast.For)):
+            value = node.value if isinstance(node, ast.Assign) else behind_progress(node.iter)
+            return _parsed(file, value, binding, depth + 1)
     return False
 
 
@@ -142,9 +135,5 @@ def _is_number(file: SourceFile, node: ast.expr) -> bool:
 def _is_read(owner: ClassModel, attribute: str) -> bool:
     """Whether `__getitem__` takes samples out of it."""
     method = owner.method("__getitem__")
-    if method is None:
-        return False
-    return any(
-        isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == attribute
-        for node in walk(method.node)
-    )
+    taken = [n.value for n in walk(method.node) if isinstance(n, ast.Subscript)] if method is not None else []
+    return any(isinstance(value, ast.Attribute) and value.attr == attribute for value in taken)

@@ -11,6 +11,7 @@ from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, SourceFile, is_call, name_set
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.syntax import parts
 
 _PER_BATCH = name_set(
     "training_step validation_step test_step predict_step on_train_batch_end on_validation_batch_end "
@@ -102,11 +103,7 @@ class FrameworkKeepsOutputs(GrowthRule):
 
 def _size(file: SourceFile, kept: Stored) -> Severity | None:
     """How much a stored value matters: an output is large, a loss a number with its nodes, what is neither unknown."""
-    values: list[ast.expr] = [kept.value]
-    if isinstance(kept.value, (ast.Tuple, ast.List)):
-        values = kept.value.elts
-    elif isinstance(kept.value, ast.Dict):
-        values = [v for v in kept.value.values if v is not None]
+    values = parts(kept.value) if isinstance(kept.value, (ast.Tuple, ast.List, ast.Dict)) else [kept.value]
     if any(_is_output(file, value, kept.event) for value in values):
         return "warning"
     return "info" if any("loss" in file.roles.of(value, kept.event.unit) for value in values) else None
@@ -150,18 +147,12 @@ def _bound(name: str, event: Event) -> ast.AST | None:
 
 def _is_emptied(owner: ClassModel, attribute: str) -> bool:
     """Whether any method but the constructor binds the attribute anew, empties it or takes from it."""
-    for one in owner.lineage:
-        for name, method in one.methods.items():
-            for event in method.events:
-                if is_call(event.node, *_EMPTYING):
-                    if attribute in ast.unparse(event.node.func):
-                        return True
-                elif name != "__init__" and any(
-                    getattr(root_of(t), "attr", "") == attribute for t in targets_of(event.node)
-                ):
-                    return True
+    methods = [(name, method) for one in owner.lineage for name, method in one.methods.items()]
+    calls = (e.call.func for _, method in methods for called in _EMPTYING for e in method.calls.get(called, ()))
+    bound = (t for name, method in methods if name != "__init__" for e in method.events for t in targets_of(e.node))
+    anew = any(getattr(root_of(t), "attr", "") == attribute for t in bound)
     # A list of another class's making, or one that is handed on, may be emptied there.
-    return attribute not in owner.attributes
+    return anew or attribute not in owner.attributes or any(attribute in ast.unparse(called) for called in calls)
 
 
 def _gathers_logits(file: SourceFile, event: Event) -> bool:

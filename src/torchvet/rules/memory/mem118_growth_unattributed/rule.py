@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import searched, usable_censuses
 from torchvet.formatting import count
@@ -11,7 +9,7 @@ from torchvet.recording.records.base import Census, SiteBytes, Survivors
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, Severity
-from torchvet.rules.shared.growth_rule import allocated, first_place
+from torchvet.rules.shared.growth_rule import allocated, first_place, summed
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.unreachable_storages import names_of
@@ -138,13 +136,7 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
     for record in rank.since_restart(Survivors):
         if not record.final or record.window not in latest:
             latest[record.window] = record
-    total: Counter[int] = Counter()
-    by_site = [s for record in latest.values() for s in record.sites]
-    sites = list(dict.fromkeys(s.site for s in by_site))
-    for one in by_site:
-        total[sites.index(one.site)] += one.bytes
-    storages = Counter({i: sum(s.storages for s in by_site if s.site == site) for i, site in enumerate(sites)})
-    return [SiteBytes(site=sites[i], bytes=held, storages=storages[i]) for i, held in total.most_common()]
+    return summed(site for record in latest.values() for site in record.sites)
 
 
 def _holder(rank: RankRecording) -> Holder | None:
@@ -155,7 +147,7 @@ def _holder(rank: RankRecording) -> Holder | None:
 
 
 def _cut_short(rank: RankRecording) -> Census | None:
-    """The last of the searches that growth is told by that ran out of time."""
+    """The last search that ran out of time, of those that growth is measured by."""
     return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
 
 

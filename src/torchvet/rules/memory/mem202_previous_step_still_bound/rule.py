@@ -8,6 +8,7 @@ from torchvet.finding import About, Edit, Finding, Holder, Measured, about
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules.core import grading
+from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import (
     Edits,
     Findings,
@@ -33,11 +34,10 @@ class PreviousStepStillBound(Rule):
     words = ("softmax", "sigmoid", "log_softmax", "detach")
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """`del` of the names that the run has told, as the last statement of the loop that binds them."""
-        names, at = about(finding).operands, finding.location
-        if not names or at is None or at.path != file.path:
+        """`del` of the names that the run has found, as the last statement of the loop that binds them."""
+        names, unit = about(finding).operands, unit_of(file, finding)
+        if not names or unit is None:
             return ()
-        unit = file.unit_at(at.line)
         loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
         loop = next(iter(loops.values())) if len(loops) == 1 else None
         node = loop.node if loop is not None else None
@@ -168,7 +168,7 @@ def _is_as_large(file: SourceFile, event: Event) -> bool:
 def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
     """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
     assert step.loop is not None
-    inside = [e for e in step.unit.bindings.get(name, ()) if e.loop is not None and e.loop.within(step.loop)]
+    inside = [e for e in step.unit.bindings.get(name, ()) if e.inside(step.loop)]
     if any(isinstance(e.node, ast.Delete) for e in step.unit.events if name in map(terminal, targets_of(e.node))):
         return True
     return len(inside) > 1 or any(line < event.line for line in _lines(step, name))

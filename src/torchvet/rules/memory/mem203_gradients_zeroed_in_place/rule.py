@@ -106,9 +106,7 @@ _IN_PLACE = name_set(
 
 def _needs_them(file: SourceFile) -> bool:
     """Whether the file adds to gradients itself, or records them at fixed addresses: they have to stay in place."""
-    if file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros"):
-        return True
-    return file.mentions(*_IN_PLACE)
+    return file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros", *_IN_PLACE)
 
 
 def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:

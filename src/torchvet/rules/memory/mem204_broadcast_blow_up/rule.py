@@ -133,28 +133,29 @@ def _is_criterion(file: SourceFile, event: Event) -> bool:
 
 def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
     """`a` and `b` of `((a - b) ** 2).mean()`, also where the difference has a name."""
-    on = receiver(event.call)
-    node: ast.AST | None = on
-    if on is None or event.unit.file.dotted(on) == "torch":
-        node = event.call.args[0] if event.call.args else None
+    file, node = event.unit.file, _operand(event.unit.file, event.call)
     for _ in range(6):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
             # Who writes `a[:, None] - b` wants the table.
-            explicit = any(
-                isinstance(s, ast.Subscript) or terminal(s) in ("unsqueeze", "view", "expand")
-                for s in (node.left, node.right)
-            )
-            return None if explicit else (node.left, node.right)
+            return None if _is_shaped(node.left) or _is_shaped(node.right) else (node.left, node.right)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             node = node.left
         elif is_call(node, "abs", "square", "pow"):
-            inner = receiver(node)
-            node = node.args[0] if inner is None or event.unit.file.dotted(inner) == "torch" else inner
-        elif isinstance(node, ast.Name):
-            node = _value_of(node.id, event)
+            node = _operand(file, node)
         else:
-            return None
+            node = _value_of(node.id, event) if isinstance(node, ast.Name) else None
     return None
+
+
+def _operand(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """What a method is called on, or a function, of torch or Python's own, is given."""
+    on = receiver(call)
+    return on if on is not None and file.dotted(on) != "torch" else next(iter(call.args), None)
+
+
+def _is_shaped(side: ast.expr) -> bool:
+    """Whether an expression says itself which dimensions it has."""
+    return isinstance(side, ast.Subscript) or terminal(side) in ("unsqueeze", "view", "expand")
 
 
 def _value_of(name: str, event: Event) -> ast.expr | None:

@@ -8,7 +8,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording
 from torchvet.rules.shared.number_format import size
 
 _LOOKED_AT, _WARNING = 0.02, 0.10
-"""Shares of the peak that autocast must add: to be told, and to be a warning."""
+"""Shares of the peak that autocast must add: to be reported, and to be a warning."""
 _WORTH = 32 << 20
 """Bytes below which the addition is only information. Chosen, not measured: a thousandth of a large card."""
 

@@ -10,7 +10,7 @@ from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.number_format import size as in_bytes
 
 _SHARE, _FUSED = 0.25, 0.02
-"""Shares of the peak: of all optimizers' state; that a fused update must save to be told."""
+"""Shares of the peak: of all optimizers' state; that a fused update must save to be reported."""
 _BLOCK, _GPUS = 256, 8
 _EIGHT_BIT = 1 + 4 / _BLOCK
 """Bytes an element: one, and a float32 scale for each 256, as bitsandbytes lays it out."""

@@ -8,6 +8,7 @@ from torchvet.recording.records.base import SiteBytes, Window
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SnapshotMemory
 from torchvet.rules.memory._temporaries import Pattern, patterns
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
+from torchvet.rules.shared.number_format import percent
 from torchvet.rules.shared.number_format import size as in_bytes
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import ACTIVATIONS, TEMPORARIES
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from torchvet.snapshots.state_at import Row
 
 _BLOCK, _LINE = 0.10, 0.25
-"""Shares of the peak: of a single block, to be told at all; of all of its line, to be a warning."""
+"""Shares of the peak: of a single block, to be reported at all; of all of its line, to be a warning."""
+_ATTENTION = {"bmm", "baddbmm", "softmax", "_softmax"}
 _SMALL_PEAK = 256 << 20
 """Bytes below which a peak is no one's trouble, whatever it consists of; in a run, where more is known of it, half."""
 
@@ -43,7 +45,7 @@ class LargeTemporary(Rule):
             rank,
             severity=pattern.severity,
             place=pattern.place,
-            message=f"{in_bytes(pattern.bytes)} in {pattern.storages} {pattern.what} are {share:.0%} of the peak; "
+            message=f"{in_bytes(pattern.bytes)} in {pattern.storages} {pattern.what} are {percent(share)} of the peak; "
             f"the largest is {shape} {largest.site.dtype}, {in_bytes(_of_one(largest))}",
             cause="written out in single operators, each result is kept for the backward pass",
             advice=pattern.instead,
@@ -62,14 +64,17 @@ class LargeTemporary(Rule):
         first, peak = rows[0], memory.peak.bytes
         share = first.bytes / peak
         largest = max(first.sizes)
+        # Where nothing is trained, a large result may be all that the program is there for.
+        trains = bool(memory.phases.backwards)
+        makes = f"what {first.operator} {'make' if len(first.operators) > 1 else 'makes'} there"
         return in_memory(
-            self, memory, severity="warning" if share > _LINE else "info", place=first.place,
+            self, memory, severity="warning" if share > _LINE and trains else "info", place=first.place,
             message=f"{in_bytes(first.bytes)} in {first.blocks} {'block' if first.blocks == 1 else 'blocks'} of "
-            f"{'the backward of ' if first.note else ''}{named(first.place)} are {share:.0%} of the peak; the largest "
-            f"takes {in_bytes(largest)}",
-            cause=f"{'the ' + first.operator + ' there' if first.operator else 'the operator there'} makes few "
-            "tensors, each of which is a large part of all that is in use",
-            advice=_alternative(first), related=[allocated(r) for r in rows[1:4]],
+            f"{'the backward of ' if first.note else ''}{named(first.place)} are {percent(share)} of the peak; "
+            f"the largest takes {in_bytes(largest)}",
+            cause=f"{makes if first.operator else 'what is made there'} are few tensors, each of which is a large part "
+            "of all that is in use",
+            advice=_alternative(first, trains), related=[allocated(r) for r in rows[1:4]],
             measured=Measured(bytes=first.bytes, peak_bytes=peak, share=share),
         )  # fmt: skip
 
@@ -82,18 +87,20 @@ def _of_one(site: SiteBytes) -> int:
     return site.bytes // site.storages
 
 
-def _alternative(row: Row) -> str:
+def _alternative(row: Row, trains: bool) -> str:
     function = row.place.function.lower() if row.place is not None else ""
     if "attention" in function or "attn" in function:
         return (
             "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or compute "
             "it in chunks"
         )
-    if row.operator in ("bmm", "baddbmm", "softmax", "_softmax"):
+    # Without a backward pass nothing is kept for one, and nothing is gained by computing it again.
+    again = ", or run it under `torch.utils.checkpoint`" if trains else ""
+    if _ATTENTION & row.operators.keys():
         return (
             "where it is attention, `torch.nn.functional.scaled_dot_product_attention` does not keep the matrix; else "
-            "compute it in chunks, or run it under `torch.utils.checkpoint`"
+            f"compute it in chunks{again}"
         )
     if "cross_entropy" in function or "log_softmax" in function:
         return "use `torch.nn.functional.cross_entropy` on the logits, in chunks over the sequence where they are large"
-    return "use a fused form where there is one, compute it in chunks, or run it under `torch.utils.checkpoint`"
+    return f"use a fused form where there is one, or compute it in chunks{again}"

@@ -11,7 +11,7 @@ from torchvet.rules.memory._dry import DryRule, Sized
 from torchvet.rules.shared.number_format import size
 
 _WORTH = 2
-"""How many times the program's batch the largest must be, to be told where both fit."""
+"""How many times the program's batch the largest must be, for a finding where both fit."""
 
 
 class AccumulationInsteadOfBatch(DryRule):
@@ -54,7 +54,7 @@ def _law(one: Sized, steps: list[DryBatch]) -> str:
     points = sorted((b.batch, b.allocated) for b in steps if not b.ran_out)
     (few, low), (many, high) = points[0], points[-1]
     if few == many:
-        return "the part of the peak that grows with the batch could not be told"
+        return "the part of the peak that grows with the batch is not known"
     each = (high - low) / (many - few)
     return f"the peak is {size(max(0.0, low - each * few))} and {size(each)} a row, by {len(points)} steps"
 

@@ -19,7 +19,7 @@ _LOOKED_AT, _WARNING = 0.10, 0.25
 """Shares of the reserved memory that lie free in split segments: to be looked at, and to be a warning where nothing has
 failed. Healthy recordings come to 14 % at most."""
 _SAVED = 0.10
-"""The share that the replay must save for less than `_WARNING` to be told."""
+"""The share that the replay must save for less than `_WARNING` to be reported."""
 _EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _WORTH = 64 << 20
 """Bytes below which nobody sets an environment variable."""

@@ -122,19 +122,14 @@ def _unconditional(file: SourceFile, event: Event) -> bool:
     """Whether nothing but the kind of device decides that it runs; an `except` is a condition, so is a lambda."""
     if event.context.deferred:
         return False
-    for branch, arm in event.context.arms:
-        within = event.loop is None or branch.lineno >= event.loop.node.lineno  # type: ignore[attr-defined]
-        if not within:
-            continue
-        if not isinstance(branch, ast.If) or arm != 0 or not _asks_for_device(file.segment(branch.test)):
-            return False
-    return True
+    first = event.loop.first if event.loop is not None else 0
+    within = ((branch, arm) for branch, arm in event.context.arms if branch.lineno >= first)  # type: ignore[attr-defined]
+    return all(isinstance(b, ast.If) and arm == 0 and _asks_for_device(file.segment(b.test)) for b, arm in within)
 
 
 def _asks_for_device(test: str) -> bool:
-    return (
-        any(word in test for word in ("is_available()", "device", "cuda")) and "%" not in test and " and " not in test
-    )
+    asks = any(word in test for word in ("is_available()", "device", "cuda"))
+    return asks and "%" not in test and " and " not in test
 
 
 def _each_step(file: SourceFile, event: Event) -> bool:
@@ -146,7 +141,7 @@ def _each_step(file: SourceFile, event: Event) -> bool:
             continue
         if step.loop is not None and step.unit is event.unit:
             # Not in a loop around it, nor around a call of a function that has the loop: an epoch is long.
-            if event.loop is not None and event.loop.within(step.loop) and not _loops_below(step):
+            if event.inside(step.loop) and not _loops_below(step):
                 return True
         elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
             return True

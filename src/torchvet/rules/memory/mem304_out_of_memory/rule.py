@@ -1,4 +1,4 @@
-"""MEM304: a request that the device could not meet, explained."""
+"""MEM304: a request that the device could not meet, or a peak above the limit that the user gives, explained."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import limit
 from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, SnapshotMemory
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.number_format import percent, size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
+from torchvet.snapshots.forecast import first_above
 
 if TYPE_CHECKING:
-    from torchvet.snapshots.failure import Failure
+    from torchvet.snapshots.failure import AboveLimit, Failure, Shortage
 
 
 class OutOfMemory(Rule):
@@ -25,22 +26,48 @@ class OutOfMemory(Rule):
         """The last request that failed; a program that allocated on for a step or more had caught it."""
         for memory in snapshot.devices:
             if memory.failure is not None:
-                yield self._finding(memory.failure)
+                yield self._failed(memory.failure)
+            elif memory.above_limit is not None:
+                yield self._would_fail(memory.above_limit)
 
-    def _finding(self, failure: Failure) -> Finding:
+    def _would_fail(self, peak: AboveLimit) -> Finding:
+        memory, used = peak.memory, peak.moment.bytes
+        step = first_above(memory, peak.capacity) if memory.phases.boundaries else None
+        return in_memory(
+            self,
+            memory,
+            severity="error",
+            place=peak.stack.place if peak.at >= 0 else None,
+            message=f"the recorded program had {size(used)} in use at its peak{_at(peak)}; that does not fit into "
+            f"{limit(peak.capacity)}: {_reasons(peak)}",
+            cause=f"alive at the peak: {_shares(peak)}",
+            advice=_advice(peak),
+            related=[*(allocated(row) for row in peak.moment.lines[:3])],
+            measured=Measured(bytes=used - peak.capacity, peak_bytes=used, exhausted_at_step=step),
+        )
+
+    def _failed(self, failure: Failure) -> Finding:
         memory, layout, used = failure.memory, failure.layout, failure.moment.bytes
         caught = _caught(failure)
-        shares = ", ".join(f"{name} {held / used:.0%}" for name, held in list(failure.moment.by_category.items())[:4])
         after = "; the program caught it and went on" if caught else ""
         return in_memory(
             self, memory, severity="info" if caught else "error", place=failure.stack.place,
             message=f"{named(failure.stack.place)} asked for {size(failure.requested)}; {size(used)} were in use, "
             f"{size(layout.split_free)} free in pieces and {size(failure.driver_free)} left at the driver, of "
             f"{limit(failure.capacity)}: {_reasons(failure)}{after}",
-            cause=f"alive then: {shares}", advice=_advice(failure),
+            cause=f"alive then: {_shares(failure)}", advice=_advice(failure),
             related=[*(allocated(row) for row in failure.moment.lines[:3]), *_shortcuts(failure)],
             measured=Measured(bytes=failure.requested, peak_bytes=used),
         )  # fmt: skip
+
+
+def _at(peak: AboveLimit) -> str:
+    return f" (step {peak.memory.phases.step(peak.at):,})" if peak.memory.phases.boundaries else ""
+
+
+def _shares(short: Shortage) -> str:
+    held = list(short.moment.by_category.items())[:4]
+    return ", ".join(f"{name} {percent(amount / short.moment.bytes)}" for name, amount in held)
 
 
 def _shortcuts(failure: Failure) -> list[Related]:
@@ -60,7 +87,7 @@ def _caught(failure: Failure) -> bool:
     return phases.step(len(failure.memory.lifetimes.trace)) > phases.step(failure.at)
 
 
-def _reasons(failure: Failure) -> str:
+def _reasons(failure: Shortage) -> str:
     if failure.reason == "fragmentation":
         return "enough was free, but not in one piece (MEM301)"
     if failure.reason == "growth":
@@ -70,7 +97,7 @@ def _reasons(failure: Failure) -> str:
     return "one step needs more than there is"
 
 
-def _advice(failure: Failure) -> str:
+def _advice(failure: Shortage) -> str:
     if failure.reason == "fragmentation":
         return "see MEM301: what pins the segments, and whether expandable segments help here"
     if failure.reason == "growth":
@@ -78,9 +105,15 @@ def _advice(failure: Failure) -> str:
     moment = failure.moment
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
     if failure.of_the_batch > fixed:
+        share = percent(failure.of_the_batch / moment.bytes)
         return (
-            f"{failure.of_the_batch / moment.bytes:.0%} of it are activations and temporaries: half the batch with two "
-            "micro-steps saves up to half of that; checkpointing or autocast likewise"
+            f"{share} of it are activations and temporaries: half the batch with two micro-steps saves up to half of "
+            "that; checkpointing or autocast likewise"
+        )
+    if not fixed:
+        return (
+            "call `torch.cuda.memory._record_memory_history()` before the steps of interest: then the snapshot says "
+            "what this memory is and which lines allocate it"
         )
     return (
         f"parameters, gradients and optimizer state take {size(fixed)} whatever the batch: shard them, use 8-bit "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Iterator, SourceFile
+from torchvet.rules.core.fixing import all_or_none
+from torchvet.rules.kit import Edit, Iterator, Sequence, SourceFile
 from torchvet.rules.shared import half_precision
-from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
-from torchvet.source.model.expressions import is_name, name_set, parents_in, value_bound
+from torchvet.source.model import Event, Unit, edits, given, keyword, receiver, terminal, walk
+from torchvet.source.model.expressions import is_call, is_name, name_set, parents_in, value_bound
 
 _FACTORIES = name_set("zeros ones empty full tensor as_tensor arange new_zeros")
 _LIKE = name_set("zeros_like ones_like full_like empty_like new_zeros")
@@ -28,23 +29,28 @@ def made_float32(file: SourceFile, value: ast.expr, unit: Unit) -> list[Edit]:
     on, name = receiver(value), terminal(value)
     if name in ("half", "bfloat16") and on is not None and not value.args:
         return [edits.replace(file, value, f"{file.segment(on)}.float()")]
-    converted = half_precision.converts(file, value, unit)
-    dtypes = [k.value for k in value.keywords if k.arg == "dtype"]
-    if not dtypes and converted is not None:
-        dtypes = [a for a in value.args if half_precision.named(file, a, unit) or _asks(a)]
-    if len(dtypes) == 1 and (converted is not None or name in _FACTORIES | _LIKE):
+    dtypes = _dtypes(file, value, unit)
+    if len(dtypes) == 1:
         text = _float32(file, dtypes[0], value)
         return [edits.replace(file, dtypes[0], text)] if text else []
-    if converted is None and name in _LIKE and not dtypes:
+    if name in _LIKE and not dtypes:
         text = _float32(file, value.func, value)
-        return edits.with_argument(file, value, f"dtype={text}") if text and (value.args or value.keywords) else []
-    if on is not None and name in _MOVES and file.dotted(value.func).partition(".")[0] != "torch":
-        return made_float32(file, on, unit)
-    return []
+        return edits.with_argument(file, value, f"dtype={text}") if text and given(value) else []
+    moves = name in _MOVES and file.dotted(value.func).partition(".")[0] != "torch"
+    return made_float32(file, on, unit) if on is not None and moves else []
+
+
+def _dtypes(file: SourceFile, call: ast.Call, unit: Unit) -> list[ast.expr]:
+    """The arguments that may be the dtype of what a factory makes, or a conversion gives."""
+    converts = half_precision.converts(file, call, unit) is not None
+    named = keyword(call, "dtype") if converts or terminal(call) in _FACTORIES | _LIKE else None
+    if named is not None or not converts:
+        return [named] if named is not None else []
+    return [a for a in call.args if half_precision.named(file, a, unit) or _asks(a)]
 
 
 def _asks(node: ast.expr) -> bool:
-    """`dtype`, `x.dtype`: another's, which is known when it runs."""
+    """Whether an argument is the dtype of something else, which is only known when the program runs: `x.dtype`."""
     return terminal(node) == "dtype" and not isinstance(node, ast.Call)
 
 
@@ -58,11 +64,10 @@ def _float32(file: SourceFile, dtype: ast.expr, call: ast.Call) -> str:
     return "torch.float32" if file.imports.names.get("torch") == "torch" else ""
 
 
-def started_float32(file: SourceFile, target: ast.expr, event: Event) -> list[Edit]:
+def started_float32(file: SourceFile, target: ast.expr, event: Event) -> Sequence[Edit]:
     """Every start of an accumulator in float32; nothing where one of them cannot be."""
     starts = [s for s in _starts(target, event) if not (isinstance(s[0], ast.Constant) and s[0].value is None)]
-    made = [made_float32(file, value, unit) if value is not None else [] for value, unit in starts]
-    return [edit for one in made for edit in one] if all(made) else []
+    return all_or_none(made_float32(file, value, unit) if value is not None else () for value, unit in starts)
 
 
 def _starts(target: ast.expr, event: Event) -> Iterator[tuple[ast.expr | None, Unit]]:
@@ -162,9 +167,4 @@ def _widens(node: ast.AST, above: dict[int, ast.AST]) -> bool:
     """Whether what an expression is laid out as is converted to a wider dtype at once."""
     parent = above.get(id(_as_laid_out(node, above)))
     call = above.get(id(parent))
-    return (
-        isinstance(parent, ast.Attribute)
-        and isinstance(call, ast.Call)
-        and call.func is parent
-        and (parent.attr in _WIDER)
-    )
+    return is_call(call, *_WIDER) and call.func is parent

@@ -64,12 +64,11 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
-    lost = totals.first_stepped is not None
     if record.symptom == "output":
-        return "warning" if totals.outputs >= _HABIT and _OFTEN * totals.outputs >= totals.passes else "info"
-    if lost or record.reason == "bad-parameter":
+        return "warning" if _is_habit(totals.outputs, totals.passes) else "info"
+    if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
-    habit = totals.losses >= _HABIT and _OFTEN * totals.losses >= ticks
+    habit = _is_habit(totals.losses, ticks)
     if record.scale is not None:
         # A scaler leaves an overflowed step out and goes on with half the scale: that is how it works.
         recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
@@ -77,6 +76,11 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return "info" if recovered and not lasting else "warning"
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _is_habit(count: int, of: int) -> bool:
+    """Whether something happens again and again."""
+    return count >= _HABIT and _OFTEN * count >= of
 
 
 def _skips_for_good(record: NonFinite, totals: NonFiniteTotals) -> bool:

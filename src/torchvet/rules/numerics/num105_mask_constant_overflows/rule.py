@@ -13,7 +13,7 @@ from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.masks import knows_finfo
 from torchvet.rules.shared import autocast_regions, half_precision
-from torchvet.source.model import Event, edits, is_call, keyword, name_set, operand, receiver, terminal, walk
+from torchvet.source.model import Event, argument, edits, is_call, keyword, name_set, operand, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.recording.records.nonfinite import NonFinite
@@ -97,11 +97,7 @@ class MaskConstantOverflows(NumberRule):
         call, name = event.call, terminal(event.node)
         by_function = event.unit.file.dotted(call.func).startswith("torch.") and name in ("masked_fill", "fill_")
         place = (name != "fill_") + by_function
-        return (
-            keyword(call, "value")
-            or keyword(call, "fill_value")
-            or (call.args[place] if len(call.args) > place else None)
-        )
+        return keyword(call, "fill_value") or argument(call, "value", place)
 
     def _severity(self, file: SourceFile, event: Event) -> Severity | None:
         """`error` where the tensor is surely float16, `warning` where it is if a switch is on, None otherwise."""

@@ -13,6 +13,7 @@ from torchvet.rules.numerics._runs import EXACT, NumberRule
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Loop, is_call, name_set, receiver, terminal, under_methods
+from torchvet.source.model.steps import text_of
 from torchvet.source.syntax import remainders
 
 _STARTS = name_set("zeros zeros_like tensor ones ones_like full new_zeros empty full_like as_tensor register_buffer")
@@ -168,15 +169,19 @@ def _repeated(start: Event, event: Event) -> bool:
 def _turns_between_resets(target: ast.expr, event: Event) -> float | None:
     """How many turns at most an accumulator adds up before it is set to zero every so many turns: infinite where the
     text does not give the number; None where nothing sets it to zero that often."""
-    unit, text = event.unit, ast.unparse(target)
-    owner = unit.method_class() if isinstance(target, ast.Attribute) else None
-    units = list(owner.methods.values()) if owner is not None else [unit]
-    filled = [e for one in units for name in ("zero_", "fill_") for e in one.calls.get(name, ())]
-    resets = [e for e in filled if (on := receiver(e.call)) is not None and ast.unparse(on) == text]
-    if isinstance(target, ast.Attribute) and owner is not None:
-        bound = owner.attributes.get(target.attr, ())
-        resets += [e for e, v in bound if v is not None and e.unit in units and e.unit.name != "__init__"]
-    return min((turns for e in resets for turns in _periods(e)), default=None)
+    return min((turns for reset in _resets(target, event) for turns in _periods(reset)), default=None)
+
+
+def _resets(target: ast.expr, event: Event) -> Iterator[Event]:
+    """Where an accumulator is filled or bound anew: an attribute in any method of its class."""
+    owner = event.unit.method_class() if isinstance(target, ast.Attribute) else None
+    units = list(owner.methods.values()) if owner is not None else [event.unit]
+    for call in (e for unit in units for name in ("zero_", "fill_") for e in unit.calls.get(name, ())):
+        if text_of(receiver(call.call)) == text_of(target):
+            yield call
+    for bound, value in owner.attributes.get(terminal(target), ()) if owner is not None else ():
+        if value is not None and bound.unit in units and bound.unit.name != "__init__":
+            yield bound
 
 
 def _periods(event: Event) -> Iterator[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from torchvet.rules.core.fixing import recorded_source
 from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
@@ -67,7 +66,7 @@ class UnstableFormula(NumberRule):
 def _in_formula(failure: Failure, recording: Recording) -> _formulas.Form | None:
     """The unstable formula of the user's source that a failed line belongs to."""
     at = failure.record.place
-    file = recorded_source(recording, at.path) if at is not None else None
+    file = recording.model(at.path) if at is not None else None
     if at is None or file is None:
         return None
     for one in _formulas.all_in(file):

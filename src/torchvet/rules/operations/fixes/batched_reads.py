@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.source.model import Event, Loop, edits, is_name, name_set, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, edits, is_call, is_name, name_set, receiver, targets_of, terminal, walk
 
 _TO_ONE = name_set("norm mean sum max min std var")
 """Methods that give one number for a tensor where they are given no dimension."""
@@ -21,14 +22,12 @@ def read_once(file: SourceFile, event: Event, loop: Loop) -> Sequence[Edit]:
     return _added(file, event, loop)
 
 
-def _is_one_number(node: ast.expr | None) -> bool:
+def _is_one_number(node: ast.expr | None) -> TypeGuard[ast.Call]:
     """Whether a call surely gives a tensor without dimensions: `p.grad.norm()`, `p.norm(2)`, `p.abs().max()`."""
-    if not isinstance(node, ast.Call) or node.keywords or terminal(node) not in _TO_ONE or receiver(node) is None:
+    if not is_call(node, *_TO_ONE) or node.keywords or receiver(node) is None:
         return False
-    if not node.args:
-        return True
-    only = node.args[0]
-    return terminal(node) == "norm" and len(node.args) == 1 and isinstance(only, ast.Constant)
+    order = len(node.args) == 1 and isinstance(node.args[0], ast.Constant)
+    return not node.args or (order and terminal(node) == "norm")
 
 
 def _tensor(file: SourceFile, event: Event, on: ast.expr) -> str:
@@ -44,7 +43,7 @@ def _listed(file: SourceFile, event: Event, whole: ast.ListComp) -> Sequence[Edi
     head = whole.generators[0]
     if whole.elt is not event.node or not _is_one_number(on) or len(whole.generators) != 1 or head.ifs:
         return ()
-    if "torch" not in names or whole.lineno != whole.end_lineno or on is None:
+    if "torch" not in names or whole.lineno != whole.end_lineno:
         return ()
     start, end = edits.start_of(file, whole), edits.end_of(file, whole)
     stack, tensors = edits.insert(file, start, f"{names['torch']}.stack("), _tensor(file, event, on)
@@ -53,20 +52,17 @@ def _listed(file: SourceFile, event: Event, whole: ast.ListComp) -> Sequence[Edi
 
 def _added(file: SourceFile, event: Event, loop: Loop) -> Sequence[Edit]:
     """`total += …item() ** 2` in the loop's own body, where nothing else in it reads the total."""
-    statement, on, head, unit = event.statement, receiver(event.call), loop.node, event.unit
-    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add) or on is None:
-        return ()
-    name = statement.target.id if isinstance(statement.target, ast.Name) else ""
-    if not name or unit.home(name) is not unit or not _is_arithmetic(statement.value, event.node):
-        return ()
-    if not isinstance(head, ast.For) or head.orelse or not _is_one_number(on):
-        return ()
-    inside = [n for n in walk(head) if is_name(n, name)]
-    bound = [e for e in unit.bindings.get(name, ()) if e.inside(loop)]
-    if len(inside) != 1 or len(bound) != 1 or not _begins_at_zero(event, name, loop):
+    on, head, unit = receiver(event.call), loop.node, event.unit
+    match event.statement:
+        case ast.AugAssign(ast.Name(name), ast.Add(), value) if unit.home(name) is unit:
+            own = _is_arithmetic(value, event.node) and _begins_at_zero(event, name, loop)
+        case _:
+            return ()
+    if not own or not isinstance(head, ast.For) or head.orelse or not _is_one_number(on):
         return ()
     put = edits.after(file, head, f"{name} = float({name})")
-    return [edits.replace(file, event.call, _tensor(file, event, on)), *put] if put else ()
+    alone = sum(is_name(n, name) for n in walk(head)) == 1
+    return [edits.replace(file, event.call, _tensor(file, event, on)), *put] if alone and put else ()
 
 
 def _is_arithmetic(node: ast.expr, read: ast.AST) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torchvet.rules.kit import Edit, SourceFile
 from torchvet.rules.operations.fixes.hoisting import writes
 from torchvet.source.model import Event, Loop, blocks, edits, receiver, terminal, walk
-from torchvet.source.model.expressions import holds, is_call, name_set, reads_of, value_bound
+from torchvet.source.model.expressions import holds, is_call, is_literal, name_set, reads_of, value_bound
 from torchvet.source.model.steps import text_of
 
 _JOINS = ("cat", "concat", "concatenate")
@@ -41,54 +41,62 @@ def gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> list[Edit
 
     Nothing unless the name is begun right before the loop and what is added is a tensor of its own in every turn.
     """
-    parts = _parts(file, event, name)
-    bound = event.unit.bindings.get(name, [])
-    starts = [e for e in bound if not e.inside(loop)]
-    if parts is None or len(starts) != 1 or "." in name or not _binds_alone(bound, parts, loop):
+    parts, head = _parts(file, event, name), loop.node
+    start = _start(file, event, name, loop, parts) if parts is not None else None
+    if parts is None or start is None or not isinstance(head, (ast.For, ast.While)):
         return []
-    start, head = starts[0], loop.node
-    block = blocks.block_of(file.tree, start.statement)
-    if start.index > event.index or not isinstance(head, (ast.For, ast.While)) or head not in block:
+    if not _read_by_itself(event, name, head, parts, start):
         return []
-    if not _begins(file, start, name, parts) or not _read_by_itself(event, name, loop, parts, start):
-        return []
-    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, head):
+    if file.mentions(*_STATIC) or not _is_own(file, parts.part, event, 0) or blocks.tried(event.unit.node, start):
         return []
     added = f"{name}.append({file.segment(parts.part)})"
-    begun = "[]" if parts.from_nothing else f"[{file.segment(start.node.value)}]"  # type: ignore[attr-defined]
+    begun = "[]" if parts.from_nothing else f"[{file.segment(start.value)}]"
     whole = f"{file.segment(event.call.func)}({name}{parts.joined})"
     put = edits.after(file, head, f"{name} = {whole}{f' if {name} else None' if parts.from_nothing else ''}")
     if not put or not edits.stands_alone(file, parts.statement):
         return []
-    return [edits.replace(file, start.node.value, begun), edits.replace(file, parts.statement, added), *put]  # type: ignore[attr-defined]
+    return [edits.replace(file, start.value, begun), edits.replace(file, parts.statement, added), *put]
 
 
-def _binds_alone(bound: list[Event], parts: _Parts, loop: Loop) -> bool:
-    """Whether in the loop only the joining binds the name, its first turn included."""
-    return all(holds(parts.statement, e.statement) for e in bound if e.inside(loop))
+def _start(file: SourceFile, event: Event, name: str, loop: Loop, parts: _Parts) -> ast.Assign | None:
+    """The one statement that binds the name before the loop, in the loop's block; None where there is no such, or the
+    loop binds the name otherwise than by the joining and its first turn."""
+    bound = event.unit.bindings.get(name, [])
+    starts = [e for e in bound if not e.inside(loop)]
+    if len(starts) != 1 or not all(holds(parts.statement, e.statement) for e in bound if e.inside(loop)):
+        return None
+    node = starts[0].node
+    block = blocks.block_of(file.tree, starts[0].statement)
+    if starts[0].index > event.index or loop.node not in block:
+        return None
+    return node if isinstance(node, ast.Assign) and _begins(file, node, name, parts) else None
 
 
 def _parts(file: SourceFile, event: Event, name: str) -> _Parts | None:
-    call, statement = event.call, event.statement
-    listed = call.args[0] if call.args else None
-    if not is_call(call, *_JOINS) or not isinstance(listed, (ast.List, ast.Tuple)) or len(listed.elts) != 2:
+    call = event.call
+    match call.args, event.statement:
+        case [ast.List([own, part]) | ast.Tuple([own, part]), *_], ast.Assign(value=value) if text_of(own) == name:
+            joined = _behind_list(file, call)
+        case _:
+            return None
+    if joined is None or isinstance(part, ast.Starred) or not is_call(call, *_JOINS):
         return None
-    own, part = listed.elts
-    if text_of(own) != name or isinstance(part, ast.Starred) or not isinstance(statement, ast.Assign):
-        return None
-    rest = [*call.args[1:], *(k.value for k in call.keywords)]
-    constant = all(isinstance(n, (ast.Constant, ast.UnaryOp)) for one in rest for n in walk(one))
-    if not constant or any(k.arg in (None, "out") for k in call.keywords):
-        return None
-    joined = "".join(f", {file.segment(one)}" for one in (*call.args[1:], *call.keywords))
-    value = statement.value
     if value is call:
         first = _first_turn(file, event, name, part)
-        return _Parts(part, first or statement, joined, first is not None)
+        return _Parts(part, first or event.statement, joined, first is not None)
     if not isinstance(value, ast.IfExp) or value.orelse is not call:
         return None
     begun = _is_none(value.test, name) and text_of(value.body) == text_of(part)
-    return _Parts(part, statement, joined, True) if begun else None
+    return _Parts(part, event.statement, joined, True) if begun else None
+
+
+def _behind_list(file: SourceFile, call: ast.Call) -> str | None:
+    """What a call is given behind its list, where that is constants alone: it stands for all turns."""
+    rest = [*call.args[1:], *call.keywords]
+    constant = all(isinstance(n, (ast.keyword, ast.Constant, ast.UnaryOp)) for one in rest for n in walk(one))
+    if not constant or any(k.arg in (None, "out") for k in call.keywords):
+        return None
+    return "".join(f", {file.segment(one)}" for one in rest)
 
 
 def _first_turn(file: SourceFile, event: Event, name: str, part: ast.expr) -> ast.If | None:
@@ -108,30 +116,29 @@ def _first_turn(file: SourceFile, event: Event, name: str, part: ast.expr) -> as
 def _is_none(test: ast.expr, name: str) -> bool:
     if not isinstance(test, ast.Compare) or text_of(test.left) != name or not isinstance(test.ops[0], ast.Is):
         return False
-    return isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    return is_literal(test.comparators[0], None)
 
 
-def _begins(file: SourceFile, start: Event, name: str, parts: _Parts) -> bool:
-    """Whether a plain assignment on its own line begins the gathering, with None where the first turn has a branch."""
-    node = start.node
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or text_of(node.targets[0]) != name:
+def _begins(file: SourceFile, node: ast.Assign, name: str, parts: _Parts) -> bool:
+    """Whether an assignment has its line to itself, and is of None where the first turn has a branch."""
+    if len(node.targets) != 1 or text_of(node.targets[0]) != name:
         return False
-    alone = edits.stands_alone(file, start.statement) and node.lineno == node.end_lineno
-    nothing = isinstance(node.value, ast.Constant) and node.value.value is None
+    alone = edits.stands_alone(file, node) and node.lineno == node.end_lineno
     written = file.lines[node.lineno - 1].lstrip()
-    return alone and nothing == parts.from_nothing and written.startswith((f"{name} =", f"{name}="))
+    begins = is_literal(node.value, None) == parts.from_nothing
+    return alone and begins and written.startswith((f"{name} =", f"{name}="))
 
 
-def _read_by_itself(event: Event, name: str, loop: Loop, parts: _Parts, start: Event) -> bool:
+def _read_by_itself(event: Event, name: str, loop: ast.stmt, parts: _Parts, start: ast.Assign) -> bool:
     """Whether up to the end of the loop only the joining reads the name, and no function that is defined here does."""
     own = {id(n) for n in reads_of(parts.statement, name)}
-    last = loop.node.end_lineno  # type: ignore[attr-defined]
     code = event.unit.node if not event.unit.is_module else event.unit.file.tree
     nested = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     inner = (n for n in walk(code) if isinstance(n, nested) and n is not code)
     if any(reads_of(one, name) for one in inner):
         return False
-    return not any(id(n) not in own and start.line < n.lineno <= last for n in reads_of(code, name))
+    between = range(start.lineno + 1, blocks.last_line(loop) + 1)
+    return not any(id(n) not in own and n.lineno in between for n in reads_of(code, name))
 
 
 def _is_own(file: SourceFile, node: ast.expr | None, event: Event, depth: int) -> bool:

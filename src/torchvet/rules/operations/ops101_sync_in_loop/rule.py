@@ -6,12 +6,13 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from torchvet.formatting import count
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Related, Severity, SourceFile
 from torchvet.rules.operations._crossings import CrossingRule, each_step
 from torchvet.rules.operations.fixes.batched_reads import read_once
 from torchvet.rules.shared.step_code import bound_in, few_turns, guarded, per_step, uses_a_device
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, Loop, given, is_call, names_in, receiver, targets_of, terminal, under_methods
+from torchvet.source.model import Event, Loop, given, is_call, names_in, receiver, target_names, terminal, under_methods
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -121,7 +122,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         # 60 waits of one real trace cost 0.2 ms together: the finding is graded by idle time.
         number = sum(cost.count for cost in found.costs)
         message = (
-            f"the host waits for the device {number:,.0f} times a step, most of it{found.where()} "
+            f"the host waits for the device {count(number, 'time')}{found.a_step}, most of it{found.where()} "
             f"({found.costs[0].what}); after that the device is idle for {found.of_step()}"
         )
         cause = "once the host has waited, nothing is queued: the device idles until the next launches arrive"
@@ -137,14 +138,11 @@ class SyncInLoop(CrossingRule, TraceRule):
         loop, head = event.loop, _head(event.loop)
         if head is None or not is_call(head.iter, "parameters", "named_parameters"):
             return None
-        variables = {t.id for t in targets_of(head) if isinstance(t, ast.Name)}
-        for binding in event.unit.events[: event.index]:
-            if (
-                binding.loop is loop
-                and isinstance(binding.node, ast.Assign)
-                and names_in(binding.node.value) & variables
-            ):
-                variables |= {t.id for t in targets_of(binding.node) if isinstance(t, ast.Name)}
+        variables = target_names(head)
+        before = (b.node for b in event.unit.events[: event.index] if b.loop is loop)
+        for node in before:
+            if isinstance(node, ast.Assign) and names_in(node.value) & variables:
+                variables |= target_names(node)
         return loop if names_in(receiver(event.call)) & variables else None
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import size
 from torchvet.rules.core.fixing import recorded_source
 from torchvet.rules.kit import Edit, Finding, Iterator, Place, RankRecording, Recording, SourceFile
-from torchvet.rules.operations._crossings import CrossingRule, amount, each_step, mostly
+from torchvet.rules.operations._crossings import CrossingRule, amount, each_step, is_known, mostly
 from torchvet.rules.operations._values import followed
 from torchvet.rules.shared.step_code import guarded, per_step
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -75,7 +75,7 @@ class RoundTripTransfer(CrossingRule, TraceRule):
     def slow(self, found: Worst) -> Finding:
         """Copies to the host of which as many bytes come back in the same step, by the time that nothing hid."""
         message = (
-            f"{size(found.costs[0].bytes)} a step go from the device to the host, and as many bytes back"
+            f"{size(found.costs[0].bytes)}{found.a_step} go from the device to the host, and as many bytes back"
             f"{found.where()}: the device does nothing else for {found.of_step()}"
         )
         cause = "a copy to the host is waited for, and what is made of it has to be copied back"
@@ -96,11 +96,11 @@ def _by_way_of_numpy(recording: Recording, record: Crossing) -> Place | None:
     path, line = record.place.path, record.place.line
     crossings = (one for rank in recording.ranks for one in each_step(rank))
     fetches = {c.place.line: c.place for c in crossings if c.kind == "to host" and c.place.path == path}
-    if record.filled or record.batches or record.repeated or not fetches:
+    if is_known(record) or not fetches:
         return None
     file = recorded_source(recording, path)
-    calls = [e for e in file.unit_at(line).events if e.line == line and is_call(e.node, *_BRINGING)] if file else []
-    origins = (_origin(event.unit.file, event) for event in calls)
+    events = file.events_on(line) if file is not None else []
+    origins = (_origin(e.unit.file, e) for e in events if is_call(e.node, *_BRINGING))
     return next((fetches[o.lineno] for o in origins if o is not None and o.lineno in fetches), None)
 
 

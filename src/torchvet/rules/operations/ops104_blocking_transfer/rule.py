@@ -9,7 +9,7 @@ from torchvet.formatting import size
 from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
 from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
-from torchvet.source.model import Event, Unit, edits, is_name, keyword, receiver, targets_of
+from torchvet.source.model import Event, Unit, edits, is_literal, is_name, keyword, receiver, targets_of
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace
@@ -61,8 +61,8 @@ class BlockingTransfer(CrossingRule, TraceRule):
     def slow(self, found: Worst) -> Finding:
         """By the time in which the device did nothing but wait for the copies."""
         message = (
-            f"{size(sum(cost.bytes for cost in found.costs))} a step are copied from pageable memory to the device"
-            f"{found.where()}; nothing hides {found.of_step()}"
+            f"{size(sum(cost.bytes for cost in found.costs))}{found.a_step} are copied from pageable memory to the "
+            f"device{found.where()}; nothing hides {found.of_step()}"
         )
         cause = "a copy from memory that is not pinned is staged by the driver, and the host waits for it"
         advice = "give the DataLoader pin_memory=True and the copy non_blocking=True, so that it overlaps"
@@ -72,7 +72,7 @@ class BlockingTransfer(CrossingRule, TraceRule):
         pinned, overlaps = keyword(loader, "pin_memory"), keyword(event.call, "non_blocking")
         not_pinned = pinned is None or (isinstance(pinned, ast.Constant) and not pinned.value)
         moved = file.segment(event.node)
-        if not_pinned and isinstance(overlaps, ast.Constant) and overlaps.value is True:
+        if not_pinned and is_literal(overlaps, True):
             message = f"{moved} cannot overlap: the loader of line {loader.lineno} does not pin its batches"
             cause = "non_blocking takes effect only for pinned memory"
             advice = "give the DataLoader pin_memory=True"

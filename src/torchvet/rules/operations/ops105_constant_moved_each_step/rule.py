@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.core.fixing import recorded_source
 from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, SourceFile, calls_at
-from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
+from torchvet.rules.operations._crossings import CrossingRule, amount, is_known, mostly
 from torchvet.rules.operations.fixes.moves import moved_once
-from torchvet.source.model import keyword, name_set, terminal
+from torchvet.source.model import Unit, keyword, name_set, terminal
 
 if TYPE_CHECKING:
     from torchvet.recording.records.crossing import Crossing
@@ -43,8 +43,7 @@ class ConstantMovedEachStep(CrossingRule):
             advice = "move it once, before the loop; in a module, register it as a buffer"
             yield self.crossing(rank, record, message, cause, advice)
             return
-        elsewhere = record.filled or record.batches or record.back or record.repeated
-        numbers = "" if elsewhere else _numbers_at(record.place, recording)
+        numbers = "" if record.back or is_known(record) else _numbers_at(record.place, recording)
         if numbers:
             message = (
                 f"the same numbers, {numbers}, are made into a tensor on the host and copied to the device in every "
@@ -64,20 +63,23 @@ def _numbers_at(place: Place, recording: Recording) -> str:
     file = recorded_source(recording, place.path)
     if file is None:
         return ""
-    calls = [e for e in file.unit_at(place.line).events if e.line == place.line and isinstance(e.node, ast.Call)]
+    calls = [e for e in file.events_on(place.line) if isinstance(e.node, ast.Call)]
     made = [e for e in calls if file.dotted(e.call.func) in _MAKING and e.call.args]
     moves = [e for e in calls if terminal(e.node) in ("to", "cuda") or keyword(e.call, "device") is not None]
     # With two moves on a line the run does not say which of them copied.
     if len(made) != 1 or len(moves) != 1:
         return ""
     given = made[0].call.args[0]
-    if isinstance(given, ast.Name):
-        unit = made[0].unit.home(given.id)
-        bound = unit.bindings.get(given.id, []) if unit is not None else []
-        alone = len(bound) == 1 and bound[0].loop is None and isinstance(bound[0].node, ast.Assign)
-        value = bound[0].node.value if alone and isinstance(bound[0].node, ast.Assign) else None
-        return given.id if value is not None and _is_numbers(value) and not _changed(file, given.id) else ""
-    return file.segment(given)[:60] if _is_numbers(given) else ""
+    value = _constant(made[0].unit, given.id) if isinstance(given, ast.Name) else given
+    return file.segment(given)[:60] if value is not None and _is_numbers(value) else ""
+
+
+def _constant(unit: Unit, name: str) -> ast.expr | None:
+    """What a variable holds that one statement outside of loops binds and that nothing changes; else None."""
+    home = unit.home(name)
+    bound = home.bindings.get(name, []) if home is not None else []
+    node = bound[0].node if len(bound) == 1 and bound[0].loop is None else None
+    return node.value if isinstance(node, ast.Assign) and not _changed(unit.file, name) else None
 
 
 def _is_numbers(node: ast.expr) -> bool:

@@ -58,8 +58,7 @@ class AllocationInLoop(Rule):
             yield from file.calls(*sorted(_FACTORIES))
             return
         for match in _WRITTEN_OUT.finditer(file.text):
-            line = file.line_of(match.start())
-            yield from (e for e in file.unit_at(line).calls.get(match[1], ()) if e.line == line)
+            yield from file.calls_on(file.line_of(match.start()), match[1])
 
     @staticmethod
     def _holds(event: Event) -> str:

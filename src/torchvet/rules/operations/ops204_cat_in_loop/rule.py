@@ -8,7 +8,7 @@ import re
 from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, Loop, holds, is_call, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, holds, is_call, is_literal, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
 
@@ -42,7 +42,7 @@ class CatInLoop(Rule):
         for name in _JOINS:
             for line in file.words.lines_calling(name):
                 if self._may_grow(file, line):
-                    yield from (e for e in file.unit_at(line).calls.get(name, ()) if e.line == line)
+                    yield from file.calls_on(line, name)
 
     @staticmethod
     def _may_grow(file: SourceFile, number: int) -> bool:
@@ -53,21 +53,21 @@ class CatInLoop(Rule):
     @staticmethod
     def _grows(event: Event) -> str:
         """The name that a call joins to itself, whole, once."""
-        statement = event.statement
-        value = getattr(statement, "value", None)
+        statement, targets = event.statement, targets_of(event.statement)
+        if not isinstance(statement, ast.Assign) or len(targets) != 1:
+            return ""
+        value, target = statement.value, targets[0]
+        # `total = part if total is None else torch.cat([total, part])`
         begun = isinstance(value, ast.IfExp) and event.node in (value.body, value.orelse)
-        if not isinstance(statement, ast.Assign) or (value is not event.node and not begun):
-            return ""
-        target = targets_of(statement)
         joined = operands(event.call)
-        if len(target) != 1 or not isinstance(target[0], (ast.Name, ast.Attribute)) or len(joined) < 2:
+        if (value is not event.node and not begun) or len(joined) < 2:
             return ""
-        name = text_of(target[0])
-        if isinstance(target[0], ast.Attribute) and terminal(target[0].value) != (event.unit.self_name() or name):
+        name = text_of(target)
+        own = isinstance(target, ast.Attribute) and terminal(target.value) == (event.unit.self_name() or name)
+        if not own and not isinstance(target, ast.Name):
             return ""
-        reads = [n for n in walk(event.node) if n.__class__ is target[0].__class__ and text_of(n) == name]
-        whole = any(text_of(j) == name for j in joined)
-        return name if whole and len(reads) == 1 else ""
+        reads = _reads(event.node, name)
+        return name if len(reads) == 1 and reads[0] in joined else ""
 
     @staticmethod
     def _only_gathered(file: SourceFile, event: Event, name: str, loop: Loop) -> bool:
@@ -78,13 +78,13 @@ class CatInLoop(Rule):
         # Started afresh in each turn, it never gets long.
         if any(e.inside(loop) and not e.excludes(event) for e in start):
             return False
-        if "." in name and _read_by_methods(file, event, name, loop):
-            return False
-        if "." not in name and (not start or event.unit.home(name) is not event.unit):
+        if "." in name:
+            if _read_by_methods(file, event, name, loop):
+                return False
+        elif not start or event.unit.home(name) is not event.unit:
             return False
         # Decoding reads the joined tensor in each turn (most real hits were that): a list would not do.
-        reads = (n for n in walk(loop.node) if text_of(n) == name and isinstance(getattr(n, "ctx", None), ast.Load))
-        return all(holds(event.node, node) or _is_start(node, loop.node) for node in reads)
+        return all(holds(event.node, n) or _is_start(n, loop.node) for n in _reads(loop.node, name))
 
     def _finding(self, file: SourceFile, event: Event, name: str, loop: Loop, severity: Severity | None) -> Finding:
         message = f"{name} is copied whole in every turn: {file.segment(event.node)[:70]}"
@@ -92,6 +92,11 @@ class CatInLoop(Rule):
         advice = f"append to a list and make {name} = torch.cat(list) once after the loop"
         made = gathered(file, event, name, loop)
         return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity, edits=made, safe=True)
+
+
+def _reads(code: ast.AST, name: str) -> list[ast.AST]:
+    """Where a name or an attribute is read within some code."""
+    return [n for n in walk(code) if isinstance(getattr(n, "ctx", None), ast.Load) and text_of(n) == name]
 
 
 def _bindings(event: Event, name: str) -> list[Event]:
@@ -105,8 +110,7 @@ def _read_by_methods(file: SourceFile, event: Event, name: str, loop: Loop) -> b
     """Whether a method of the file that the loop calls knows the attribute."""
     attribute = name.rpartition(".")[2]
     knowing = {id(u) for u in file.units_with(attribute)}
-    called = [e for e in event.unit.events if isinstance(e.node, ast.Call) and e.inside(loop)]
-    return any(id(callee) in knowing for callee in map(file.callee, called) if callee is not None)
+    return any(id(file.callee(call)) in knowing for call in event.unit.calls_inside(loop))
 
 
 def _is_start(node: ast.AST, loop: ast.AST) -> bool:
@@ -117,8 +121,7 @@ def _is_start(node: ast.AST, loop: ast.AST) -> bool:
         return isinstance(test.op, ast.Not) and terminal(test.operand) == "len"
     if not isinstance(test, ast.Compare):
         return False
-    zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
-    counted = zero and is_call(test.left, "len", "numel", "size", "nelement")
+    counted = is_literal(test.comparators[0], 0) and is_call(test.left, "len", "numel", "size", "nelement")
     return counted or isinstance(test.ops[0], (ast.Is, ast.IsNot))
 
 

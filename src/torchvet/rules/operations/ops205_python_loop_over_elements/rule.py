@@ -58,7 +58,7 @@ class PythonLoopOverElements(TraceRule):
         """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
         number = sum(cost.count for cost in found.costs)
         reservation, severity = found.slowed("them")
-        message = f"{number:,.0f} elements a step are read one by one{found.where()}: {found.of_step()}"
+        message = f"{number:,.0f} elements{found.a_step} are read one by one{found.where()}: {found.of_step()}"
         cause = (
             "each index and each conversion to a number is an operator of its own, dispatched for one element"
             + reservation
@@ -130,12 +130,12 @@ def _is_elementwise(node: ast.AST) -> bool:
 
 def _carries_over(body: list[_Assigning], index: str) -> bool:
     """Whether a turn needs what another has written: `y[i - 1]`, or `h = h * a[i] + b[i]`."""
-    written = {text_of(t.value) for s in body for t in _targets(s) if isinstance(t, ast.Subscript)}
-    subscripts = (n for s in body for n in walk(s) if isinstance(n, ast.Subscript) and text_of(n.value) in written)
-    sums = (n for one in subscripts for n in walk(one.slice) if isinstance(n, ast.BinOp))
-    if any(index in names_in(one) for one in sums):
+    bound = [(target, s.value) for s in body for target in _targets(s)]
+    if any(isinstance(target, ast.Name) and _rebinds(value, target.id) for target, value in bound):
         return True
-    return any(_rebinds(s.value, t.id) for s in body for t in _targets(s) if isinstance(t, ast.Name))
+    written = {text_of(target.value) for target, _ in bound if isinstance(target, ast.Subscript)}
+    nodes = (n for s in body for n in walk(s) if isinstance(n, ast.Subscript) and text_of(n.value) in written)
+    return any(isinstance(n, ast.BinOp) and index in names_in(n) for one in nodes for n in walk(one.slice))
 
 
 def _rebinds(value: ast.expr, name: str) -> bool:

@@ -9,8 +9,10 @@ from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
 from torchvet.source.model import (
     Event,
     Unit,
+    calls_in,
     edits,
     is_call,
+    is_literal,
     is_name,
     keyword,
     name_set,
@@ -20,7 +22,6 @@ from torchvet.source.model import (
 )
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.expressions import names_in, value_bound
-from torchvet.source.walking import walk
 
 _SAVE_OUTPUT = name_set("exp sigmoid tanh relu sqrt rsqrt reciprocal softmax log_softmax expm1 tan logsumexp")
 """Operations whose backward reads their own result: each was tried with `y += 1` before the backward."""
@@ -63,16 +64,12 @@ class InPlaceBreaksAutograd(Rule):
         if file.mentions("Parameter("):
             leaves |= {id(unit) for unit in file.functions("forward")}
         # Two cheap looks first, at words and at lines: the events of most units are never made.
-        for unit in (u for u in changing if id(u) in leaves):
-            found = [e for e in unit.events if isinstance(e.node, ast.AugAssign)]
-            found += [e for name in _IN_PLACE & unit.calls.keys() for e in unit.calls[name]]
-            found += [e for e in unit.events if isinstance(e.node, ast.Assign)]
-            for event in found:
-                changed = _changed(event)
-                if changed is None or event.context.deferred or not _is_leaf(file, changed, event):
-                    continue
-                if file.gradients.enabled(event) == "yes":
-                    yield self._leaf_finding(file, event, changed)
+        for event in (e for unit in changing if id(unit) in leaves for e in unit.events):
+            changed = _changed(event)
+            if changed is None or event.context.deferred or not _is_leaf(file, changed, event):
+                continue
+            if file.gradients.enabled(event) == "yes":
+                yield self._leaf_finding(file, event, changed)
 
     def _leaf_finding(self, file: SourceFile, event: Event, changed: ast.expr) -> Finding:
         name = file.segment(changed)
@@ -221,11 +218,16 @@ def _of_layer(file: SourceFile, node: ast.Attribute, event: Event) -> bool:
         return False
     if terminal(getattr(loop, "iter", None)) not in _MODULES or name not in names_in(getattr(loop, "target", None)):
         return False
-    tests = [getattr(branch, "test", branch) for branch, arm in event.context.arms if arm == 0]
-    asked = (n for test in tests for n in walk(test) if is_call(n, "isinstance") and len(n.args) == 2)
-    listed = [call.args[1] for call in asked if terminal(call.args[0]) == name]
-    classes = [c for one in listed for c in (one.elts if isinstance(one, ast.Tuple) else [one])]
-    return bool(classes) and all(file.dotted(c).startswith("torch.nn.") for c in classes)
+    tests = (getattr(branch, "test", branch) for branch, arm in event.context.arms if arm == 0)
+    listed = [kinds for test in tests for kinds in _kinds_asked(test, name)]
+    return bool(listed) and all(file.dotted(one).startswith("torch.nn.") for one in listed)
+
+
+def _kinds_asked(test: ast.AST, name: str) -> Iterator[ast.expr]:
+    """The classes that a condition asks a variable for: `isinstance(name, (nn.Linear, nn.Conv2d))`."""
+    for call in calls_in(test):
+        if is_call(call, "isinstance") and len(call.args) == 2 and terminal(call.args[0]) == name:
+            yield from call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
 
 
 def _is_parameter(file: SourceFile, value: ast.expr) -> bool:
@@ -233,7 +235,7 @@ def _is_parameter(file: SourceFile, value: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return False
     dotted, required = file.dotted(value.func), keyword(value, "requires_grad")
-    surely = isinstance(required, ast.Constant) and required.value is True
+    surely = is_literal(required, True)
     if dotted == "torch.nn.Parameter":
         return required is None or surely
     return surely and dotted.startswith("torch.") and dotted.count(".") == 1 and dotted != "torch.tensor_split"

@@ -119,11 +119,12 @@ def _breaks(order: list[int], wanted: list[ast.expr]) -> bool:
     if not known and groups == 2 and dimensions[-1] != dimensions[-2] - 1:
         return False
     # A view exists if some split of the dimensions into groups leaves the order within each group untouched.
-    for cuts in combinations(range(1, len(dimensions)), groups - 1):
-        parts = [dimensions[a:b] for a, b in zip((0, *cuts), (*cuts, len(dimensions)), strict=True)]
-        if all(b == a + 1 for part in parts for a, b in pairwise(part)):
-            return False
-    return True
+    splits = ((0, *cuts, len(dimensions)) for cuts in combinations(range(1, len(dimensions)), groups - 1))
+    return not any(all(_is_ascending(dimensions[a:b]) for a, b in pairwise(split)) for split in splits)
+
+
+def _is_ascending(group: list[int]) -> bool:
+    return group == list(range(group[0], group[0] + len(group)))
 
 
 def _rank(node: ast.expr | None, event: Event, depth: int = 0) -> int:

@@ -49,14 +49,13 @@ class ClipBeforeUnscale(OrderRule[Pass], ScalerRule):
 
     def wrong_by(self, one: Pass, clip: Effect) -> Effect | None:
         """A clip between a scaled backward and `scaler.step`, with no `unscale_` on the way."""
-        before = [e for e in one.effects if e.order < clip.order and not e.excludes(clip)]
-        backward = [e for e in before if e.kind == "backward"]
-        if not backward or not backward[-1].scaled or any(e.kind == "unscale" for e in before):
+        before = [e for e in one.of("backward", "unscale") if e.order < clip.order and not e.excludes(clip)]
+        if not before or not before[-1].scaled or any(e.kind == "unscale" for e in before):
             return None
         if clip.through and clip.through in one.optimizers:
             return None  # an optimizer that clips by itself may know the scale; its code is elsewhere
-        steps = [e for e in one.of("scaler_step") if e.order > clip.order and not e.excludes(clip)]
-        return next((e for e in steps if scaling.goes_through(e)), None)
+        steps = (e for e in one.of("scaler_step") if e.order > clip.order and not e.excludes(clip))
+        return next(filter(scaling.goes_through, steps), None)
 
     def report(self, one: Pass, clip: Effect, step: Effect) -> Finding:
         """At the clip."""

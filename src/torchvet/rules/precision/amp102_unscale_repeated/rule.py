@@ -10,7 +10,7 @@ from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFau
 from torchvet.rules.precision.fixes.moves import taken_out, together
 from torchvet.rules.precision.fixes.scaled_values import divided_at_the_end
 from torchvet.rules.shared import order_rule as order
-from torchvet.source.model import Event, edits, walk
+from torchvet.source.model import Event, edits, names_in
 
 
 class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
@@ -61,10 +61,7 @@ class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
         backwards = [b for b in one.scaled if not one.waits(b, call) and not one.excludes(b, call)]
         if not updates or not backwards or any(not one.waits(u, call) for u in updates):
             return None
-        head, loop = call.subject.partition(".")[0], call.at.loop
-        # An optimizer that each turn of the loop binds is another one each time.
-        own = head and loop is not None and any(b.loop is loop for b in call.at.unit.bindings.get(head, ()))
-        return None if own or any(order.counts_alone(call, b) for b in backwards) else updates[0]
+        return None if _is_of_the_turn(call) or any(order.counts_alone(call, b) for b in backwards) else updates[0]
 
     def _again(self, one: scaling.ScaledPass, call: Effect, before: Effect) -> Finding:
         file, twice = one.file, call.event is not before.event
@@ -91,17 +88,23 @@ class UnscaleRepeated(scaling.ScalerOrderRule, ScalerRule):
         )
 
 
+def _is_of_the_turn(call: Effect) -> bool:
+    """Whether each turn of the loop binds the optimizer, so that it is another one each time."""
+    bound = call.at.unit.bindings.get(call.subject.partition(".")[0], ())
+    return call.at.loop is not None and any(b.loop is call.at.loop for b in bound)
+
+
 def _ahead(file: SourceFile, event: Event) -> list[Edit]:
     """A call that a method makes each time it is called, made once before the first of its calls."""
     helper = event.unit
     callers = sorted(file.callers(helper), key=lambda c: c.index)
-    units = {id(c.unit) for c in callers}
-    if len(callers) < 2 or len(units) != 1 or any(c.loop is not None or c.context.arms for c in callers):
+    if len(callers) < 2 or any(c.unit is not callers[0].unit for c in callers):
         return []
     there = callers[0].unit
     alike = helper.owner is not None and there.owner is helper.owner and helper.self_name() == there.self_name()
-    names = {n.id for n in walk(event.node) if isinstance(n, ast.Name)}
-    lone = isinstance(event.parent, ast.Expr) and event.loop is None and not event.context.arms
-    if not alike or not lone or names != {helper.self_name()}:
+    always = all(e.loop is None and not e.context.arms for e in (event, *callers))
+    if not alike or not always or not isinstance(event.parent, ast.Expr):
+        return []
+    if names_in(event.node) != {helper.self_name()}:
         return []
     return together(edits.before(file, callers[0].statement, file.segment(event.node)), taken_out(file, event))

@@ -7,7 +7,7 @@ import ast
 from torchvet.rules.kit import Edit, Effect, Finding, Recording
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
-from torchvet.rules.precision.fixes.moves import moved_after, put_lines, together
+from torchvet.rules.precision.fixes.moves import moved_after, together
 from torchvet.rules.shared.order_rule import counts_alone
 from torchvet.source.model import blocks, edits
 
@@ -93,5 +93,6 @@ def _moved_together(one: ScaledPass, early: list[Effect], update: Effect, step: 
     if not between or not lone or step.event.statement not in branch.body:
         return []
     taken = [edit for s in between for edit in blocks.without(file, [s])]
-    put = put_lines(file, step.event.statement, [file.segment(s) for s in between])
+    joined = f"{file.newline}{edits.margin(file, step.event.statement)}".join(map(file.segment, between))
+    put = edits.before(file, step.event.statement, joined)
     return together(put, taken, _moved(one, update, step))

@@ -67,19 +67,17 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
 
     def _wrong(self, one: ScaledPass, step: Effect) -> Iterator[tuple[Effect, Finding]]:
         updates = [u for u in one.with_(step, "update") if u.through == step.through]
-        mine = [s for s in one.steps if s.through == step.through]
-        first = updates and updates[-1].order < step.order and updates[0].order < mine[0].order
-        if not updates and self._is_missing(one, step):
+        if updates:
+            early = updates[-1].order < step.order and updates[0].order < _steps_of(one, step)[0].order
+            if early and one.sure(updates[0], step):
+                yield updates[0], self._early(one, updates[0], step)
+        elif self._is_missing(one, step):
             yield step, self._missing(one, step)
-        elif first and one.sure(updates[0], step):
-            yield updates[0], self._early(one, updates[0], step)
         for other in one.steps:
-            alike = (other.subject, other.through) == (step.subject, step.through) and step.subject
-            again = alike and other.order < step.order and one.sure(other, step)
-            if again and not one.between(other, step, "update"):
+            if _is_repeated(one, other, step):
                 yield step, self._twice(one, step, other)
         for unscale in one.of("unscale"):
-            if unscale.subject == step.subject and unscale.order > step.order and _is_late(one, step, unscale):
+            if _is_late(one, step, unscale):
                 yield unscale, self._after(one, step, unscale)
 
     def _is_missing(self, one: ScaledPass, step: Effect) -> bool:
@@ -91,7 +89,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
             return False
         if not any(one.sure(b, step) for b in one.scaled) or _may_update(one, step):
             return False
-        return step is _last_step(one, step) and file.mentions(".scale(")
+        return step is _steps_of(one, step)[-1] and file.mentions(".scale(")
 
     def _missing(self, one: ScaledPass, step: Effect) -> Finding:
         file, call, own = one.file, f"{step.through}.update()", receiver(step.event.call)
@@ -117,7 +115,7 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
             cause=f"update() settles what step() has found; {step.through} forgets there what it did to the gradients",
             advice=f"call `{update.through}.update()` after `{one.text(step)}`",
             safe=True,
-            edits=_swapped(one, update, _last_step(one, step)),
+            edits=_swapped(one, update, _steps_of(one, step)[-1]),
             related={"stepped": step},
         )
 
@@ -142,13 +140,22 @@ class ScalerOrder(ScalerOrderRule, ScalerRule):
         )
 
 
-def _last_step(one: ScaledPass, step: Effect) -> Effect:
-    """The last step of a step's scaler."""
-    return [s for s in one.steps if s.through == step.through][-1]
+def _steps_of(one: ScaledPass, step: Effect) -> list[Effect]:
+    """All steps of a step's scaler."""
+    return [s for s in one.steps if s.through == step.through]
+
+
+def _is_repeated(one: ScaledPass, first: Effect, step: Effect) -> bool:
+    """Whether a step is one more of the same optimizer before an update."""
+    if not step.subject or (first.subject, first.through) != (step.subject, step.through) or first.order >= step.order:
+        return False
+    return one.sure(first, step) and not one.between(first, step, "update")
 
 
 def _is_late(one: ScaledPass, step: Effect, unscale: Effect) -> bool:
-    """Whether an `unscale_` belongs to no later step, nor to a backward between."""
+    """Whether an `unscale_` after a step of its optimizer belongs to no later step, nor to a backward between."""
+    if unscale.subject != step.subject or unscale.order <= step.order:
+        return False
     later = any(s.order > unscale.order and s.subject == step.subject for s in one.steps)
     return not later and one.sure(step, unscale) and not one.between(step, unscale, "backward")
 

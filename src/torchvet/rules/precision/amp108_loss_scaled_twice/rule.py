@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Finding, Iterator, Recording, SourceFile
-from torchvet.rules.precision._losses import latest
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import is_scale_call, returned, run_by, scale_calls
 from torchvet.rules.shared.order_rule import deeper
@@ -61,7 +60,7 @@ def _scaled_before(node: ast.expr, event: Event) -> ast.AST | None:
         return node if is_scale_call(node, event.unit) else None
     if not isinstance(node, ast.Name):
         return None
-    binding = latest(event, node.id)
+    binding = event.binding_of(node.id)
     # Bound in a deeper loop, the name may not have been bound at all.
     if binding is None or not isinstance(binding.node, ast.Assign) or deeper(binding.loop, event.loop):
         return None

@@ -8,7 +8,7 @@ from torchvet.rules.kit import Edit, Effect, Finding, Recording, Sequence, Sourc
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, ScalingFault, of, smaller
 from torchvet.rules.precision._scaling import ScaledPass, ScalerOrderRule
 from torchvet.rules.precision.fixes.moves import taken_out
-from torchvet.source.model import Event, edits, targets_of
+from torchvet.source.model import Event, edits, target_names
 
 
 class UpdateBetweenOptimizers(ScalerOrderRule, ScalerRule):
@@ -67,14 +67,15 @@ def _step_after(one: ScaledPass, update: Effect) -> Effect | None:
     """The step after an update that uses gradients from before it, while another step comes before the update."""
     steps = [s for s in one.with_(update, "scaler_step") if s.through == update.through and s.subject]
     before = [s for s in steps if s.order < update.order]
-    for later in steps:
-        known = any(b.order < update.order and one.sure(b, later) for b in one.backwards)
-        if later.order < update.order or not known or not one.sure(update, later):
-            continue
-        other = any(s.subject != later.subject and one.sure(s, later) for s in before)
-        if other and not one.between(update, later, "backward"):
-            return later
-    return None
+    return next((s for s in steps if s.order >= update.order and _splits(one, update, before, s)), None)
+
+
+def _splits(one: ScaledPass, update: Effect, before: list[Effect], later: Effect) -> bool:
+    """Whether an update stands between the steps of two optimizers that use gradients from before it."""
+    if not one.sure(update, later) or one.between(update, later, "backward"):
+        return False
+    backward = any(b.order < update.order and one.sure(b, later) for b in one.backwards)
+    return backward and any(s.subject != later.subject and one.sure(s, later) for s in before)
 
 
 def _same_in_loop(one: ScaledPass, update: Effect) -> Effect | None:
@@ -82,13 +83,19 @@ def _same_in_loop(one: ScaledPass, update: Effect) -> Effect | None:
     loop = update.event.loop
     if loop is None or not isinstance(loop.node, ast.For):
         return None
-    if any(isinstance(s, ast.If) and any(isinstance(b, ast.Continue) for b in s.body) for s in loop.node.body):
-        return None  # `if number != chosen: continue`: one of them is stepped
-    targets = {t.id for t in targets_of(loop.node) if isinstance(t, ast.Name)}
-    if any(b.at.inside(loop) or (b.event.unit is update.event.unit and b.event.loop is loop) for b in one.backwards):
+    if _leaves_out(loop.node) or not one.scaled:
         return None
-    mine = [s for s in one.steps if s.event.loop is loop and s.order < update.order]
-    return next((s for s in mine if s.subject in targets and one.scaled), None)
+    if any(b.at.inside(loop) or b.event.loop is loop for b in one.backwards):
+        return None
+    targets = target_names(loop.node)
+    mine = (s for s in one.steps if s.event.loop is loop and s.order < update.order)
+    return next((s for s in mine if s.subject in targets), None)
+
+
+def _leaves_out(loop: ast.For) -> bool:
+    """Whether a loop steps one of several optimizers: `if number != chosen: continue`."""
+    tests = (s for s in loop.body if isinstance(s, ast.If))
+    return any(isinstance(s, ast.Continue) for test in tests for s in test.body)
 
 
 def _after_the_loop(file: SourceFile, update: Event) -> list[Edit]:

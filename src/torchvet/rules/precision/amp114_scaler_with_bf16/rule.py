@@ -56,14 +56,12 @@ class ScalerWithBf16(ScalerRule):
 
     def _finding(self, file: SourceFile, made: Event, region: Event) -> Finding:
         name = scaling.bound_to(made)
-        return self.suspect(
-            file,
+        return self.suspect_at(
             made,
             f"{name} is needless: autocast is bf16 here, which has the range of fp32",
-            cause=self.cause,
             advice=f"drop {name}: call backward() and step() directly; or make it with `enabled=False`",
             edits=switched_off(file, made),
-            related=[self.also(file, "autocast", region, file.lines[region.line - 1].strip())],
+            related={"autocast": (region, file.lines[region.line - 1].strip())},
         )
 
 

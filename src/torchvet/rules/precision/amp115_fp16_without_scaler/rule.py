@@ -12,7 +12,7 @@ from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, name_set, names_in, targets_of, walk
+from torchvet.source.model import Event, holds, name_set, names_in, target_names
 
 _USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
 """A scaler that is called or asked for something; `scaler=None` is neither."""
@@ -118,28 +118,33 @@ def _given_back(file: SourceFile, backward: Effect, event: Event, node: ast.With
     """Whether a function of this file makes the loss of a backward in a region of its own, and returns it."""
     unit, lines = event.unit, _lines(node)
     made = {n for n, bound in unit.bindings.items() if any(b.line in lines for b in bound)}
-    returned = [e for e in unit.events if isinstance(e.node, ast.Return)]
-    if not returned or not all(names_in(e.node) & made or e.line in lines for e in returned):
+    if not unit.returns or not all(names_in(e.node) & made or e.line in lines for e in unit.returns):
         return False
     caller = backward.event.unit
-    given = [getattr(b.node, "value", None) for b in caller.bindings.get(backward.subject, ())]
-    calls = [e for e in caller.calls.get(unit.name, ()) if e.index < backward.event.index]
-    return any(call.node is value and file.callee(call) is unit for call in calls for value in given)
+    losses = {id(getattr(b.node, "value", None)) for b in caller.bindings.get(backward.subject, ())}
+    calls = (e for e in caller.calls.get(unit.name, ()) if e.index < backward.event.index)
+    return any(id(call.node) in losses and file.callee(call) is unit for call in calls)
 
 
 def _own_region(file: SourceFile, backward: Event, subject: str) -> Iterator[Event]:
     """Calls, with gradients, of a module that enters an fp16 region by itself, whose output makes the loss."""
     unit = backward.unit
-    classes = {n for n, c in file.classes.items() if _is_fp16(autocast.of_forward(c))}
-    if not classes:
-        return
-    made = [b.node for b in unit.bindings.get(subject, ()) if b.index < backward.index]
-    used = {id(n) for value in made for n in walk(value)}
-    names = {name for value in made for name in names_in(value)}
-    for call in [e for calls in unit.calls.values() for e in calls if e.index < backward.index]:
+    classes = _entering(file)
+    made = [b.node for b in unit.bindings.get(subject, ()) if b.index < backward.index] if classes else []
+    for call in (e for calls in unit.calls.values() for e in calls if made and e.index < backward.index):
         known = file.roles.class_of(call.call.func, unit)
-        bound = {t.id for t in targets_of(call.statement) if isinstance(t, ast.Name)}
-        if known is None or known.name not in classes or not (id(call.node) in used or names & bound):
+        if known is None or known.name not in classes or not _goes_into(call, made):
             continue
         if autocast.is_module_call(call) and file.gradients.enabled(call) == "yes":
             yield call
+
+
+def _entering(file: SourceFile) -> set[str]:
+    """The modules of a file whose `forward` opens an fp16 region."""
+    return {n for n, c in file.classes.items() if _is_fp16(autocast.of_forward(c))}
+
+
+def _goes_into(call: Event, made: list[ast.AST]) -> bool:
+    """Whether one of some bindings reads a call's result: where it is called, or by a name that it is bound to."""
+    bound = target_names(call.statement)
+    return any(holds(node, call.node) or names_in(node) & bound for node in made)

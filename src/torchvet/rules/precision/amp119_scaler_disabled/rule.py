@@ -52,11 +52,10 @@ class ScalerDisabled(ScalerRule):
         opened = [region for region, _, _ in autocast.opened(file)]
         half = [r for r in opened if r.dtype == "fp16" and r.may_be_on]
         # bf16 needs no scaler: off is right there.
-        needless = opened and all(r.dtype == "bf16" for r in opened)
+        needless = {r.dtype for r in opened} == {"bf16"}
         for made in scaling.named_scalers(file) if scaling.scale_calls(file) else ():
             if is_set(made.call, "enabled", False):
-                target = made.statement.targets[0] if isinstance(made.statement, ast.Assign) else None
-                if not needless and len(file.roles.values(target, made.unit)) == 1:
+                if not needless and _is_the_only_one(file, made):
                     yield self._off(file, made, bool(half))
             elif half and _device(file, made) == "cuda" and all(r.device in ("cpu", "mps") for r in half):
                 yield self._elsewhere(file, made, half[0].device)
@@ -80,6 +79,12 @@ class ScalerDisabled(ScalerRule):
             advice=f'make it for the device: `torch.amp.GradScaler("{device}")`',
             edits=for_device(file, made, device),
         )
+
+
+def _is_the_only_one(file: SourceFile, made: Event) -> bool:
+    """Whether what a scaler is assigned to is bound nowhere else."""
+    target = made.statement.targets[0] if isinstance(made.statement, ast.Assign) else None
+    return len(file.roles.values(target, made.unit)) == 1
 
 
 def _device(file: SourceFile, made: Event) -> str:

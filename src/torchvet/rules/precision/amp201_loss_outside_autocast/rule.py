@@ -61,21 +61,20 @@ class LossOutsideAutocast(AutocastRule):
     def _judge(self, file: SourceFile, event: Event) -> Iterator[Finding]:
         given = event.call.args[0]
         name = _losses.rooted(given)
-        binding = _losses.latest(event, name) if name else None
+        binding = event.binding_of(name)
         made = _losses.half_output(binding, name) if binding is not None else None
         region = _losses.region_of(made) if made is not None else None
         if made is None or binding is None or region is None or not region.may_be_on:
             return
         called, logits = file.segment(event.call.func), file.segment(given)
-        yield self.suspect(
-            file,
+        yield self.suspect_at(
             event,
             f"{called}({logits}, …) runs outside the autocast region that left {logits} in half precision",
             cause=f"{terminal(made.node)}(…) gave {name} within the region, and nothing casts it after the region's "
             "end: loss and softmax are rounded to half precision",
             advice=f"move the loss into the region, or call `{called}({logits}.float(), …)`",
             edits=[edits.replace(file, given, f"{logits}.float()")],
-            related=[self.also(file, "made", binding, file.segment(made.node))],
+            related={"made": (binding, file.segment(made.node))},
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.autocast import AutocastBackward
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import computes
 from torchvet.rules.shared import autocast_regions as autocast
@@ -62,18 +62,22 @@ def _has_full_island(event: Event, region: autocast.Region) -> bool:
     return any(r is not None and r.enabled == "no" for r in found)
 
 
+def _lines_without_forward(file: SourceFile, event: Event, tail: Sequence[ast.stmt]) -> Sequence[int]:
+    """The lines of a backward and of what follows it; none where a statement is not simple, or runs a forward pass,
+    which belongs into a region."""
+    if any(not edits.on_one_line(s) or not isinstance(s, (ast.Expr, ast.Assign)) for s in tail):
+        return ()
+    numbers = range(tail[0].lineno, tail[-1].lineno + 1)
+    return () if any(e.line in numbers and computes(file, e) for e in event.unit.events) else numbers
+
+
 def _dedented(file: SourceFile, event: Event, region: autocast.Region) -> list[Edit]:
     """Take backward and what follows it out of the block; nothing where the lines are not simple."""
     block = autocast.statement_of(event.unit, region)
     if block is None or event.statement not in block.body[1:] or len(block.items) != 1:
         return []
-    tail = block.body[block.body.index(event.statement) :]
-    if any(s.lineno != s.end_lineno or not isinstance(s, (ast.Expr, ast.Assign)) for s in tail):
-        return []
-    numbers = range(tail[0].lineno, tail[-1].lineno + 1)
-    if any(e.line in numbers and computes(file, e) for e in event.unit.events):
-        return []  # another forward pass, which belongs into a region
     depth, margin = event.statement.col_offset - block.col_offset, edits.margin(file, event.statement)
+    numbers = _lines_without_forward(file, event, block.body[block.body.index(event.statement) :])
     lines = [n for n in numbers if file.lines[n - 1].strip()]
     if margin.strip() or any(not file.lines[n - 1].startswith(margin) for n in lines):
         return []

@@ -62,20 +62,13 @@ class WeightsChangedInsideAutocast(AutocastRule):
         self, file: SourceFile, change: Event, before: Event, after: Event, at: Event, region: autocast.Region
     ) -> Finding:
         model = file.segment(after.call.func)
-        return self.suspect(
-            file,
+        return self.suspect_at(
             change,
             f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line {after.line} still "
             "uses the half copies that this autocast region made before",
-            cause=self.cause,
             severity="error" if region.enabled == "yes" else "warning",
-            advice=self.advice,
             edits=around_changes(file, region, change),
-            related=[
-                self.also(file, "copied", before, file.segment(before.node)),
-                self.also(file, "stale", after, file.segment(after.node)),
-                self.also(file, "region", at, "the region begins"),
-            ],
+            related={"copied": before, "stale": after, "region": (at, "the region begins")},
         )
 
 
@@ -87,11 +80,16 @@ def _stale(file: SourceFile, change: Event, calls: list[Event], block: ast.stmt)
     after = [c for c in mine if c.index > change.index and not any(c.excludes(b) for b in before)]
     if before and after:
         return before[-1], after[0]
-    # `for state in states: model.load_state_dict(state); model(x)` within one region; steps in loops are AMP203's.
-    loop = change.loop if terminal(change.node) != "step" else None
-    again = [c for c in after if c.inside(loop)] if loop is not None else []
-    within = loop is not None and block.lineno <= loop.node.lineno  # type: ignore[attr-defined]
-    return (again[0], again[0]) if within and again else None
+    again = _in_the_loop(change, after, block)
+    return (again, again) if again is not None else None
+
+
+def _in_the_loop(change: Event, after: list[Event], block: ast.stmt) -> Event | None:
+    """`for state in states: model.load_state_dict(state); model(x)` within one region; steps in loops are AMP203's."""
+    loop = change.loop
+    if loop is None or terminal(change.node) == "step" or loop.first < block.lineno:
+        return None
+    return next((c for c in after if c.inside(loop)), None)
 
 
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:

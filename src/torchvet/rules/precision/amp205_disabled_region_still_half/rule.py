@@ -67,7 +67,7 @@ class DisabledRegionStillHalf(AutocastRule):
     def _judge(self, file: SourceFile, event: Event, region: autocast.Region) -> Iterator[Finding]:
         for one in _operands(event):
             name = _losses.rooted(one)
-            binding = _losses.latest(event, name) if name else None
+            binding = event.binding_of(name)
             # What is made within the region that is off has the dtype of what went in, and is judged there.
             if binding is None or region in autocast.regions(binding):
                 continue
@@ -75,16 +75,14 @@ class DisabledRegionStillHalf(AutocastRule):
             severity = self.severity if half else _in_forward(binding, name)
             if severity is not None:
                 text = file.segment(one)
-                yield self.suspect(
-                    file,
+                yield self.suspect_at(
                     event,
                     f"{file.segment(event.call.func)}(…) has autocast off, but {name} is half already: it runs in half "
                     "precision or raises",
                     severity=severity,
-                    cause=self.cause,
                     advice=f"give it `{text}.float()`",
                     edits=[edits.replace(file, one, f"{text}.float()")],
-                    related=[self.also(file, "made", binding, file.segment(binding.statement))],
+                    related={"made": (binding, file.segment(binding.statement))},
                 )
                 return
 

@@ -64,16 +64,10 @@ class WrongDeviceType(AutocastRule):
         """Whether the region can never be right: its device is there, or the text says that the model is elsewhere, or
         no file of the program moves anything. A program that was written for another machine is run on this one as it
         is."""
-        from torchvet.source.model import SourceFile
-
         # A region for CUDA is off on a machine without it, and such a run says nothing against the program.
-        text = recording.sources.get(seen.place.path)
-        if seen.enabled or text is None:
+        file = recording.model(seen.place.path)
+        if seen.enabled or file is None:
             return seen.enabled
-        try:
-            file = SourceFile(seen.place.path, text)
-        except (SyntaxError, ValueError):
-            return False
         if any(f.location and f.location.line == seen.place.line for f in self.in_source(file)):
             return True
         line = "".join(file.lines[seen.place.line - 1 : seen.place.line])
@@ -144,14 +138,17 @@ def _device_of(file: SourceFile, model: ast.expr, unit: Unit, depth: int = 0) ->
     """The devices that a module is moved to; `cpu` for one that is made here and never moved."""
     made = file.roles.values(model, unit)
     moves = [(e.call, e.unit) for e in file.calls("to", "cuda", "cpu") if _is_same(receiver(e.call), model)]
-    home = unit.home(model.id) if isinstance(model, ast.Name) else None
-    if not made and not moves and isinstance(model, ast.Name) and home is not None and model.id in home.parameters:
-        return _device_passed(file, model.id, home, depth)
-    moved = [_moved_to(file, value, where) for value, where in (*made, *moves)]
-    found = set().union(*(one for one in moved if one is not None))
+    if not made and not moves:
+        return _device_passed(file, model, unit, depth)
+    found = set[str]()
+    for value, where in (*made, *moves):
+        moved = _moved_to(file, value, where)
+        if moved is None:
+            return set()
+        found |= moved
     # What is never moved is on the CPU, unless another file or a framework may move it.
-    if None in moved or found or not made or file.mentions(*_ELSEWHERE):
-        return set() if None in moved else found
+    if found or not made or file.mentions(*_ELSEWHERE):
+        return found
     return {"cpu"} if all(_is_made_here(file, value, where) for value, where in (*made, *moves)) else set()
 
 
@@ -159,11 +156,14 @@ def _is_same(node: ast.expr | None, model: ast.expr) -> bool:
     return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) == ast.unparse(model)
 
 
-def _device_passed(file: SourceFile, name: str, unit: Unit, depth: int) -> set[str]:
+def _device_passed(file: SourceFile, node: ast.expr, unit: Unit, depth: int) -> set[str]:
     """The devices that callers of this file have moved what they pass for a parameter to; empty where one of them is
-    not known."""
-    passed = list(file.arguments(unit, name))
-    if depth >= _DEEPEST or len(passed) != len(file.callers(unit)):
+    not known, and for what is no parameter."""
+    home = unit.home(node.id) if isinstance(node, ast.Name) else None
+    if home is None or not isinstance(node, ast.Name) or node.id not in home.parameters or depth >= _DEEPEST:
+        return set()
+    passed = list(file.arguments(home, node.id))
+    if len(passed) != len(file.callers(home)):
         return set()
     each = [_device_of(file, value, where, depth + 1) for value, where in passed]
     return set().union(*each) if all(each) else set()

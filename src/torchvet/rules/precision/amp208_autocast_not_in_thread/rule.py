@@ -62,14 +62,12 @@ class AutocastNotInThread(AutocastRule):
 
     def _handed(self, file: SourceFile, event: Event, work: ast.expr, region: autocast.Region) -> Finding:
         name, found = file.segment(work), file.functions(terminal(work))
-        return self.suspect(
-            file,
+        return self.suspect_at(
             event,
             f"{name} runs in another thread, where autocast is off: it computes in float32",
-            cause=self.cause,
             advice=f"open the region inside {name}",
             edits=opened_in(file, found[0], region) if len(found) == 1 else (),
-            related=[self.also(file, "region", event, file.segment(region.node))],
+            related={"region": (event, file.segment(region.node))},
         )
 
     def _parallel(self, file: SourceFile, event: Event) -> Finding:

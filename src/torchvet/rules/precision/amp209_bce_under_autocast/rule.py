@@ -56,15 +56,12 @@ class BCEUnderAutocast(AutocastRule):
 
     def _finding(self, file: SourceFile, loss: Event, region: autocast.Region, at: Event) -> Finding:
         harm = "confident predictions round to 1" if region.device == "cpu" else "CUDA's autocast raises"
-        return self.suspect(
-            file,
+        return self.suspect_at(
             loss,
             f"{file.segment(loss.call.func)}(…) takes probabilities under autocast: {harm}",
             severity="error" if region.device == "cuda" and region.enabled == "yes" else "warning",
-            cause=self.cause,
-            advice=self.advice,
             edits=with_logits(file, loss),
-            related=[self.also(file, "region", at, file.segment(region.node))],
+            related={"region": (at, file.segment(region.node))},
         )
 
 

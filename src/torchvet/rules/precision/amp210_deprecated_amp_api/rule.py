@@ -10,6 +10,7 @@ from torchvet.rules.precision import _amp_names as names
 from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.shared.order_rule import EventRule
 from torchvet.source.model import Event, edits
+from torchvet.source.statements import spans
 
 _Import = ast.Import | ast.ImportFrom
 _MODULE = re.compile(r"torch\s*\.\s*(cuda|cpu)(\s*\.\s*amp(\.autocast_mode|\.grad_scaler)?)?\b")
@@ -44,7 +45,7 @@ class DeprecatedAMPAPI(EventRule):
         if not plain and file.mentions("torch.amp", "hasattr(torch"):
             return
         collected = [_edits_of(file, name, uses) for name, _ in bound]
-        if not any(c is None or c for c in collected):
+        if all(c == [] for c in collected):
             return  # imported and never used, or only named
         sure = plain and None not in collected and all(_is_bound_once(file, name) for name, _ in bound)
         moved = _moved(file, statement, len(bound)) if sure else []
@@ -101,13 +102,15 @@ def _edits_of(file: SourceFile, name: str, uses: list[names.Use]) -> list[Edit] 
     if places is None or any(use.edits is None for use in mine):
         return None
     known = {edits.start_of(file, use.function) for use in mine}
-    importing = {line for s in file.imports.statements for line in range(s.lineno, (s.end_lineno or 0) + 1)}
-    # A use that is no call stays right in the import itself, an annotation or `isinstance`.
-    others = [(place, before) for place, before in places if place not in known and place[0] not in importing]
-    if not all(names.only_names_a_type(before) for _, before in others):
+    if not all(place in known or _stays_right(file, place[0], before) for place, before in places):
         return None
     made = (edit for use in mine for edit in use.edits or ())
     return list({(edit.start, edit.text): edit for edit in made}.values())
+
+
+def _stays_right(file: SourceFile, line: int, before: str) -> bool:
+    """Whether a use that is no call stays right: in an annotation, in `isinstance`, or in the import itself."""
+    return names.only_names_a_type(before) or any(spans([s], line) for s in file.imports.statements)
 
 
 def _spelt_out(file: SourceFile, use: names.Use) -> list[Edit]:

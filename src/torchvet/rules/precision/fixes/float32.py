@@ -43,19 +43,24 @@ def made_before_in_float32(file: SourceFile, finding: Finding) -> Sequence[Edit]
     line, regions = line_of(file, finding), related_lines(file, finding, "region")
     if line is None or not regions:
         return ()
+    reads = (n for n in _read_on(file, finding) if n.lineno == line and _is_from_before(file, n, regions[0]))
+    return [edit for node in reads for edit in with_method(file, node, "float()")]
+
+
+def _read_on(file: SourceFile, finding: Finding) -> list[ast.Name]:
+    """The names that the statements of a finding's line read and do not call."""
     statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
     nodes = [n for s in statements for n in walk(s)]
     called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
-    made: list[Edit] = []
-    for node in nodes:
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.lineno != line:
-            continue
-        bindings = file.unit_at(line).bindings.get(node.id, ())
-        before = [e for e in bindings if e.line < regions[0]]
-        within = any(regions[0] <= e.line < line for e in bindings)
-        if before and not within and id(node) not in called and _is_output(file, before[-1], node):
-            made += with_method(file, node, "float()")
-    return made
+    names = (n for n in nodes if isinstance(n, ast.Name) and id(n) not in called)
+    return [n for n in names if isinstance(n.ctx, ast.Load)]
+
+
+def _is_from_before(file: SourceFile, node: ast.Name, line: int) -> bool:
+    """Whether a name has been bound to a result before a line, and not again since."""
+    bindings = file.unit_at(node.lineno).bindings.get(node.id, ())
+    before = [e for e in bindings if e.line < node.lineno]
+    return bool(before) and all(e.line < line for e in before) and _is_output(file, before[-1], node)
 
 
 def _is_output(file: SourceFile, binding: Event, node: ast.Name) -> bool:

@@ -55,12 +55,16 @@ def _uses(file: SourceFile, node: ast.expr, unit: Unit) -> Sequence[ast.expr]:
     """Where what a name or an attribute of `self` stands for is read; none where it is bound twice, or by a name that
     means several things in the file."""
     if isinstance(node, ast.Name):
-        home, name = unit.home(node.id), node.id
-        others = [u for u in file.units if u is not home and (name in u.bindings or name in u.parameters)]
-        if home is None or others or len(home.bindings.get(name, ())) != 1 or name in home.parameters:
-            return []
-        return reads_of(file.tree, name)
-    if not isinstance(node, ast.Attribute) or terminal(node.value) != unit.self_name() or not unit.self_name():
+        home = unit.home(node.id)
+        means = [u for u in file.units if node.id in u.bindings or node.id in u.parameters]
+        once = home is not None and node.id not in home.parameters and len(home.bindings.get(node.id, ())) == 1
+        return reads_of(file.tree, node.id) if once and means == [home] else []
+    return _uses_on_self(file, node, unit) if isinstance(node, ast.Attribute) else []
+
+
+def _uses_on_self(file: SourceFile, node: ast.Attribute, unit: Unit) -> Sequence[ast.expr]:
+    """Where an attribute of `self` is read, if one class alone has an attribute of this name, and binds it once."""
+    if terminal(node.value) != unit.self_name() or not unit.self_name():
         return []
     every = [n for n in walk(file.tree) if isinstance(n, ast.Attribute) and n.attr == node.attr]
     loads = [n for n in every if isinstance(n.ctx, ast.Load)]
@@ -79,23 +83,34 @@ def _without_sigmoid(file: SourceFile, loss: Event) -> list[Edit]:
     inner = _inner_sigmoid(file, given)
     if inner is not None and given is not None:
         return _put(file, *inner, given)
-    if not isinstance(given, ast.Name) or loss.unit.home(given.id) is not loss.unit:
+    if not isinstance(given, ast.Name):
         return []
-    binding = _losses.latest(loss, given.id)
-    node = binding.node if binding is not None and binding.loop is loss.loop else None
-    if binding is None or not isinstance(node, ast.Assign) or [type(t) for t in node.targets] != [ast.Name]:
-        return []
-    inner = _inner_sigmoid(file, node.value)
+    binding = _bound_beside(loss, given)
+    return _without_named_sigmoid(file, loss, given, binding) if binding is not None else []
+
+
+def _bound_beside(loss: Event, name: ast.Name) -> Event | None:
+    """The assignment, to this name alone, that gives a loss what the name stands for: in the same function and loop."""
+    binding = loss.binding_of(name.id) if loss.unit.home(name.id) is loss.unit else None
+    if binding is None or binding.loop is not loss.loop or not isinstance(binding.node, ast.Assign):
+        return None
+    return binding if [type(t) for t in binding.node.targets] == [ast.Name] else None
+
+
+def _without_named_sigmoid(file: SourceFile, loss: Event, given: ast.Name, binding: Event) -> list[Edit]:
+    """The sigmoid taken off where a name is bound to it, or the logits' own name given to the loss."""
+    value, unit = binding.node.value, loss.unit  # type: ignore[attr-defined]
+    inner = _inner_sigmoid(file, value)
     # Changed in place between, the probabilities are no sigmoid of the logits any more.
-    if inner is None or _is_changed_in_place(loss.unit, given.id):
+    if inner is None or _is_changed_in_place(unit, given.id):
         return []
     sigmoid, logits = inner
     if isinstance(logits, ast.Name):
         # Bound in between, it has another value by now, also where `+=` changed it in place.
-        between = any(binding.index <= b.index < loss.index for b in loss.unit.bindings.get(logits.id, ()))
-        return [edits.replace(file, given, logits.id)] if sigmoid is node.value and not between else []
-    names = [n for n in walk(loss.unit.node) if is_name(n, given.id)]
-    return _put(file, *inner, node.value) if len(names) == 2 and len(reads_of(loss.unit.node, given.id)) == 1 else []
+        between = any(binding.index <= b.index < loss.index for b in unit.bindings.get(logits.id, ()))
+        return [edits.replace(file, given, logits.id)] if sigmoid is value and not between else []
+    names = [n for n in walk(unit.node) if is_name(n, given.id)]
+    return _put(file, *inner, value) if len(names) == 2 and len(reads_of(unit.node, given.id)) == 1 else []
 
 
 def _inner_sigmoid(file: SourceFile, node: ast.expr | None) -> tuple[ast.expr, ast.expr] | None:

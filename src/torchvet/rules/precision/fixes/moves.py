@@ -13,11 +13,6 @@ def together(*parts: Sequence[Edit]) -> list[Edit]:
     return [edit for part in parts for edit in part] if all(parts) else []
 
 
-def put_lines(file: SourceFile, statement: ast.stmt, rows: Sequence[str]) -> list[Edit]:
-    """Lines of code before a statement, at its indentation; nothing where the statement shares its line."""
-    return edits.before(file, statement, f"{file.newline}{edits.margin(file, statement)}".join(rows))
-
-
 def taken_out(file: SourceFile, at: Event) -> list[Edit]:
     """A statement without effect on names taken out with its line; nothing where it is the only one of its block or
     shares its line."""
@@ -33,8 +28,7 @@ def moved_after(file: SourceFile, event: Event, statement: ast.stmt) -> list[Edi
 
 def alone(file: SourceFile, event: Event) -> bool:
     """Whether a call is a statement with a line of its own."""
-    statement = event.statement
-    return isinstance(statement, ast.Expr) and statement.value is event.node and edits.stands_alone(file, statement)
+    return isinstance(event.parent, ast.Expr) and edits.stands_alone(file, event.statement)
 
 
 def line_of(file: SourceFile, finding: Finding) -> int | None:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, Sequence, SourceFile
-from torchvet.source.model import Unit, blocks, edits, names_in, walk
+from torchvet.source.model import Unit, blocks, edits, names_bound, names_in
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class Opening:
     @property
     def can_move(self) -> bool:
         """Whether no name in the expression that opens it is bound anew in it: there it would mean another thing."""
-        names = {name for item in self.node.items for name in names_in(item.context_expr)}
-        bound = (n for s in self.body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        return not any(n.id in names for n in bound)
+        bound = names_bound(self.body)
+        return not any(names_in(item.context_expr) & bound for item in self.node.items)
 
     def taken_away(self, kept: Sequence[int] = ()) -> list[Edit]:
         """The head taken out and the body dedented, but for the lines that are kept as they are."""
@@ -57,16 +56,21 @@ class Opening:
 
 def opening(file: SourceFile, node: ast.AST, at: Unit) -> Opening | None:
     """The `with` statement that an expression opens a region in; None where it has more items, binds a name, or its
-    head cannot be told from its body by lines."""
+    head does not end on a line of its own."""
     found = (e.node for e in at.events if isinstance(e.node, ast.With) and len(e.node.items) == 1)
     opened = next((w for w in found if w.items[0].context_expr is node and w.items[0].optional_vars is None), None)
     if opened is None:
         return None
-    body, outer = opened.body[0], blocks.margin(file, opened)
-    # A head may go over several lines, and comments may stand between it and its body: its last line ends in a colon.
-    inner, numbers = blocks.margin(file, body), range(blocks.first_line(body) - 1, opened.lineno - 1, -1)
-    last = next((n for n in numbers if file.lines[n - 1].partition("#")[0].rstrip().endswith(":")), 0)
-    plain = not outer.strip() and not inner.strip() and inner.startswith(outer) and inner != outer
+    outer, inner = blocks.margin(file, opened), blocks.margin(file, opened.body[0])
+    plain = not (outer + inner).strip() and inner.startswith(outer) and inner != outer
+    last = _end_of_head(file, opened)
     if not last or not plain or any(not row.startswith(outer) for row in file.lines[opened.lineno - 1 : last]):
         return None
     return Opening(file, opened, last + 1, outer, inner)
+
+
+def _end_of_head(file: SourceFile, opened: ast.With) -> int:
+    """The last line of a `with` statement's head, which ends in a colon; 0 where none does."""
+    # A head may go over several lines, and comments may stand between it and its body.
+    numbers = range(blocks.first_line(opened.body[0]) - 1, opened.lineno - 1, -1)
+    return next((n for n in numbers if file.lines[n - 1].partition("#")[0].rstrip().endswith(":")), 0)

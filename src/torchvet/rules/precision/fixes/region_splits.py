@@ -9,7 +9,7 @@ from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile
 from torchvet.rules.precision._scaling import run_by
 from torchvet.rules.precision.fixes.moves import line_of, related_lines
 from torchvet.rules.precision.fixes.region_openings import Opening, opening
-from torchvet.rules.precision.fixes.regions import Statements, computes, narrowed
+from torchvet.rules.precision.fixes.regions import computes, narrowed, spanned
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.source.model import Event, Unit, blocks, calls_in, is_call, name_set, terminal, walk
 
@@ -39,9 +39,7 @@ def around_calls(file: SourceFile, finding: Finding) -> list[Edit]:
     if at is None or not lines:
         return []
     unit, changing = file.unit_at(lines[0]), file.unit_at(at)
-    nodes = [e.node for e in unit.events if isinstance(e.node, ast.With) and e.node.lineno == lines[0]]
-    region = autocast.region(file, nodes[0].items[0].context_expr, unit) if len(nodes) == 1 else None
-    opened = opening(file, region.node, unit) if region is not None and not region.framework else None
+    opened = _opened_on(file, lines[0], unit)
     if opened is None:
         return []
     changes = [_changes(s, unit, changing, at) for s in opened.body]
@@ -51,6 +49,13 @@ def around_calls(file: SourceFile, finding: Finding) -> list[Edit]:
     after = next((s for s in opened.body[1:] if s.lineno <= at <= blocks.last_line(s)), None)
     sure = blocks.have_lines_of_their_own(file, opened.body) and opened.can_move
     return opened.header_before(after) if after and sure and at in related_lines(file, finding, "stale") else []
+
+
+def _opened_on(file: SourceFile, line: int, unit: Unit) -> Opening | None:
+    """The one `with` on a line, where it opens a region that no framework manages."""
+    nodes = [e.node for e in unit.events if isinstance(e.node, ast.With) and e.node.lineno == line]
+    region = autocast.region(file, nodes[0].items[0].context_expr, unit) if len(nodes) == 1 else None
+    return opening(file, region.node, unit) if region is not None and not region.framework else None
 
 
 def _changes(statement: ast.stmt, unit: Unit, changing: Unit, line: int) -> bool:
@@ -103,9 +108,5 @@ def _in_the_loop(opened: Opening, change: Event) -> list[Edit]:
     if change.statement not in block or not _acts(change.statement):
         return []
     computing = [e for e in unit.events if e.line in opened.lines and e is not change and computes(file, e)]
-    places = [blocks.holding(block, e.statement) for e in computing]
-    known = [p for p in places if p is not None and p > block.index(change.statement)]
-    if not known or len(known) != len(places):
-        return []
-    made = Statements(unit, block[min(known) : max(known) + 1])
-    return narrowed(opened, made) if blocks.have_lines_of_their_own(file, made.all) else []
+    made = spanned(unit, block[block.index(change.statement) + 1 :], computing)
+    return narrowed(opened, made) if made is not None and blocks.have_lines_of_their_own(file, made.all) else []

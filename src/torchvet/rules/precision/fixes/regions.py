@@ -5,23 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from torchvet.rules.kit import Edit, Effect, SourceFile, Step
+from torchvet.rules.kit import Edit, Effect, Sequence, SourceFile, Step
+from torchvet.rules.precision._scaling import starts_of
 from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.precision.fixes.region_openings import Opening, opening
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import (
-    Event,
-    Unit,
-    blocks,
-    calls_in,
-    given,
-    holds,
-    name_set,
-    names_in,
-    receiver,
-    terminal,
-    walk,
-)
+from torchvet.source.model import Event, Unit, blocks, calls_in, given, is_call, name_set, names_in, terminal, walk
 
 _PLAIN = name_set(
     "zero_grad to cuda cpu train print len next item detach requires_grad_ randn rand zeros ones arange size"
@@ -33,6 +22,7 @@ _KEEPS = name_set(
 """Calls that are given a module and run no forward pass of it."""
 _PRODUCTS = name_set("matmul mm bmm addmm baddbmm einsum linear conv1d conv2d conv3d scaled_dot_product_attention")
 _OF_A_LOSS = name_set("scale mean sum float backward")
+_SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
 _ODD = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Yield, ast.YieldFrom)
 
 
@@ -49,12 +39,19 @@ class Statements:
         return range(blocks.first_line(self.all[0]), blocks.last_line(self.all[-1]) + 1)
 
 
+def spanned(unit: Unit, block: list[ast.stmt], events: Sequence[Event]) -> Statements | None:
+    """The statements of a block from the first to the last that some events stand in; None where one is elsewhere."""
+    places = [blocks.holding(block, e.statement) for e in events]
+    known = [p for p in places if p is not None]
+    return Statements(unit, block[min(known) : max(known) + 1]) if known and len(known) == len(places) else None
+
+
 # The forward pass of a training step ---------------------------------------------------------------------------------
 
 
 def _forward_pass(file: SourceFile, step: Step) -> Statements | None:
     """The statements that make the loss of a step's first backward, in the block where that stands or is called; None
-    where they cannot be told from the rest."""
+    where these are not clear."""
     backward = next(iter(step.of("backward")), None)
     names = _loss_names(backward) if backward is not None else set()
     if backward is None or not names:
@@ -70,15 +67,18 @@ def _forward_pass(file: SourceFile, step: Step) -> Statements | None:
 
 def _loss_names(backward: Effect) -> set[str]:
     """The names in the expression that a backward starts from; none where it computes more than a mean of them."""
-    call = backward.event.call
-    parts = [n for one in (receiver(call), *call.args[:1]) if one is not None for n in walk(one)]
-    calls = [n for n in parts if isinstance(n, ast.Call)]
-    if any(terminal(n) not in _OF_A_LOSS for n in calls):
+    parts = [n for one in starts_of(backward) for n in walk(one)]
+    if any(isinstance(n, ast.Call) and terminal(n) not in _OF_A_LOSS for n in parts):
         return set()
-    aside = {id(n) for c in calls if terminal(c) == "scale" for n in walk(c.func)}
-    # `self` of `self.loss` and `config` of `config.steps` are only where something else is asked of.
-    aside |= {id(n.value) for n in parts if isinstance(n, ast.Attribute) and n.attr not in _OF_A_LOSS}
+    aside = {id(n) for part in parts for n in _aside(part)}
     return {n.id for n in parts if isinstance(n, ast.Name) and id(n) not in aside}
+
+
+def _aside(part: ast.AST) -> list[ast.AST]:
+    """What in an expression is not its loss: the scaler, `self` of `self.loss` and `config` of `config.steps`."""
+    if is_call(part, "scale"):
+        return walk(part.func)
+    return [part.value] if isinstance(part, ast.Attribute) and part.attr not in _OF_A_LOSS else []
 
 
 def _made_before(file: SourceFile, event: Event, names: set[str]) -> Statements | None:
@@ -86,7 +86,7 @@ def _made_before(file: SourceFile, event: Event, names: set[str]) -> Statements 
     bound = [b.statement for n in names for b in unit.bindings.get(n, ()) if b.index < event.index]
     for block in blocks.blocks_around(unit.node, event.statement):
         stop = blocks.holding(block, event.statement)
-        last = max((i for i, s in enumerate(block[:stop]) if any(holds(s, b) for b in bound)), default=None)
+        last = max((i for i, s in enumerate(block[:stop]) if any(blocks.within(b, s) for b in bound)), default=None)
         if last is not None:
             first = next((i for i, s in enumerate(block[: last + 1]) if _computes_something(s)), last)
             made = block[first : last + 1]
@@ -120,7 +120,7 @@ def computes(file: SourceFile, event: Event, depth: int = 0) -> bool:
 
 def into_the_loop(file: SourceFile, step: Step, at: Event, region: autocast.Region) -> list[Edit]:
     """A region that is opened around a training loop, or around a call of what has it, opened around the forward pass
-    and the loss instead; nothing where more than that computes in it, or where it cannot be told."""
+    and the loss instead; nothing where more than that computes in it, or where that is not known."""
     made = _forward_pass(file, step)
     if made is None or region.framework:
         return []
@@ -168,13 +168,12 @@ def opened_in(file: SourceFile, unit: Unit, region: autocast.Region) -> list[Edi
     """A region around the statements of a function that run a forward pass, where these stand in one block."""
     calls = [e for e in unit.events if autocast.is_module_call(e)]
     block = blocks.block_of(unit.node, calls[0].statement) if calls else []
-    places = [blocks.holding(block, e.statement) for e in calls]
-    known = [p for p in places if p is not None]
-    plain = all(isinstance(block[p], (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)) for p in known)
-    if region.framework or not known or len(known) != len(places) or not plain or not isinstance(region.node, ast.Call):
+    made = spanned(unit, block, calls)
+    if made is None or region.framework or not isinstance(region.node, ast.Call):
         return []
+    plain = all(isinstance(e.statement, _SIMPLE) and e.statement in block for e in calls)
     yields = any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in walk(unit.node))
-    return [] if yields else _opened_anew(file, Statements(unit, block[min(known) : max(known) + 1]), region)
+    return _opened_anew(file, made, region) if plain and not yields else []
 
 
 def _computes_alone(file: SourceFile, step: Step, made: Statements, around: list[Event]) -> bool:

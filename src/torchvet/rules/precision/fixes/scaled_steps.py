@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, Step
 from torchvet.rules.precision.fixes.moves import alone, line_of, related_lines, together
 from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
+from torchvet.source.model.steps import text_of
 
 if TYPE_CHECKING:
     from torchvet.rules.precision._scaling import ScaledPass
@@ -25,7 +26,7 @@ def one_object(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     unscale, step = unscales[0].call, steps[0].call
     given, wanted = unscale.args[0], step.args[0]
     stepped = {ast.unparse(e.call.args[0]) for e in file.calls("step") if e.call.args}
-    alike = ast.unparse(receiver(unscale) or given) == ast.unparse(receiver(step) or wanted)
+    alike = text_of(receiver(unscale)) == text_of(receiver(step))
     plain = all(isinstance(n, (ast.Name, ast.Attribute)) for n in (given, wanted))
     if not alike or not plain or ast.unparse(given) in stepped or unscales[0].index > steps[0].index:
         return ()
@@ -46,11 +47,11 @@ def unscaled_first(file: SourceFile, finding: Finding) -> Sequence[Edit]:
         return ()
     call = f"{file.segment(scaler)}.unscale_({file.segment(given)})"
     before, known = edits.before(file, block[clip], call), unit.calls.get("unscale_", ())
+    if not known:
+        return before
     late = [e for e in known if ast.unparse(e.call) == ast.unparse(ast.parse(call))]
-    if not late:
-        return () if known else before
     here = len(late) == 1 and late[0].statement in block[clip + 1 : last] and alone(file, late[0])
-    return [*before, *taken] if here and (taken := blocks.without(file, [late[0].statement])) else ()
+    return together(before, blocks.without(file, [late[0].statement])) if here else ()
 
 
 def _clip_before(file: SourceFile, line: int, step: Event, block: list[ast.stmt]) -> int | None:
@@ -80,23 +81,20 @@ def only_after_a_step(one: ScaledPass, step: Effect) -> list[Edit]:
     scaler, name = receiver(step.event.call), _free(unit, "scale", "scale_before", "old_scale")
     if update is None or scaler is None or not name or not waiting or len(one.steps) != 1:
         return []
-    begin, settled = (blocks.holding(block, e.event.statement) for e in (step, update))
-    if begin is None or settled is None or update.event.statement not in block:
+    if update.event.statement not in block:
         return []
     # `update` lowers the scale exactly where `step` has left the optimizer's step out.
-    text = file.segment(scaler)
-    kept = edits.before(file, block[begin], f"{name} = {text}.get_scale()")
-    conditional = [
-        _only_if(file, s.event, f"{text}.get_scale() >= {name}", unit, block[settled + 1 :]) for s in waiting
-    ]
-    return [*kept, *(edit for made in conditional for edit in made)] if all(conditional) else []
+    text, settled = file.segment(scaler), block[block.index(update.event.statement) + 1 :]
+    kept = edits.before(file, step.event.statement, f"{name} = {text}.get_scale()")
+    made = together(*(_only_if(file, s.event, f"{text}.get_scale() >= {name}", unit, settled) for s in waiting))
+    return [*kept, *made] if made else []
 
 
 def _only_if(file: SourceFile, event: Event, condition: str, unit: Unit, block: list[ast.stmt]) -> list[Edit]:
     """A call in a block of a unit put under a condition; nothing where it is no statement there."""
     statement, owner = event.statement, unit.node
     more = blocks.step_of(file, owner.body, None if isinstance(owner, ast.Module) else owner)
-    lone = isinstance(statement, ast.Expr) and statement.value is event.node and event.unit is unit
+    lone = isinstance(event.parent, ast.Expr) and event.unit is unit
     if not lone or not more or blocks.holding(block, statement) is None:
         return []
     return blocks.opened_around(file, [statement], f"if {condition}:", more)

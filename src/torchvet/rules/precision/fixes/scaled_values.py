@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, calls_at
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, names_bound, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.rules.precision._scaling import ScaledPass
@@ -68,14 +68,13 @@ def divided_before(one: ScaledPass, measures: Sequence[Event], backward: Effect,
     """`scaler.unscale_` before the first statement that measures gradients; where it is called later it moves there.
     Nothing where some pass may measure and not step."""
     unit, statement = end.event.unit, end.event.statement
-    if not isinstance(statement, ast.Expr) or statement.value is not end.event.node or not measures:
+    if not isinstance(end.event.parent, ast.Expr) or not measures:
         return []
     if one.optimizers != {end.subject} or any(m.unit is not unit for m in measures):
         return []
     block = blocks.block_of(unit.node, statement)
     first, last = _place(block, measures[0]), _place(block, end.event)
-    start = _position(block, unit, backward)
-    if first is None or last is None or start is None or not start < first < last:
+    if not 0 <= _position(block, unit, backward) < first < last:
         return []
     # Where it clips before the step, an `unscale_` is missing there, too.
     clipped = end.kind == "scaler_step" and one.between(backward, end, "clip")
@@ -94,14 +93,16 @@ def _unscale(file: SourceFile, end: Effect) -> str:
     return f"{file.segment(receiver(call) or call)}.unscale_({given})"
 
 
-def _place(block: Sequence[ast.stmt], event: Event) -> int | None:
-    return blocks.holding(block, event.statement)
+def _place(block: Sequence[ast.stmt], event: Event) -> int:
+    """Where in a block an event stands; -1 where it stands elsewhere."""
+    place = blocks.holding(block, event.statement)
+    return -1 if place is None else place
 
 
-def _position(block: Sequence[ast.stmt], unit: Unit, effect: Effect) -> int | None:
-    """Where in a block of a unit an effect is done, also by a function called there."""
+def _position(block: Sequence[ast.stmt], unit: Unit, effect: Effect) -> int:
+    """Where in a block of a unit an effect is done, also by a function called there; -1 where it is done elsewhere."""
     event = effect.event if effect.event.unit is unit else effect.at
-    return _place(block, event) if event.unit is unit else None
+    return _place(block, event) if event.unit is unit else -1
 
 
 def divided_penalty(file: SourceFile, event: Event) -> list[Edit]:
@@ -126,11 +127,11 @@ def divided_after(one: ScaledPass, unscale: Effect, late: Effect) -> list[Edit]:
     file, unit = one.file, unscale.event.unit
     block = _common_block(unit, unscale, late)
     begin, last = _position(block, unit, unscale), _last_backward(one, block, unscale, late)
-    if begin is None or last is None or not _only_divides(one, block[begin]):
+    if begin < 0 or last < 0 or not _only_divides(one, block[begin]):
         return []
     run = _dividing(one, block[begin : last + 1])
     between = [n for s in block[begin + len(run) : last + 1] for n in walk(s)]
-    bound = _bound_in(run)
+    bound = names_bound(run)
     if _reads_gradients(between) or any(isinstance(n, ast.Name) and n.id in bound for n in between):
         return []
     if not blocks.have_lines_of_their_own(file, [*run, block[last]]):
@@ -139,17 +140,15 @@ def divided_after(one: ScaledPass, unscale: Effect, late: Effect) -> list[Edit]:
     return together(blocks.without(file, run), [edits.insert(file, after, _lines(file, run))])
 
 
-def _last_backward(one: ScaledPass, block: Sequence[ast.stmt], unscale: Effect, late: Effect) -> int | None:
-    """Where in a block the last scaled backward before a step stands; None where that step does not come after it."""
+def _last_backward(one: ScaledPass, block: Sequence[ast.stmt], unscale: Effect, late: Effect) -> int:
+    """Where in a block the last scaled backward before a step stands; -1 where that step does not come after it."""
     unit, steps = unscale.event.unit, [s for s in one.steps if s.order > late.order]
-    stops = [_position(block, unit, s) for s in steps if not one.excludes(s, late)]
     before = min((s.order for s in steps), default=0)
     others = [b for b in one.scaled if unscale.order < b.order < before and not one.excludes(b, unscale)]
     places = [_position(block, unit, b) for b in others]
-    ends = [p for p in places if p is not None]
-    if len(ends) != len(places) or not ends or any(s is None or s <= max(ends) for s in stops):
-        return None
-    return max(ends)
+    last = max(places, default=-1) if -1 not in places else -1
+    stops = [_position(block, unit, s) for s in steps if not one.excludes(s, late)]
+    return -1 if any(stop <= last for stop in stops) else last
 
 
 def _common_block(unit: Unit, one: Effect, other: Effect) -> list[ast.stmt]:
@@ -157,7 +156,7 @@ def _common_block(unit: Unit, one: Effect, other: Effect) -> list[ast.stmt]:
     for effect in (one, other):
         event = effect.event if effect.event.unit is unit else effect.at
         block = blocks.block_of(unit.node, event.statement) if event.unit is unit else []
-        if block and all(_position(block, unit, e) is not None for e in (one, other)):
+        if block and all(_position(block, unit, e) >= 0 for e in (one, other)):
             return block
     return []
 
@@ -175,11 +174,6 @@ def _only_divides(one: ScaledPass, statement: ast.stmt) -> bool:
     return bool(kinds) and kinds <= {"unscale", "clip"}
 
 
-def _bound_in(statements: Sequence[ast.stmt]) -> set[str]:
-    nodes = (n for s in statements for n in walk(s))
-    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
 def _reads_gradients(nodes: Sequence[ast.AST]) -> bool:
     return any(getattr(n, "attr", "") == "grad" for n in nodes)
 
@@ -194,15 +188,15 @@ def divided_at_the_end(one: ScaledPass, unscale: Effect) -> list[Edit]:
     file, unit, statement = one.file, unscale.event.unit, unscale.event.statement
     block = blocks.block_of(unit.node, statement)
     step = next((s for s in one.steps if s.order > unscale.order and s.event.unit is unit), None)
-    begin, end = _place(block, unscale.event), _place(block, step.event) if step is not None else None
-    if step is None or begin is None or end is None or not begin < end or block[begin] is not statement:
+    begin, end = _place(block, unscale.event), _place(block, step.event) if step is not None else -1
+    if step is None or not 0 <= begin < end:
         return []
     branch, target = block[end], step.event.statement
     if not isinstance(branch, ast.If) or target not in branch.body or not _only_divides(one, statement):
         return []
     run, ahead = _dividing(one, block[begin:end]), branch.body[: branch.body.index(target)]
     between = [n for s in (*block[begin + len(run) : end], *ahead) for n in walk(s)]
-    if _bound_in(run) or _reads_gradients(between):
+    if names_bound(run) or _reads_gradients(between):
         return []
     return _moved_in(file, run, target)
 

@@ -8,7 +8,7 @@ from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.moves import together
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, Loop, Unit, blocks, edits, keyword, names_in, walk
+from torchvet.source.model import Event, Loop, Unit, blocks, edits, is_name, keyword, names_in, root_of, walk
 
 _BY_DEVICE = ("torch.amp.GradScaler", "torch.GradScaler", "torch.amp.grad_scaler.GradScaler")
 
@@ -42,12 +42,11 @@ def for_device_of(file: SourceFile, made: Event, regions: Sequence[autocast.Regi
 
 def _is_bound_before(file: SourceFile, node: ast.expr, made: Event, at: Unit) -> bool:
     """Whether a name, or an attribute of one, means the same where a scaler is made as in another unit."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    home = made.unit.home(node.id) if isinstance(node, ast.Name) else None
-    if home is None or not isinstance(node, ast.Name) or home is not at.home(node.id) or node.id in home.parameters:
+    root = root_of(node)
+    home = made.unit.home(root) if root else None
+    if home is None or home is not at.home(root) or root in home.parameters:
         return False
-    bound = home.bindings.get(node.id, [])
+    bound = home.bindings.get(root, [])
     return bool(bound) and (bound[0].index < made.index if home is made.unit else home is file.top)
 
 
@@ -71,13 +70,18 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop) -> list[Edit]:
     """What makes a scaler moved from a loop's body to right before the loop; nothing where it goes by what the loop
     binds."""
     node, statement = loop.node, made.statement
-    if not isinstance(node, (ast.For, ast.AsyncFor, ast.While)) or statement not in node.body:
+    if not isinstance(node, (ast.For, ast.AsyncFor, ast.While)) or not _can_leave(node.body, statement):
         return []
     bound = any(b.inside(loop) for n in names_in(made.call) for b in made.unit.bindings.get(n, ()))
     again = [b for b in made.unit.bindings.get(scaling.bound_to(made), ()) if b.inside(loop)]
-    if bound or len(again) > 1 or len(node.body) < 2 or statement.lineno != statement.end_lineno:
+    if bound or len(again) > 1:
         return []
     return together(edits.before(file, node, _line(file, statement)), blocks.without(file, [statement]))
+
+
+def _can_leave(block: Sequence[ast.stmt], statement: ast.stmt) -> bool:
+    """Whether a statement on one line is one of several of a block."""
+    return statement in block and len(block) > 1 and statement.lineno == statement.end_lineno
 
 
 def _line(file: SourceFile, statement: ast.stmt) -> str:
@@ -88,48 +92,52 @@ def kept_on_self(file: SourceFile, made: Event, name: str, optimizer: str) -> li
     """A scaler that a method makes for `self.optimizer`, made next to that and kept beside it."""
     unit, own = made.unit, made.unit.self_name()
     owner, attribute = unit.owner, optimizer.removeprefix(f"{own}.")
-    if owner is None or not own or not optimizer.startswith(f"{own}.") or not attribute.isidentifier():
+    if owner is None or not own or optimizer != f"{own}.{attribute}":
         return []
-    where = [event for event, _ in owner.attributes.get(attribute, ())]
-    if len(where) != 1 or where[0].unit.name != "__init__" or where[0].unit.owner is not owner:
+    bound = owner.attributes.get(attribute, ())
+    first = owner.methods.get("__init__")
+    if first is None or len(bound) != 1 or bound[0][0].statement not in first.node.body or first.self_name() != own:
         return []
-    there = where[0].unit
-    free = name.isidentifier() and not owner.attributes.get(name) and name not in there.bindings
-    simple = made.call.lineno == made.call.end_lineno and where[0].statement in getattr(there.node, "body", [])
-    if not free or not simple or there.self_name() != own or not _means_the_same(file, made.call, there):
+    free = name.isidentifier() and not owner.attributes.get(name) and name not in first.bindings
+    if not free or not edits.on_one_line(made.call) or not _means_the_same(file, made.call, first):
         return []
-    kept = edits.after(file, where[0].statement, f"{own}.{name} = {file.segment(made.call)}")
+    kept = edits.after(file, bound[0][0].statement, f"{own}.{name} = {file.segment(made.call)}")
     return together(kept, [edits.replace(file, made.call, f"{own}.{name}")])
 
 
 def handed_in(file: SourceFile, made: Event, name: str) -> list[Edit]:
     """A scaler that a function makes each time, made before the loop that calls it and handed to it."""
-    unit, callers = made.unit, file.callers(made.unit)
-    node, statement = unit.node, made.statement
-    if isinstance(node, ast.Module) or unit.owner is not None or len(callers) != 1 or not name.isidentifier():
+    unit, callers, statement = made.unit, file.callers(made.unit), made.statement
+    caller = callers[0] if len(callers) == 1 and unit.owner is None else None
+    if caller is None or not _is_new(name, unit, caller) or not _can_leave(unit.node.body, statement):
         return []
-    caller, named = callers[0], [n for n in walk(file.tree) if isinstance(n, ast.Name) and n.id == unit.name]
-    given = node.args
-    plain = given.args and not (given.vararg or given.kwarg or given.kwonlyargs or given.defaults or given.posonlyargs)
-    top = statement in node.body and len(node.body) > 1 and statement.lineno == statement.end_lineno
-    if len(named) != 1 or len(unit.bindings.get(name, ())) != 1 or not top or not plain:
+    # Handed on as a value, the function would be called without a scaler elsewhere.
+    named = [n for n in walk(file.tree) if is_name(n, unit.name)]
+    loop = caller.loop.statement() if caller.loop is not None else None
+    if len(named) != 1 or loop is None or not isinstance(loop.node, (ast.For, ast.While)):
         return []
-    taken = caller.unit.home(name) is not None or name in unit.parameters
-    if taken or not _means_the_same(file, made.call, caller.unit):
+    if not _means_the_same(file, made.call, caller.unit):
         return []
-    loop = caller.loop
-    while loop is not None and loop.comprehension:
-        loop = loop.parent
-    if loop is None or not isinstance(loop.node, (ast.For, ast.While)):
-        return []
-    last = max(given.args, key=lambda a: (a.lineno, a.col_offset))
-    end = last.end_lineno or last.lineno
     return together(
         edits.before(file, loop.node, _line(file, statement)),
-        [edits.insert(file, (end, file.column(end, last.end_col_offset or 0)), f", {name}")],
+        _one_more_parameter(file, unit, name),
         edits.with_argument(file, caller.call, f"{name}={name}"),
         blocks.without(file, [statement]),
     )
+
+
+def _is_new(name: str, unit: Unit, caller: Event) -> bool:
+    """Whether a name means one thing in a function, which it binds itself, and nothing where that is called."""
+    once = len(unit.bindings.get(name, ())) == 1 and name not in unit.parameters
+    return once and name.isidentifier() and caller.unit.home(name) is None
+
+
+def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
+    """A parameter more behind a function's last; nothing where it has others than plain ones."""
+    asked = unit.node.args  # type: ignore[union-attr]
+    if not asked.args or asked.vararg or asked.kwarg or asked.kwonlyargs or asked.defaults or asked.posonlyargs:
+        return []
+    return [edits.insert(file, edits.end_of(file, asked.args[-1]), f", {name}")]
 
 
 def _means_the_same(file: SourceFile, call: ast.Call, unit: Unit) -> bool:

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import Edits, SourceFile
 from torchvet.rules.training._modes import Moment
-from torchvet.source.model import Event, Unit, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, edits, is_name, names_bound, receiver, root_of, terminal, walk
 
 _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 
@@ -14,15 +14,13 @@ _LEAVING = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
 def switched_around(file: SourceFile, one: Moment) -> Edits:
     """`model.eval()` before the loop over batches and `model.train()` behind it; nothing where the loop is left in
     another way, or where parts of the model may be in a mode of their own."""
-    over = one.over
-    statement = _loop_of(over)
-    model = _named_there(file, one)
+    statement, model = _loop_of(one.over), _named_there(file, one)
     if statement is None or not model or any(isinstance(n, _LEAVING) for n in walk(statement)):
         return []
-    if any(_last(receiver(e.call)) != _last(ast.parse(model, mode="eval").body) for e in file.calls("eval")):
+    # A part that is switched alone may be meant to stay in eval mode.
+    if any(_last(receiver(e.call)) != model.rpartition(".")[2] for e in file.calls("eval")):
         return []
-    root = model.partition(".")[0]
-    if any(isinstance(n, ast.Name) and n.id == root and isinstance(n.ctx, ast.Store) for n in walk(statement)):
+    if model.partition(".")[0] in names_bound([statement]):
         return []
     first, last = edits.before(file, statement, f"{model}.eval()"), edits.after(file, statement, f"{model}.train()")
     return [*first, *last] if first and last else []
@@ -51,7 +49,7 @@ def switched_back(file: SourceFile, one: Moment, backward: Event) -> Edits:
 def _known_in(file: SourceFile, one: Moment, unit: Unit) -> str:
     """What a model that is switched is called in another function; empty where that is not known."""
     on, own, caller = receiver(one.event.call), one.event.unit, one.at.unit
-    if on is None or not _is_chain(on):
+    if on is None or not root_of(on):
         return ""
     if _is_known_as(file, file.segment(on), one.event, unit):
         return file.segment(on)
@@ -71,7 +69,7 @@ def _given(file: SourceFile, call: Event, unit: Unit, name: str) -> str:
     if root not in unit.parameters or root in unit.bindings or file.callee(call) is not unit:
         return ""
     given = file.passed(call, unit, root)
-    return file.segment(given[0]) + dot + rest if given and _is_chain(given[0]) else ""
+    return file.segment(given[0]) + dot + rest if given and root_of(given[0]) else ""
 
 
 def _first_of(node: ast.AST) -> ast.stmt:
@@ -107,28 +105,21 @@ def _loop_of(over: Event) -> ast.stmt | None:
 
 def _named_there(file: SourceFile, one: Moment) -> str:
     """The model as it is called in the function that goes over the batches; empty where that is not known."""
-    func, over = one.event.call.func, one.over
-    if not _is_chain(func):
-        return ""
-    text = file.segment(func)
-    root = text.partition(".")[0]
-    unit = one.event.unit
-    if over.unit is unit:
-        return text
+    func, over, unit = one.event.call.func, one.over, one.event.unit
+    root, text = root_of(func), file.segment(func)
+    if not root or over.unit is unit:
+        return text if root else ""
     home = unit.home(root)
     if home is not None and home.is_module:
         return text if over.unit.home(root) is home else ""
     if root == unit.self_name() and "." in text:
-        on = receiver(over.call) if isinstance(over.node, ast.Call) else None
-        same = unit.owner is not None and unit.owner is over.unit.method_class()
-        called = isinstance(on, ast.Name) and on.id == over.unit.self_name()
-        return f"{over.unit.self_name()}.{text.partition('.')[2]}" if same and called else ""
-    given = file.passed(over, unit, root) if root in unit.parameters and root not in unit.bindings else []
-    named = bool(given) and _is_chain(given[0]) and file.callee(over) is unit
-    return text.replace(root, file.segment(given[0]), 1) if named else ""
+        own = _own_name(over, unit)
+        return f"{own}.{text.partition('.')[2]}" if own else ""
+    return _given(file, over, unit, text)
 
 
-def _is_chain(node: ast.AST) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
+def _own_name(over: Event, unit: Unit) -> str:
+    """What a method calls its object where it calls another method of that; empty where it does not."""
+    own = over.unit.self_name()
+    same = unit.owner is not None and unit.owner is over.unit.method_class()
+    return own if same and is_name(receiver(over.call), own) else ""

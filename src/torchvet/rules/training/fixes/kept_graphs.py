@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edits, Finding, SourceFile, calls_at
-from torchvet.source.model import Event, edits, keyword, receiver, terminal, walk
+from torchvet.source.model import Event, edits, holds, is_call, is_set, receiver, terminal, walk
 
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
 _OUT = ("detach", "cpu", "numpy", "data")
@@ -26,8 +26,7 @@ def kept_in_graph(file: SourceFile, finding: Finding) -> Edits:
 def _unwrapped(file: SourceFile, event: Event) -> Edits:
     """A tensor asked to require gradients, made of numbers that this line or a function of the file took out."""
     call, given = event.call, event.call.args[0]
-    wanted = keyword(call, "requires_grad")
-    if not (isinstance(wanted, ast.Constant) and wanted.value is True) or call.lineno != call.end_lineno:
+    if not is_set(call, "requires_grad") or not edits.on_one_line(call):
         return ()
     numbers = _numbers(given)
     if numbers:
@@ -35,9 +34,8 @@ def _unwrapped(file: SourceFile, event: Event) -> Edits:
         return [edits.replace(file, call, text)] if text else ()
     inner = event.unit.call_of(given)
     callee = file.callee(inner) if inner is not None else None
-    returned = [e.node.value for e in callee.events if isinstance(e.node, ast.Return)] if callee is not None else []
-    taken = [n for value in returned if value is not None for n in _numbers(value)]
-    if not taken or any(n.lineno != n.end_lineno for n in taken):
+    taken = [n for e in callee.returns for n in _numbers(e.node)] if callee is not None else []
+    if not taken or not all(edits.on_one_line(n) for n in taken):
         return ()
     stripped = [edits.replace(file, n, file.segment(receiver(n))) for n in taken]  # type: ignore[arg-type]
     return [*stripped, edits.replace(file, call, file.segment(given))]
@@ -45,7 +43,7 @@ def _unwrapped(file: SourceFile, event: Event) -> Edits:
 
 def _numbers(node: ast.AST) -> list[ast.Call]:
     """The calls of `item` within an expression."""
-    return [n for n in walk(node) if isinstance(n, ast.Call) and terminal(n) == "item" and receiver(n) is not None]
+    return [n for n in walk(node) if is_call(n, "item") and receiver(n) is not None]
 
 
 def _with_tensors(file: SourceFile, node: ast.expr, numbers: list[ast.Call]) -> str:
@@ -61,21 +59,22 @@ def _with_tensors(file: SourceFile, node: ast.expr, numbers: list[ast.Call]) -> 
 def _without_numpy(file: SourceFile, call: ast.Call) -> Edits:
     """Arithmetic with plain numbers that went through NumPy, on the tensor itself."""
     given = call.args[0]
-    if terminal(call) not in ("from_numpy", "as_tensor", "tensor") or call.lineno != call.end_lineno:
+    arrays = [n for n in walk(given) if is_call(n, "numpy") and not n.args]
+    if len(arrays) != 1 or call.keywords or len(call.args) != 1 or not edits.on_one_line(call):
         return ()
-    arrays = [n for n in walk(given) if isinstance(n, ast.Call) and terminal(n) == "numpy" and not n.args]
-    if len(arrays) != 1 or call.keywords or len(call.args) != 1:
-        return ()
-    within = {id(n) for n in walk(arrays[0])}
-    if not all(id(n) in within or isinstance(n, _ARITHMETIC) for n in walk(given)):
-        return ()
-    tensor: ast.expr | None = arrays[0]
-    while terminal(tensor) in _OUT and isinstance(tensor, (ast.Call, ast.Attribute)):
-        tensor = receiver(tensor) if isinstance(tensor, ast.Call) else tensor.value
-    if tensor is None:
+    tensor = _under_numpy(arrays[0])
+    if tensor is None or not all(holds(arrays[0], n) or isinstance(n, _ARITHMETIC) for n in walk(given)):
         return ()
     text = file.segment(given).replace(file.segment(arrays[0]), file.segment(tensor), 1)
     return [edits.replace(file, call, f"({text})" if isinstance(given, ast.BinOp) else text)]
+
+
+def _under_numpy(array: ast.expr) -> ast.expr | None:
+    """The tensor whose numbers an array has: `x` of `x.data.cpu().numpy()`."""
+    tensor: ast.expr | None = array
+    while terminal(tensor) in _OUT and isinstance(tensor, (ast.Call, ast.Attribute)):
+        tensor = receiver(tensor) if isinstance(tensor, ast.Call) else tensor.value
+    return tensor
 
 
 def _added(file: SourceFile, finding: Finding) -> Edits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.rules.core.fixing import all_or_none
 from torchvet.rules.kit import Edit, Edits, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import ClassModel, Event, Loop, Unit, blocks, edits, receiver, targets_of, terminal, walk
@@ -28,46 +29,41 @@ def before_the_loop(file: SourceFile, made: Event, loop: Loop, inner: ast.AST) -
 
 def in_the_constructor(file: SourceFile, made: Event) -> Edits:
     """One that a method builds for itself: built at the end of `__init__`, and taken from the object."""
-    unit, owner, name = made.unit, made.unit.owner, _bound(made)
+    unit, owner, name, own = made.unit, made.unit.owner, _own_name(made), made.unit.self_name()
     first = owner.methods.get("__init__") if owner is not None else None
-    own = unit.self_name()
-    if owner is None or first is None or not own or first.self_name() != own or file.mentions(f".{name}"):
-        return []
-    if not name or made.statement not in unit.node.body or _is_built_upon(unit, None, name):
+    if owner is None or first is None or not name or not own or first.self_name() != own or file.mentions(f".{name}"):
         return []
     if not _whole(made.call, unit, own) or not all(_set_once(file, owner, first, a) for a in _on(made.call, own)):
         return []
+    if not _ends_with_all(file, owner, first) or not edits.stands_alone(file, made.statement):
+        return []
+    put = edits.after(file, first.node.body[-1], f"{own}.{name} = {file.segment(made.call)}")
+    return [*put, edits.replace(file, made.call, f"{own}.{name}")] if put else []
+
+
+def _ends_with_all(file: SourceFile, owner: ClassModel, first: Unit) -> bool:
+    """Whether an object has all its parameters at the end of its class's `__init__`."""
     # A subclass may set other parameters after this constructor has run.
     derived = any(c is not owner and owner in c.lineage for c in file.classes.values())
-    ends = any(isinstance(e.node, (ast.Return, ast.Yield)) for e in first.events)
-    # At the end of `__init__`, where every attribute that it is built of is there.
-    put = edits.after(file, first.node.body[-1], f"{own}.{name} = {file.segment(made.call)}")
-    if derived or ends or not put or not edits.stands_alone(file, made.statement):
-        return []
-    return [*put, edits.replace(file, made.call, f"{own}.{name}")]
+    return not derived and not any(isinstance(e.node, (ast.Return, ast.Yield)) for e in first.events)
 
 
 def given_by_the_caller(file: SourceFile, made: Event) -> Edits:
     """One that a function builds for itself: its only caller builds it before the loop and passes it on. Whoever else
     calls the function still gets one."""
-    unit, name = made.unit, _bound(made)
-    callers = file.callers(unit)
+    unit, name, callers = made.unit, _own_name(made), file.callers(made.unit)
     # With several callers each would have to build one, and not all of them train the same model.
-    if not name or unit.owner is not None or unit.parent is None or not unit.parent.is_module or len(callers) != 1:
+    if not name or unit.owner is not None or unit.parent is not file.top or len(callers) != 1:
         return []
-    caller = callers[0]
-    loop = caller.loop
-    node = loop.node if loop is not None else None
-    if not isinstance(node, (ast.For, ast.While)) or made.statement not in unit.node.body or loop is None:
+    caller, loop = callers[0], callers[0].loop
+    if loop is None or not isinstance(loop.node, (ast.For, ast.While)) or len(unit.bindings[name]) != 1:
         return []
     text = _in_words_of(file, made, caller, loop)
-    known = name in caller.unit.bindings or name in caller.unit.parameters or name in unit.parameters
-    if not text or known or len(unit.bindings[name]) != 1 or _is_built_upon(unit, None, name):
+    if not text or name in (*caller.unit.bindings, *caller.unit.parameters, *unit.parameters):
         return []
     asked, passed = _one_more_parameter(file, unit, name), _one_more_argument(file, caller.call, name)
-    put = edits.before(file, node, f"{name} = {text}")
-    deeper = _under_a_test(file, made.statement, name)
-    return [*asked, *passed, *put, *deeper] if asked and passed and put and deeper else []
+    put, deeper = edits.before(file, loop.node, f"{name} = {text}"), _under_a_test(file, made.statement, name)
+    return all_or_none((asked, passed, put, deeper))
 
 
 def not_again(file: SourceFile, made: Event, first: Event) -> Edits:
@@ -84,6 +80,12 @@ def _bound(made: Event) -> str:
     node = made.statement
     plain = isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value is made.node
     return node.targets[0].id if plain and isinstance(node.targets[0], ast.Name) else ""  # type: ignore[attr-defined]
+
+
+def _own_name(made: Event) -> str:
+    """The variable of a function that each call of it binds to an optimizer, for itself alone; empty for others."""
+    name, unit = _bound(made), made.unit
+    return name if name and made.statement in unit.node.body and not _is_built_upon(unit, None, name) else ""
 
 
 def _read(call: ast.Call) -> set[str]:
@@ -144,43 +146,40 @@ def _set_once(file: SourceFile, owner: ClassModel, first: Unit, attribute: str) 
     bound = owner.attributes.get(attribute, [])
     if len(bound) != 1 or bound[0][0].unit is not first or bound[0][0].context.arms or bound[0][0].loop is not None:
         return False
-    for unit in file.units_with(attribute):
-        for event in unit.events:
-            for target in targets_of(event.node):
-                named = {n.attr for n in walk(target) if isinstance(n, ast.Attribute)}
-                if attribute in named and event.statement is not bound[0][0].statement:
-                    return False
-    return True
+    events = (e for u in file.units_with(attribute) for e in u.events if e.statement is not bound[0][0].statement)
+    nodes = (n for e in events for target in targets_of(e.node) for n in walk(target))
+    return not any(isinstance(n, ast.Attribute) and n.attr == attribute for n in nodes)
 
 
 def _in_words_of(file: SourceFile, made: Event, caller: Event, loop: Loop) -> str:
     """An optimizer's construction as the caller would write it before its loop; empty where that cannot be said."""
-    unit, call = made.unit, made.call
-    text, places = file.segment(call), []
+    call, text, read = made.call, file.segment(made.call), _read(made.call)
     if call.lineno != call.end_lineno or not text.isascii():
         return ""
-    for node in (n for n in walk(call) if isinstance(n, ast.Name) and n.id in _read(call)):
-        if node.id not in unit.parameters:
-            home = unit.home(node.id)
-            here = caller.unit.home(node.id)
-            if (home is not None and not home.is_module) or here is not home:
-                return ""
-            continue
-        passed = file.passed(caller, unit, node.id) if node.id not in unit.bindings else []
-        one = passed[0] if passed else None
-        if not isinstance(one, (ast.Name, ast.Attribute, ast.Constant)) or not _is_there_before(caller, loop, one):
+    named = [n for n in walk(call) if isinstance(n, ast.Name) and n.id in read]
+    for node in sorted(named, key=lambda n: -n.col_offset):
+        word = _in_word_of(file, made.unit, node.id, caller, loop)
+        if not word:
             return ""
-        places.append((node, file.segment(one)))
-    for node, words in sorted(places, key=lambda p: -p[0].col_offset):
         start = node.col_offset - call.col_offset
-        text = text[:start] + words + text[start + len(node.id) :]
+        text = text[:start] + word + text[start + len(node.id) :]
     return text
 
 
+def _in_word_of(file: SourceFile, unit: Unit, name: str, caller: Event, loop: Loop) -> str:
+    """What a function's name is called by its caller before a loop; empty where that cannot be said."""
+    if name not in unit.parameters:
+        home = unit.home(name)
+        return name if home in (None, file.top) and caller.unit.home(name) is home else ""
+    passed = file.passed(caller, unit, name) if name not in unit.bindings else []
+    same = [file.segment(one) for one in passed if _is_there_before(caller, loop, one)]
+    return same[0] if same else ""
+
+
 def _is_there_before(caller: Event, loop: Loop, argument: ast.expr) -> bool:
-    """Whether an argument is the same before a loop as in its turns."""
-    if isinstance(argument, ast.Constant):
-        return True
+    """Whether an argument is a constant, or a name or attribute that is the same before a loop as in its turns."""
+    if not isinstance(argument, (ast.Name, ast.Attribute)):
+        return isinstance(argument, ast.Constant)
     root = _root(argument)
     bound = (t for e in loops.events_in(caller.unit, loop) for t in targets_of(e.node))
     counted = names_in(getattr(loop.node, "target", None))
@@ -198,15 +197,9 @@ def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> Edits:
 
 
 def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> Edits:
-    arguments = given(call)
-    spread = any(isinstance(one, (ast.Starred, ast.GeneratorExp)) for one in arguments)
-    if not arguments or spread or any(k.arg is None for k in call.keywords):
-        return []
-    line, column = max(edits.end_of(file, one) for one in arguments)
-    stop = edits.end_of(file, call)
-    if line != stop[0] or file.lines[line - 1][column - 1 : stop[1] - 1].strip() != ")":
-        return []
-    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}={name}")]
+    # What a call spreads out may fill the new parameter, too.
+    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(k.arg is None for k in call.keywords)
+    return edits.with_argument(file, call, f"{name}={name}") if given(call) and not spread else []
 
 
 def _under_a_test(file: SourceFile, statement: ast.stmt, name: str) -> Edits:

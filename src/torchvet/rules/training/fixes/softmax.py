@@ -57,13 +57,6 @@ def _of_module(file: SourceFile, event: Event) -> Edits:
     if not isinstance(last, ast.Call) or file.dotted(last.func) not in _MODULES:
         return []
     start, end = edits.end_of(file, before), edits.end_of(file, last)
-    if _between(file, start, edits.start_of(file, last)).strip(" \t\r\n,"):
+    if edits.text_between(file, start, edits.start_of(file, last)).strip(" \t\r\n,"):
         return []  # a comment would go with it
     return [Edit(path=file.path, start=start, end=end, text="")]
-
-
-def _between(file: SourceFile, start: tuple[int, int], end: tuple[int, int]) -> str:
-    """The text from one place to another, both with lines and columns from 1."""
-    lines = file.lines[start[0] - 1 : end[0]]
-    lines[-1] = lines[-1][: end[1] - 1]
-    return "\n".join([lines[0][start[1] - 1 :], *lines[1:]]) if len(lines) > 1 else lines[0][start[1] - 1 :]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.rules.core.fixing import all_or_none
 from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, edits, targets_of, terminal, value_for, walk
+from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 
@@ -17,12 +18,8 @@ def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
     pairs = [(put, made) for put in _put_in(file, parts) for made in _built_before(file, put)]
     if not pairs or len({id(made) for _, made in pairs}) != 1 or {_attribute(put) for put, _ in pairs} != parts:
         return ()
-    made = pairs[0][1]
-    moved = _built_after(file, made, [put for put, _ in pairs])
-    if moved:
-        return moved
-    added = [_added(file, put, made) for put, _ in pairs]
-    return [e for one in added for e in one] if all(added) else ()
+    made, puts = pairs[0][1], [put for put, _ in pairs]
+    return _built_after(file, made, puts) or all_or_none(_added(file, put, made) for put in puts)
 
 
 def _attribute(put: Event) -> str:
@@ -63,25 +60,21 @@ def _built_before(file: SourceFile, put: Event) -> Iterator[Event]:
 
 def _built_after(file: SourceFile, made: Event, puts: Sequence[Event]) -> Edits:
     """The optimizer's line moved below the last part's, in one block and with nothing between that asks for it."""
-    last = max(puts, key=lambda e: e.index)
-    name = targets_of(made.statement)[0]
-    same = all(p.unit is made.unit and p.loop is None and p.context.arms == made.context.arms for p in puts)
-    block = _block(made)
-    if not same or made.loop is not None or last.statement not in block or not isinstance(name, ast.Name):
+    last, block, name = max(puts, key=lambda e: e.index), _block(made), targets_of(made.statement)[0]
+    same = all(e.unit is made.unit and e.loop is None and e.context.arms == made.context.arms for e in (made, *puts))
+    if not same or last.statement not in block or not isinstance(name, ast.Name):
         return ()
-    start, stop = block.index(made.statement), block.index(last.statement)
-    between = block[start + 1 : stop + 1]
-    if any(isinstance(n, ast.Name) and n.id == name.id for s in between for n in walk(s)):
-        return ()
-    read = {n.id for n in walk(made.call) if isinstance(n, ast.Name)}
-    bound = {n.id for s in between for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    calls = (n for s in between for n in walk(s) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
-    unseen = any(file.functions(n.func.id) for n in calls)  # type: ignore[attr-defined]
-    if read & bound or (unseen and made.unit.is_module):
-        return ()
-    removed = loops.without_statement(file, made.statement)
-    put = edits.after(file, last.statement, file.segment(made.statement))
-    return [*removed, *put] if removed and put else ()
+    between = block[block.index(made.statement) + 1 : block.index(last.statement) + 1]
+    return () if _depends_on(made, name.id, between) else loops.moved_behind(file, made.statement, last.statement)
+
+
+def _depends_on(made: Event, name: str, between: Sequence[ast.stmt]) -> bool:
+    """Whether statements below an optimizer's line read it, or bind what it is built of."""
+    if any(name in names_in(s) for s in between) or names_in(made.call) & names_bound(between):
+        return True
+    # At the file's own level, a function that is called in between may read or bind these names.
+    called = (terminal(n) for s in between for n in calls_in(s) if isinstance(n.func, ast.Name))
+    return made.unit.is_module and any(made.unit.file.functions(function) for function in called)
 
 
 def _block(event: Event) -> list[ast.stmt]:

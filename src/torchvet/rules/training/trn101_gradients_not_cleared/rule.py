@@ -55,17 +55,13 @@ class GradientsNotCleared(loops.LoopRule):
         """Loops with a backward and a step whose optimizer nothing clears."""
         if file.mentions("register_post_accumulate_grad_hook", "optimizer_in_backward"):
             return
-        seen: set[int] = set()
         for step in file.steps:
             for stepped in step.of("step", "scaler_step"):
-                if id(stepped.event) not in seen and self._is_uncleared(file, step, stepped):
-                    seen.add(id(stepped.event))
+                if self._is_uncleared(file, step, stepped):
                     yield self._suspected(file, step, stepped)
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
-        # A closure may clear and go backward itself; an engine (DeepSpeed) that is stepped clears as well.
-        closure = stepped.kind == "step" and bool(stepped.event.call.args)
-        if not self._repeats(step) or closure or stepped.through == stepped.subject:
+        if not self._repeats(step) or self._may_clear(stepped):
             return False
         if not any(self._adds(file, e) and not e.excludes(stepped) for e in step.of("backward")):
             return False
@@ -78,6 +74,12 @@ class GradientsNotCleared(loops.LoopRule):
         hidden = self._cleared_out_of_sight(step) or loops.clears_by_hand(loops.units_of(step))
         hidden = hidden or loops.may_do_more(file, step)
         return not (hidden or self._is_wrapper(file, stepped) or self._is_of_the_turn(step, stepped))
+
+    @staticmethod
+    def _may_clear(stepped: Effect) -> bool:
+        """Whether a step may clear gradients itself: through its closure, or as an engine such as DeepSpeed's."""
+        closure = stepped.kind == "step" and bool(stepped.event.call.args)
+        return closure or stepped.through == stepped.subject
 
     @staticmethod
     def _repeats(step: Step) -> bool:

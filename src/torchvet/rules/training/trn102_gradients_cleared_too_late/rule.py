@@ -49,19 +49,16 @@ class GradientsClearedTooLate(loops.LoopRule):
         # With a closure the step makes its gradients itself.
         if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
             return None
-        between = [e for e in step.effects if clear.order < e.order < stepped.order]
-        if any(e.kind == "backward" for e in between) or not clear.sure_with(stepped):
-            return None
-        # Going back from the clear: a backward must come before any step, which would have used its gradients.
-        for effect in reversed([e for e in step.effects if e.order < clear.order and not e.excludes(clear)]):
-            if effect.kind in ("step", "scaler_step"):
-                return None
-            if effect.kind == "backward":
-                break
-        else:
+        if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
         hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
-        return None if hidden else stepped
+        return stepped if self._waits(step, clear) and not hidden else None
+
+    @staticmethod
+    def _waits(step: Step, clear: Effect) -> bool:
+        """Whether there are gradients at a clear that no step has used."""
+        before = [e for e in step.of("backward", "step", "scaler_step") if e.order < clear.order]
+        return [e.is_step for e in before if not e.excludes(clear)][-1:] == [False]
 
     @staticmethod
     def _uses(stepped: Effect, clear: Effect) -> bool:

@@ -85,24 +85,21 @@ class EvaluationInTrainMode(loops.LoopRule):
         self, file: SourceFile, unit: Unit, happenings: list[Moment], trained: Identity
     ) -> Iterator[tuple[Event, Finding]]:
         """`model.eval()` in a loop that trains on, with no `train()` in it."""
-        for one in happenings:
-            loop = _widest_of_one_model(file, unit, one) if one.kind == "eval" else None
-            if loop is None or not one.who & trained or not _is_evaluation(file, one):
+        for one in (h for h in happenings if h.kind == "eval" and h.who & trained and _is_evaluation(file, h)):
+            loop = _widest_of_one_model(file, unit, one)
+            if loop is None or _leaves(file, one.at, loop):
                 continue
-            inside = [h for h in happenings if h.at.inside(loop)]
-            effects = [e for e in file.effects(unit) if e.at.inside(loop)]
-            goes_on = any(e.kind == "backward" and not e.at.excludes(one.at) for e in effects)
             # A switch back anywhere in the loop is enough, since the next turn comes past it.
-            if not goes_on or any(h.kind in ("train", "either") for h in inside) or _leaves(file, one.at, loop):
+            back = any(h.kind in ("train", "either") and h.at.inside(loop) for h in happenings)
+            backwards = loops.effects_in(unit, loop, "backward")
+            if back or all(e.at.excludes(one.at) for e in backwards):
                 continue
             # Without dropout, batch norm and their like both modes compute the same.
-            if _unseen(file, unit, loop) or modes.stochastic(file, _model(one), one.event.unit) == "no":
-                continue
-            yield one.event, self._stuck(file, one, effects)
+            if not _unseen(file, unit, loop) and modes.stochastic(file, _model(one), one.event.unit) != "no":
+                yield one.event, self._stuck(file, one, backwards[0])
 
-    def _stuck(self, file: SourceFile, one: Moment, effects: list[Effect]) -> Finding:
+    def _stuck(self, file: SourceFile, one: Moment, backward: Effect) -> Finding:
         name = file.segment(_model(one))
-        backward = next(e for e in effects if e.kind == "backward")
         message = f"{name} {_STUCK}: the loop trains on and never calls {name}.train()"
         cause = f"eval() lasts until train() is called; from the second pass on {_STANDS_STILL}"
         advice = f"call `{name}.train()` at the start of each training pass"
@@ -118,7 +115,7 @@ class EvaluationInTrainMode(loops.LoopRule):
         """A pass over a loader without gradients, while the model is in train mode."""
         switched = file.mentions(".eval(", "train(False", "train(mode", ".training", "from_pretrained")
         for number, one in enumerate(happenings):
-            if one.kind != "evaluates" or not one.who & trained or _trains_here(file, one.over):
+            if one.kind != "evaluates" or not one.who & trained or _trains_here(one.over):
                 continue
             mine = [h for h in happenings[:number] if h.kind != "evaluates" and not h.event.excludes(one.over)]
             last = mine[-1] if mine else None
@@ -142,15 +139,14 @@ class EvaluationInTrainMode(loops.LoopRule):
 def _trained(file: SourceFile, unit: Unit) -> Identity:
     """The models whose parameters an optimizer steps in a unit."""
     found: set[tuple[object, ...]] = set()
-    for effect in file.effects(unit):
-        if effect.kind in ("step", "scaler_step"):
-            found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
+    for effect in loops.effects_in(unit, None, "step", "scaler_step"):
+        found |= loops.models_of(loops.subject_of(effect), effect.event.unit) or frozenset()
     return frozenset(found)
 
 
-def _trains_here(file: SourceFile, event: Event) -> bool:
+def _trains_here(event: Event) -> bool:
     """Whether the loop around a pass without gradients goes backward each time, too: a target is computed there."""
-    backwards = [e for e in file.effects(event.unit) if e.kind == "backward" and e.at.inside(event.loop)]
+    backwards = loops.effects_in(event.unit, event.loop, "backward")
     return any(all(arm in e.arms for arm in event.context.arms) for e in backwards)
 
 
@@ -158,7 +154,7 @@ def _run_with_gradients(file: SourceFile, unit: Unit) -> Identity:
     """The only model that runs with gradients in the loops of a unit's backward passes; nothing where there are more.
     For optimizers that somebody else builds."""
     forwards, found = file.gradients.forwards, set()
-    for effect in (e for e in file.effects(unit) if e.kind == "backward"):
+    for effect in loops.effects_in(unit, None, "backward"):
         owner = effect.event.unit
         for event in loops.events_in(owner, effect.event.loop):
             runs = event.node.__class__ is ast.Call and forwards.runs_module(event.call, owner)
@@ -201,11 +197,9 @@ def _is_evaluation(file: SourceFile, one: Moment) -> bool:
 
 def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:
     """Whether the loop is left after the evaluation."""
-    inside = [b for b, _ in at.context.arms if isinstance(b, ast.If) and b.lineno > loop.node.lineno]  # type: ignore[attr-defined]
-    return any(
-        re.search(r"\b(break|return|exit)\b", loops.text_between(file, b.lineno, b.end_lineno or b.lineno))
-        for b in inside
-    )
+    inside = [b for b, _ in at.context.arms if isinstance(b, ast.If) and b.lineno > loop.first]
+    texts = (loops.text_between(file, b.lineno, b.end_lineno or b.lineno) for b in inside)
+    return any(re.search(r"\b(break|return|exit)\b", text) for text in texts)
 
 
 def _unseen(file: SourceFile, unit: Unit, loop: Loop) -> bool:

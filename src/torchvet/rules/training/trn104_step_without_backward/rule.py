@@ -12,7 +12,7 @@ from torchvet.recording.records.numeric import CutOutput, LostLoss
 from torchvet.recording.records.training import OptimizerUse, UnownedParameters, still_unowned
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Unit, edits, given, receiver, targets_of, terminal
+from torchvet.source.model import Event, Unit, edits, given, is_call, receiver, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
 
@@ -106,10 +106,10 @@ class StepWithoutBackward(loops.LoopRule):
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Call backward on the loss that the step's loop computes before it."""
         for stepped, _ in calls_at(file, finding, "step"):
-            before = (e for e in stepped.unit.events if e.index < stepped.index and e.inside(stepped.loop))
-            events = [e for e in before if not e.excludes(stepped)]
+            before = stepped.unit.events[: stepped.index]
+            events = [e for e in before if e.inside(stepped.loop) and not e.excludes(stepped)]
             losses = [e for e in events if isinstance(e.node, ast.Assign) and _is_loss(file, e)]
-            if any(terminal(e.node) == "backward" for e in events if isinstance(e.node, ast.Call)) or not losses:
+            if not losses or any(is_call(e.node, "backward") for e in events):
                 continue
             target = losses[-1].node.targets[0]  # type: ignore[attr-defined]
             if isinstance(target, ast.Name) and stepped.sure_after(losses[-1]):
@@ -119,7 +119,7 @@ class StepWithoutBackward(loops.LoopRule):
     def in_file(self, file: SourceFile) -> Findings:
         """Steps without any backward in their loop, and models that only ever run without gradients."""
         for unit in {id(e.unit): e.unit for e in file.calls("zero_grad")}.values():
-            for stepped in (e for e in file.effects(unit) if e.kind in ("step", "scaler_step")):
+            for stepped in loops.effects_in(unit, None, "step", "scaler_step"):
                 loss = self._forgotten(file, unit, stepped)
                 if loss is not None:
                     yield self._no_backward(file, stepped, loss)
@@ -166,15 +166,7 @@ class StepWithoutBackward(loops.LoopRule):
             return None
         if any(key[0] != "made" for key in mine) and not _is_cleared(file, stepped):
             return None  # somebody else may have run it
-        word, calls = terminal(models[0]), []
-        # The step's own unit first: the model is mostly run there, with gradients.
-        for owner in sorted(file.units_with(word), key=lambda u: u is not stepped.at.unit):
-            for event in owner.events:
-                use = _use_of(event, mine, word)
-                if use == "kept" or (use == "run" and not _runs_without_gradients(file, event)):
-                    return None
-                calls += [event] if use == "run" else []
-        return calls[0] if calls else None
+        return _run_for_nothing(file, mine, terminal(models[0]), stepped.at.unit)
 
     def _frozen(self, file: SourceFile, stepped: Effect, call: Event) -> Finding:
         model = file.segment(call.call.func)
@@ -195,11 +187,11 @@ def _text(step: Step) -> str:
 
 def _between(file: SourceFile, step: Step, clears: list[Effect], stepped: Effect) -> Event | None:
     """The loss computed between the last clear and the step, where that is all that happens to gradients there."""
-    before = [e for e in clears if e.order < stepped.order and not e.excludes(stepped)]
-    if not before or not before[-1].sure_with(stepped) or before[-1].event.unit is not stepped.event.unit:
+    owner = stepped.event.unit
+    clear = next((e for e in reversed(clears) if e.order < stepped.order and not e.excludes(stepped)), None)
+    if clear is None or not clear.sure_with(stepped) or clear.event.unit is not owner:
         return None
-    clear, owner = before[-1], stepped.event.unit
-    if any(e.kind == "backward" and clear.order < e.order < stepped.order for e in step.effects):
+    if any(clear.order < e.order < stepped.order for e in step.of("backward")):
         return None
     if _ELSEWHERE.search(loops.text_between(file, clear.line + 1, stepped.line - 1)):
         return None
@@ -230,7 +222,7 @@ def _is_loss(file: SourceFile, event: Event) -> bool:
 
 def _given_away(file: SourceFile, stepped: Event, losses: list[Event]) -> bool:
     """Whether a loss is handed to a function that may run the backward."""
-    names = {t.id for e in losses for t in targets_of(e.node) if isinstance(t, ast.Name)}
+    names = {name for e in losses for name in target_names(e.node)}
     for event in loops.events_in(stepped.unit, stepped.loop):
         if isinstance(event.node, (ast.Yield, ast.Return)):
             return True
@@ -246,6 +238,19 @@ def _is_cleared(file: SourceFile, stepped: Effect) -> bool:
     before = [e for e in file.effects(own.unit) if e.kind == "zero_grad" and e.event.unit is own.unit]
     before = [e for e in before if e.event.index < own.index and e.event.loop is own.loop]
     return any(own.sure_after(e.event) and loops.who(e) & loops.who(stepped) for e in before)
+
+
+def _run_for_nothing(file: SourceFile, mine: Identity, word: str, first: Unit) -> Event | None:
+    """The first call of a model, if all its calls are without gradients and nothing else keeps it."""
+    calls = []
+    # The step's own unit first: the model is mostly run there, with gradients.
+    for owner in sorted(file.units_with(word), key=lambda u: u is not first):
+        for event in owner.events:
+            use = _use_of(event, mine, word)
+            if use == "kept" or (use == "run" and not _runs_without_gradients(file, event)):
+                return None
+            calls += [event] if use == "run" else []
+    return calls[0] if calls else None
 
 
 def _use_of(event: Event, mine: Identity, word: str) -> str:

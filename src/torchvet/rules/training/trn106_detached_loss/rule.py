@@ -9,7 +9,7 @@ from torchvet.recording.records.training import OptimizerUse, Outcome
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training.fixes.kept_graphs import kept_in_graph
-from torchvet.source.model import Event, edits, given, keyword, receiver, terminal, walk
+from torchvet.source.model import Event, edits, given, is_call, is_name, is_set, receiver, terminal, walk
 
 _RAISED = "does not require grad and does not have a grad_fn"
 _LET_REACH = "let the model's output reach the loss without detaching it; detach what is only logged"
@@ -162,7 +162,7 @@ def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
         own = event.unit.home(loss.id) is event.unit
         if any(isinstance(e.node, ast.AugAssign) for e in bound):
             return own and all(_detached(file, getattr(e.node, "value", None), e) for e in bound)
-        last = bound[-1] if own and bound and event.sure_after(bound[-1]) else None
+        last = event.binding_of(loss.id) if own else None
         if last is not None and _cut_criterion(file, getattr(last.node, "value", None), last):
             return True
     return _cut_criterion(file, loss, event) or _detached(file, loss, event)
@@ -201,23 +201,23 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
     unit = event.unit
     if not isinstance(loss, ast.Name) or "requires_grad" not in loops.unit_text(unit):
         return None
-    bound = loops.bound_before(loss.id, event)
-    if unit.home(loss.id) is not unit or not bound or not event.sure_after(bound[-1]):
+    last = event.binding_of(loss.id) if unit.home(loss.id) is unit else None
+    if last is None:
         return None
-    last = bound[-1]
-    value = getattr(last.node, "value", None)
-    added = _numbers_on_leaf(file, loss.id, bound)
+    added = _numbers_on_leaf(file, loss.id, loops.bound_before(loss.id, event))
     if added is not None:
         return added
+    value = source = getattr(last.node, "value", None)
+    pretends: Event | None = last
     if isinstance(value, ast.Call) and _makes_leaf(file, value):
-        return last if _of_something(file, value.args[0] if value.args else None, last) else None
-    if isinstance(value, ast.Call) and terminal(value) == "requires_grad_":
-        on = receiver(value)
-        return last if on is not None and _of_something(file, on, last) and _detached(file, on, last) else None
-    if value is None or not (_detached(file, value, last) or _cut_criterion(file, value, last)):
-        return None
-    flagged = next((e for e in unit.events[last.index : event.index] if _sets_flag(e, loss.id)), None)
-    return flagged if flagged is not None and _of_something(file, value, last) else None
+        source, cut = next(iter(value.args), None), True
+    elif is_call(value, "requires_grad_"):
+        source = receiver(value)
+        cut = _detached(file, source, last)
+    else:
+        cut = _detached(file, value, last) or _cut_criterion(file, value, last)
+        pretends = next((e for e in unit.events[last.index : event.index] if _sets_flag(e, loss.id)), None)
+    return pretends if cut and _of_something(file, source, last) else None
 
 
 def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event | None:
@@ -226,24 +226,21 @@ def _numbers_on_leaf(file: SourceFile, name: str, bound: list[Event]) -> Event |
     first, *sums = bound
     # The leaf gets the gradient of the sum: backward raises nothing and trains nothing.
     made = getattr(first.node, "value", None)
-    if not sums or not isinstance(made, ast.Call) or not _makes_leaf(file, made, "zeros", "ones", "full"):
-        return None
-    for event in sums:
-        value = getattr(event.node, "value", None)
-        terms = [*_terms(value, anything=True)]
-        own = [t for t in terms if isinstance(t, ast.Name) and t.id == name]
-        added = isinstance(event.node, ast.AugAssign) or len(own) == 1
-        others = [t for t in terms if t not in own]
-        if not added or not others or not all(terminal(t) in _TAKEN_OUT and isinstance(t, ast.Call) for t in others):
-            return None
-    return sums[0]
+    leaf = isinstance(made, ast.Call) and _makes_leaf(file, made, "zeros", "ones", "full")
+    return sums[0] if leaf and sums and all(_adds_numbers(event, name) for event in sums) else None
+
+
+def _adds_numbers(event: Event, name: str) -> bool:
+    """Whether a binding adds nothing to a variable but numbers that were taken out of graphs."""
+    terms = [*_terms(getattr(event.node, "value", None), anything=True)]
+    others = [t for t in terms if not is_name(t, name)]
+    adds = isinstance(event.node, ast.AugAssign) or len(terms) == len(others) + 1
+    return adds and bool(others) and all(is_call(t, *_TAKEN_OUT) for t in others)
 
 
 def _makes_leaf(file: SourceFile, call: ast.Call, *factories: str) -> bool:
-    wants = keyword(call, "requires_grad")
-    dotted = file.dotted(call.func)
-    known = dotted in ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor", *(f"torch.{f}" for f in factories))
-    return known and isinstance(wants, ast.Constant) and wants.value is True
+    known = ("torch.tensor", "torch.autograd.Variable", "torch.as_tensor", *(f"torch.{f}" for f in factories))
+    return file.dotted(call.func) in known and is_set(call, "requires_grad")
 
 
 def _sets_flag(event: Event, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from torchvet.rules.kit import Edits, Finding, Findings, SourceFile
 from torchvet.rules.shared import training_loops as loops
@@ -86,12 +87,16 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
         return _of_values(node.args[0], event, depth)
     called = roles.of(node.func, event.unit)
     if "criterion" in called:
-        summed = any("sum" in ast.unparse(value) for value, _ in made_by(node.func, event.unit))
-        return "unknown" if summed else "no"
+        return _unless_summed(value for value, _ in made_by(node.func, event.unit))
     if "loss" in roles.of(node, event.unit) and event.unit.file.callee(event) is None:
-        return "unknown" if "sum" in ast.unparse(node) else "no"
+        return _unless_summed([node])
     foreign = "module" in called or (not called and roles.hinted("module", node.func))
     return "no" if foreign and roles.class_of(node.func, event.unit) is None else "unknown"
+
+
+def _unless_summed(makers: Iterable[ast.expr]) -> str:
+    """`no` for a loss that is a mean, as most are by default; `unknown` where its text says that it may be a sum."""
+    return "unknown" if any("sum" in ast.unparse(one) for one in makers) else "no"
 
 
 def _of_name(name: str, event: Event, depth: int) -> str:

@@ -123,14 +123,14 @@ def _of_name(name: str, event: Event, depth: int) -> _Normalised | None:
         return None
     if not unit.bindings.get(name):
         return _of_parameter(name, unit, depth) if depth < 4 else None
-    before = loops.bound_before(name, event)
-    if not before or not event.sure_after(before[-1]):
+    binding = event.binding_of(name)
+    if binding is None:
         return None
-    value, parts = loops.bound_value(before[-1], name)
+    value, parts = loops.bound_value(binding, name)
     if value is None:
         return _agreed([_normalised(one, at, depth + 2) for one, at in parts])
     # `x = softmax(x)`: what is asked is the state before the binding.
-    return _normalised(value, before[-1], depth + 1)
+    return _normalised(value, binding, depth + 1)
 
 
 def _of_parameter(name: str, unit: Unit, depth: int) -> _Normalised | None:
@@ -142,22 +142,26 @@ def _of_parameter(name: str, unit: Unit, depth: int) -> _Normalised | None:
 
 def _of_call(node: ast.Call, event: Event, depth: int) -> _Normalised | None:
     unit, name, on = event.unit, terminal(node), receiver(node)
-    file = unit.file
-    if name in _FUNCTIONS:
-        torch = file.dotted(node.func).startswith("torch.")
-        # A method of a tensor; `self.softmax` is a module or something of the user's.
-        method = on is not None and not torch and not file.roles.values(node.func, unit) and file.callee(event) is None
-        if torch or (method and not (isinstance(on, ast.Name) and on.id in (unit.self_name(), *file.imports.names))):
-            return name, node
+    if name in _FUNCTIONS and _is_torch(node, event):
+        return name, node
     if name in _SHAPES and on is not None:
         return _normalised(on, event, depth + 1)
-    made = [(v, w) for v, w in made_by(node.func, unit) if isinstance(v, ast.Call)]
-    found = _agreed([_of_module(v, w, depth) for v, w in made])
+    found = _agreed([_of_module(v, w, depth) for v, w in made_by(node.func, unit) if isinstance(v, ast.Call)])
     if found is not None:
         return found
     own = unit.call_of(node)
-    called = file.callee(own) if own is not None else None
+    called = unit.file.callee(own) if own is not None else None
     return _of_returns(called, depth) if called is not None else None
+
+
+def _is_torch(node: ast.Call, event: Event) -> bool:
+    """Whether a call is of torch's function or of a tensor's method; `self.softmax` is a module, or the user's own."""
+    unit, on = event.unit, receiver(node)
+    if unit.file.dotted(node.func).startswith("torch."):
+        return True
+    if on is None or unit.file.roles.values(node.func, unit) or unit.file.callee(event) is not None:
+        return False
+    return not (isinstance(on, ast.Name) and on.id in (unit.self_name(), *unit.file.imports.names))
 
 
 def _of_module(made: ast.Call, unit: Unit, depth: int) -> _Normalised | None:
@@ -175,10 +179,6 @@ def _of_module(made: ast.Call, unit: Unit, depth: int) -> _Normalised | None:
 
 
 def _of_returns(function: Unit, depth: int) -> _Normalised | None:
-    answers = []
-    for returned in function.events:
-        if isinstance(returned.node, ast.Return):
-            value = returned.node.value
-            # A callee is known by its call's event.
-            answers.append(_normalised(value, function.call_of(value) or returned, depth + 2))
-    return _agreed(answers)
+    # A callee is known by its call's event.
+    values = ((e.node.value, e) for e in function.returns)  # type: ignore[attr-defined]
+    return _agreed([_normalised(value, function.call_of(value) or e, depth + 2) for value, e in values])

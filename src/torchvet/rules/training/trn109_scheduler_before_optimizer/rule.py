@@ -10,8 +10,8 @@ from torchvet.recording.records.training import EarlySchedule
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Unit, argument, receiver
-from torchvet.source.model.origins import identity
+from torchvet.source.model import Unit, argument, given, receiver
+from torchvet.source.model.origins import Identity, identity
 
 _BY_METRIC = ("ReduceLROnPlateau", "LRScheduler")
 _CAUSE = "the scheduler moves on before the optimizer has used the first value of the schedule"
@@ -54,14 +54,9 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
     @staticmethod
     def _step_after(file: SourceFile, early: Effect, effects: list[Effect]) -> Effect | None:
         """The optimizer step that should have come first; None where all is well or not sure."""
-        loop, call = early.at.loop, early.event.call
-        if loop is None or call.args or call.keywords:
-            return None
-        made = loops.constructors(receiver(call), early.event.unit)
-        if made is None or not all(_steps_by_itself(file, c, where) for c, where in made):
-            return None
-        mine = frozenset().union(*(identity(argument(one, "optimizer", 0), where) for one, where in made))
-        steps = [e for e in effects if e.kind in ("step", "scaler_step") and loops.who(e) & mine]
+        loop = early.at.loop
+        mine = _optimizers_of(file, early) if loop is not None else frozenset()
+        steps = [e for e in effects if e.is_step and loops.who(e) & mine]
         if not steps or steps[0].order < early.order or any(e.at.loop is None for e in steps):
             return None
         # `if epoch > 0: scheduler.step()` at the top is the right order.
@@ -89,6 +84,14 @@ class SchedulerBeforeOptimizer(loops.LoopRule):
         if event.statement not in loop.node.body or re.search(r"\bcontinue\b", loops.loop_text(file, loop)):
             return []
         return loops.moved_behind(file, event.statement, loop.node.body[-1])
+
+
+def _optimizers_of(file: SourceFile, early: Effect) -> Identity:
+    """The optimizers of a scheduler that is stepped without arguments; empty where another kind may be meant."""
+    made = loops.constructors(receiver(early.event.call), early.event.unit)
+    if made is None or given(early.event.call) or not all(_steps_by_itself(file, c, where) for c, where in made):
+        return frozenset()
+    return frozenset[tuple[object, ...]]().union(*(identity(argument(c, "optimizer", 0), where) for c, where in made))
 
 
 def _steps_by_itself(file: SourceFile, call: ast.Call, unit: Unit) -> bool:

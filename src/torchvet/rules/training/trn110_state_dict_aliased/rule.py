@@ -13,6 +13,7 @@ from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.shared.training_loops import LoopRule
 from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
+from torchvet.source.model.steps import text_of
 
 _CAUSE = "state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place"
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
@@ -76,10 +77,10 @@ class StateDictAliased(LoopRule):
         """Where it is loaded, saved or returned after the model has trained on."""
         unit = taken.unit
         root = name.partition("[")[0]
-        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in unit.bindings.get(root, ())):
+        bound = unit.bindings.get(root, ())
+        if root.count(".") or any(e.node.__class__ is ast.AugAssign for e in bound):
             return self._read_in_class(file, taken, name) if root.count(".") == 1 else None
-        others = [e for e in unit.bindings.get(root, ()) if e.statement is not taken.statement]
-        if not all(_may_be_kept_beside(e, root) for e in others):
+        if not all(_may_be_kept_beside(e, root) for e in bound if e.statement is not taken.statement):
             return None
         uses = (e for e in _readers(file, unit, name) if e.index > taken.index and not e.excludes(taken))
         trained = (use for use in uses if self._trains(file, unit, _between(taken, use)))
@@ -109,13 +110,10 @@ class StateDictAliased(LoopRule):
     @staticmethod
     def _trains(file: SourceFile, unit: Unit, when: Callable[[Event], bool]) -> bool:
         """Whether an optimizer steps, or something that is given the optimizer trains, at an event for which `when`."""
-        if any(e.kind in ("step", "scaler_step") and when(e.at) for e in file.effects(unit)):
+        if any(e.is_step and when(e.at) for e in file.effects(unit)):
             return True
-        for event in unit.events:
-            called = event.node.__class__ is ast.Call and "train" in terminal(event.node).lower() and when(event)
-            if called and any(file.roles.is_a("optimizer", one, unit) for one in given(event.call)):
-                return True
-        return False
+        named = (e for name, calls in unit.calls.items() if "train" in name.lower() for e in calls)
+        return any(when(e) and any(file.roles.is_a("optimizer", g, unit) for g in given(e.call)) for e in named)
 
     @staticmethod
     def _same_or_best(taken: Event, use: Event, model: ast.expr) -> bool:
@@ -227,8 +225,7 @@ def _readers(file: SourceFile, unit: Unit, name: str) -> Iterator[Event]:
     """Calls that load or save the dict, and returns of it."""
     for event in unit.events:
         if isinstance(event.node, ast.Return):
-            value = event.node.value
-            if value is not None and ast.unparse(value) == name:
+            if text_of(event.node.value) == name:
                 yield event
         elif event.node.__class__ is ast.Call:
             saves = file.dotted(event.call.func) == "torch.save"

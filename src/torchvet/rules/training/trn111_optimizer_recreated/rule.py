@@ -6,13 +6,13 @@ import ast
 import re
 
 from torchvet.recording.records.training import OptimizerUse
-from torchvet.rules.kit import Edits, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Edits, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
 from torchvet.source.model import Event, Loop, Unit, keyword, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.origins import identity, models_in
+from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.units import behind_progress
 
 _PASS = re.compile(r"epoch|step|iter|batch|^(i|j|t|_|it|idx)$")
@@ -68,10 +68,8 @@ class OptimizerRecreated(loops.LoopRule):
         loop, unit, call = made.loop, made.unit, made.call
         if loop is None or not _passes(loop):
             return False
-        branches = [a for a in made.context.arms if a[0].lineno > loop.node.lineno]  # type: ignore[attr-defined]
-        name = _holder(made)
-        models = models_in(call)
-        if branches or name is None or not models or not _trains(file, unit, loop, identity(name, unit), made):
+        name, models = _holder(made), models_in(call)
+        if _branches(made, loop) or not models or not _trains(file, unit, loop, identity(name, unit), made):
             return False
         again = _AGAIN.search(loops.loop_text(file, loop)) or _rebuilt(file, unit, loop, models)
         return not _depends_on(unit, loop, call) and not again
@@ -79,18 +77,15 @@ class OptimizerRecreated(loops.LoopRule):
     @staticmethod
     def _in_called(file: SourceFile, made: Event) -> bool:
         """One that a function builds for itself, which is called in every epoch with the same model."""
-        unit, call = made.unit, made.call
-        name = _holder(made)
-        callers = [] if unit.is_module or made.context.arms or name is None else file.callers(unit)
-        steps = [e for e in file.effects(unit) if e.kind in ("step", "scaler_step")] if callers else []
-        mine = [e for e in steps if loops.who(e) & identity(name, unit)]
+        unit, call, name = made.unit, made.call, _holder(made)
+        callers = [] if made.context.arms or name is None else file.callers(unit)
+        mine = _steps(unit, identity(name, unit)) if callers else []
         if not mine or any(e.at.loop is not None and e.at.loop.parent is not None for e in mine):
             return False
-        if not models_in(call) or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
-            return False
         models = models_in(call)
-        rebuilt = any(c.loop is not None and _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
-        return not rebuilt and all(_same_model(file, caller) for caller in callers)
+        if not models or _depends_on(unit, None, call) or _AGAIN.search(loops.unit_text(unit)):
+            return False
+        return all(_same_model(file, c) and not _rebuilt(file, c.unit, c.loop, models, unit) for c in callers)
 
     def _finding(self, file: SourceFile, made: Event, moved: Edits) -> Finding:
         name = ast.unparse(targets_of(made.statement)[0])
@@ -106,6 +101,11 @@ class OptimizerRecreated(loops.LoopRule):
         return self.suspect(
             file, made, message, cause=cause, advice=advice, severity="info" if plain else None, edits=moved
         )
+
+
+def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
+    """The steps of an optimizer that a unit makes, in a loop if one is given."""
+    return [e for e in loops.effects_in(unit, loop, "step", "scaler_step") if loops.who(e) & who]
 
 
 def _holder(made: Event) -> ast.expr | None:
@@ -152,13 +152,23 @@ def _called_each_epoch(file: SourceFile, made: Event) -> bool:
     if len(callers) != 1 or _AGAIN.search(loops.unit_text(unit)):
         return False
     caller = callers[0]
-    loop = caller.loop
-    around = loop is not None and isinstance(loop.node, ast.For) and loop.parent is None and _passes(loop)
-    if not around or loop is None or any(a[0].lineno > loop.node.lineno for a in caller.context.arms):  # type: ignore[attr-defined]
+    loop = _only_loop(file, caller)
+    if loop is None or not _passes(loop) or _branches(caller, loop):
         return False
-    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at.inside(loop)]
-    trained = any(loops.who(e) & identity(name, unit) for e in steps)
-    return trained and not _AGAIN.search(loops.loop_text(file, loop))
+    return bool(_steps(caller.unit, identity(name, unit), loop))
+
+
+def _branches(event: Event, loop: Loop) -> bool:
+    """Whether an event stands in a branch within a loop."""
+    return any(branch.lineno > loop.first for branch, _ in event.context.arms)  # type: ignore[attr-defined]
+
+
+def _only_loop(file: SourceFile, caller: Event) -> Loop | None:
+    """The `for` loop that a call stands in; None where it is in several, and where the weights, too, start again."""
+    loop = caller.loop
+    if loop is None or loop.parent is not None or not isinstance(loop.node, ast.For):
+        return None
+    return None if _AGAIN.search(loops.loop_text(file, loop)) else loop
 
 
 def _passes(loop: Loop) -> bool:
@@ -175,8 +185,7 @@ def _passes(loop: Loop) -> bool:
 
 def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
-    steps = (e for e in file.effects(unit) if e.kind in ("step", "scaler_step") and e.at.inside(loop))
-    mine = [e for e in steps if e.at.index > made.index and loops.who(e) & name]
+    mine = [e for e in _steps(unit, name, loop) if e.at.index > made.index]
     if not mine:
         return False
     # Over epochs one more loop, that over batches, may lie between; more loops are rounds of something else.
@@ -203,11 +212,11 @@ def _is_optimizer(file: SourceFile, made: Event) -> bool:
 
 def _same_model(file: SourceFile, caller: Event) -> bool:
     """Whether a call stands in a loop over epochs or steps that makes nothing anew of what it passes."""
-    loop = caller.loop
-    if loop is None or not isinstance(loop.node, ast.For) or loop.parent is not None:
+    loop = _only_loop(file, caller)
+    if loop is None or not isinstance(loop.node, ast.For):
         return False
     words = ast.unparse(loop.node.target)
-    if _OTHER.search(words + ast.unparse(loop.node.iter)) or _AGAIN.search(loops.loop_text(file, loop)):
+    if _OTHER.search(words + ast.unparse(loop.node.iter)):
         return False
     if re.search("epoch|step|iter", _turns(loop.node)):
         return not _depends_on(caller.unit, loop, caller.call, words)
@@ -215,13 +224,15 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
         return not _depends_on(caller.unit, loop, caller.call)
     # A loop over batches, each of which a method of one object takes one step with.
     on = receiver(caller.call)
-    steps = [e for e in file.effects(caller.unit) if e.kind in ("step", "scaler_step") and e.at is caller]
+    steps = [e for e in file.effects(caller.unit) if e.is_step and e.at is caller]
     if on is None or not steps or any(e.event.loop is not None for e in steps):
         return False
     return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
 
 
-def _rebuilt(file: SourceFile, unit: Unit, loop: Loop, models: list[ast.expr], where: Unit | None = None) -> bool:
+def _rebuilt(
+    file: SourceFile, unit: Unit, loop: Loop | None, models: list[ast.expr], where: Unit | None = None
+) -> bool:
     """Whether a loop calls a method of the model that gives it new parameters, which only a new optimizer knows of.
     `where` is the unit that names the models, if that is another."""
     mine = {key for model in models for key in identity(model, where or unit)}
