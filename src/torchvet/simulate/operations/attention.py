@@ -94,11 +94,10 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
             out = _compose([query, key, value, bias], dropout, causal, scale, seed)
         sums = torch.empty(query.shape[:3], dtype=torch.float32)
     lengths = (query.size(-2), key.size(-2))
-    if (
-        _kernel(*args[:3], None if bias is None else args[3], dropout, causal, query.size(1) != key.size(1))
-        == "efficient"
-    ):
+    kernel = _kernel(*args[:3], None if bias is None else args[3], dropout, causal, query.size(1) != key.size(1))
+    if kernel == "efficient":
         sums = _in_blocks(sums)
+    out = _laid_out(out, query, kernel)
     return wrap(out, index), wrap(sums, index), *nothing[:2], *lengths, seed, offset, nothing[2]
 
 
@@ -130,12 +129,17 @@ def _compose(given: list[Any], dropout: float, causal: bool, scale: Any, seed: S
     storage = seed.host.untyped_storage()
     number = storage._cdata
     _composed[number] = _Composed(leaves, out, weakref.ref(storage, lambda _: _composed.pop(number, None)))
-    return _laid_out(out.detach())
+    return out.detach()
 
 
-def _laid_out(made: torch.Tensor) -> torch.Tensor:
-    """As the fused kernels lay out what they give: heads within positions."""
-    return made.transpose(1, 2).contiguous().transpose(1, 2)
+def _laid_out(made: torch.Tensor, like: torch.Tensor, kernel: attention_rules.Kernel | None) -> torch.Tensor:
+    """As the kernel lays out what it gives: heads within positions, the others as what it belongs to."""
+    if kernel == "efficient":
+        order = on_host(_aten.clone.default, [made.transpose(1, 2)], {"memory_format": torch.contiguous_format})
+        return order.transpose(1, 2)  # type: ignore[no-any-return]
+    if without_arithmetic():
+        return made  # as the CPU's kernel gave it, which has the same order
+    return torch.empty_like(like).copy_(made)
 
 
 def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -144,30 +148,32 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     by_out, query, key, value, bias, wanted, out, sums = (numbers_of(a) for a in args[:8])
     composed = _composed.get(args[14].host.untyped_storage()._cdata)
     if composed is not None:
-        return _through(composed, by_out, index, wanted)
-    found = on_host(
-        _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-        [by_out, query, key, value, out, sums[..., : query.size(-2)], 0.0, args[13]],
-        {"attn_mask": bias, "scale": kwargs.get("scale")},
-    )
-    # Composed where it is computed: see `forward`.
-    by_bias = on_host(_aten.empty_like.default, [bias], {}) if bias is not None and wanted[3] else None
-    return *(wrap(g, index) for g in found), None if by_bias is None else wrap(by_bias, index)
+        found = _through(composed, by_out)
+    else:
+        found = on_host(
+            _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+            [by_out, query, key, value, out, sums[..., : query.size(-2)], 0.0, args[13]],
+            {"attn_mask": bias, "scale": kwargs.get("scale")},
+        )
+    grouped = query.size(1) != key.size(1)
+    kernel = _kernel(*args[1:4], None if bias is None else args[4], args[12], args[13], grouped)
+    by_each = [
+        _laid_out(g, t, kernel) if needed else None
+        for g, t, needed in zip(found, (query, key, value), wanted[:3], strict=False)
+    ]
+    by_bias = None
+    if bias is not None and wanted[3]:  # composed, where it is computed
+        by_bias = on_host(_aten.empty_like.default, [bias], {}) if composed is None else found[3]
+    return tuple(None if g is None else wrap(g, index) for g in (*by_each, by_bias))
 
 
-def _through(composed: _Composed, by_out: torch.Tensor, index: int, wanted: Any) -> tuple[Any, ...]:
+def _through(composed: _Composed, by_out: torch.Tensor) -> list[torch.Tensor]:
     leaves = [t for t in composed.given if t is not None]
     # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
     with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
-        found = torch.autograd.Variable._execution_engine.run_backward(
+        return torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[no-any-return]
             (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
         )
-    given = iter(found)
-    *by_each, by_bias = [None if t is None else next(given) for t in composed.given]
-    by_each = [*map(_laid_out, by_each), by_bias]
-    return tuple(
-        wrap(g, index) if g is not None and needed else None for g, needed in zip(by_each, wanted, strict=True)
-    )
 
 
 def install(library: torch.library.Library) -> None:

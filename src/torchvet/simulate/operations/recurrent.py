@@ -20,7 +20,8 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 heard = [False]
-"""Whether dispatch modes see the operators within: for who looks where a number came from. Else there is none, as with one kernel of cuDNN."""
+"""Whether dispatch modes see the operators within, for who looks where a number came from: else there is one kernel, as
+of cuDNN."""
 
 
 class _Whole(torch.autograd.Function):
