@@ -19,6 +19,7 @@ from torchvet.simulate.api import (
     parallel,
     processes,
     unsupported,
+    wrappers,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
@@ -74,6 +75,7 @@ def start(card: Card, count: int = 1) -> None:
     module.install(card)
     pinned.install()
     unsupported.install()
+    wrappers.install()
     # Last, since all above call torch with devices under torch's own name for them.
     naming.in_default_devices()
     naming.in_callbacks()
