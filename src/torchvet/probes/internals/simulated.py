@@ -30,4 +30,4 @@ def numbers(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.__class__ is torch.Tensor:
         return tensor
     tensors: Any = sys.modules.get("torchvet.simulate.tensors")
-    return tensors.numbers_of(tensor) if tensors is not None else tensor  # type: ignore[no-any-return]
+    return tensors.numbers_of(tensor) if tensors is not None else tensor

@@ -111,8 +111,10 @@ class NonFiniteWatcher(Watcher):
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
-        losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
-        losses = [t for t in losses if t.numel() == 1 or not is_grad]
+        given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
+        self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
+
+    def _losses_go_back(self, losses: list[torch.Tensor]) -> None:
         if losses and losses[0].is_cuda and not simulated():
             # To read them now would make the host wait: they are looked at with the gradients, if they live until then.
             self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]

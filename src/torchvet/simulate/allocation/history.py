@@ -44,9 +44,9 @@ class Event(NamedTuple):
 
 
 _ACTIONS = (
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
-    "snapshot", "oom",
-)  # fmt: skip
+    *("alloc", "free_requested", "free_completed", "snapshot", "oom"),
+    *("segment_alloc", "segment_free", "segment_map", "segment_unmap"),
+)
 _AT_ONCE = 1 << 17
 """Rows up to which a ring has its whole room from the start: as objects, or by and by, they would look like a leak of
 the program's, which is judged by the heap."""
@@ -97,8 +97,8 @@ class Events:
         return len(self._ring)
 
     def __iter__(self) -> Iterator[Event]:
-        for action, *numbers, stack in self._ring.rows():
-            yield Event(_ACTIONS[action], *numbers, _by_number.get(stack))
+        for action, address, size, stream, when, stack in self._ring.rows():
+            yield Event(_ACTIONS[action], address, size, stream, when, _by_number.get(stack))
 
 
 class History:

@@ -112,9 +112,7 @@ def _in_blocks(sums: torch.Tensor) -> torch.Tensor:
 def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, causal: bool, scale: Any) -> bool:
     grouped = query.size(1) != key.size(1)
     with torch._C._DisableTorchDispatch(), torch.no_grad():
-        choice = torch._fused_sdp_choice(  # type: ignore[misc]
-            query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped
-        )
+        choice = torch._fused_sdp_choice(query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped)
     return choice == _FLASH
 
 
@@ -129,7 +127,7 @@ def _compose(given: list[Any], dropout: float, causal: bool, scale: Any, seed: S
     storage = seed.host.untyped_storage()
     number = storage._cdata
     _composed[number] = _Composed(leaves, out, weakref.ref(storage, lambda _: _composed.pop(number, None)))
-    return out.detach()
+    return out.detach()  # type: ignore[no-any-return]
 
 
 def _laid_out(made: torch.Tensor, like: torch.Tensor, kernel: attention_rules.Kernel | None) -> torch.Tensor:
@@ -167,11 +165,11 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(None if g is None else wrap(g, index) for g in (*by_each, by_bias))
 
 
-def _through(composed: _Composed, by_out: torch.Tensor) -> list[torch.Tensor]:
+def _through(composed: _Composed, by_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
     leaves = [t for t in composed.given if t is not None]
     # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
     with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
-        return torch.autograd.Variable._execution_engine.run_backward(  # type: ignore[no-any-return]
+        return torch.autograd.Variable._execution_engine.run_backward(
             (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
         )
 

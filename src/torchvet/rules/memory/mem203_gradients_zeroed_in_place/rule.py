@@ -11,7 +11,6 @@ from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
 
-
 _NOTEWORTHY = 128 << 10
 """Bytes below which no share of a peak is anybody's trouble: CUDA's allocator takes 2 MiB at least."""
 
