@@ -266,3 +266,21 @@ def test_graphs_that_there_was_no_time_to_follow_are_said_to_be_unchecked() -> N
         with torch.no_grad():
             fresh.forward_ended(net.eval(), net(X))
         assert len(list(fresh.unchecked())) == said
+
+
+def test_training_batches_that_are_left_out_are_no_evaluation() -> None:
+    """The same calls led to passes that went backward; a validation loop calls the model from elsewhere."""
+    probe, net = observed(), model(training=True)
+    for tick in range(1, 9):
+        out = forward(probe, net, tick)
+        if tick % 4 == 0:
+            probe.graph_entered(entered(out))
+        del out
+        probe.settle(tick, "evaluation")
+    (use,) = probe.totals(9)
+    assert use.backwarded
+    for tick in range(9, 12):
+        out = forward(probe, net, tick)
+        del out
+        probe.settle(tick, "evaluation")
+    assert not only(probe).backwarded

@@ -131,3 +131,22 @@ def test_the_programs_own_counter_is_said_where_it_says_more(loop: dict[str, int
     totals = NonFiniteTotals(tick=TICKS, losses=3, first_loss=5, last_bad=TICKS - 5, checked=TICKS)
     (one,) = diagnose(run(msgspec.structs.replace(empty_mean(5), loop=loop), totals)).findings
     assert words in one.message
+
+
+@pytest.mark.parametrize(("nan_losses", "severity"), [(0, "info"), (1, "info"), (2, "warning")])
+def test_a_loss_that_is_nan_twice_is_no_matter_of_a_scale(nan_losses: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, losses=2, nan_losses=nan_losses, skipped=2, last_bad=TICKS - 5, checked=TICKS)
+    record = empty_mean(5)
+    record.scale = 64.0
+    assert found(record, totals) == [("NUM101", severity)]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "skipping", "severity"),
+    [(1, 0, "info"), (1, 2, "info"), (2, 0, "warning"), (1, TICKS // 2, "warning")],
+)
+def test_losses_that_are_left_out_are_graded_by_how_many(left_out: int, skipping: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, left_out=left_out, skipping=skipping, last_bad=TICKS - 5)
+    record = empty_mean(5)
+    record.symptom = "skipped"
+    assert found(record, totals) == [("NUM101", severity)]

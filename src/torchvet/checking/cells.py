@@ -106,6 +106,8 @@ def parsing_error(text: str) -> Exception | None:
     try:
         with collector_off():
             ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except RecursionError:
+        return None  # Python takes it where there is room
+    except (SyntaxError, ValueError, MemoryError) as error:
         return error
     return None

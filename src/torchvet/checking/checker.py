@@ -11,6 +11,7 @@ from torchvet.checking.codes import OWN_CODES, SYNTAX, Scope
 from torchvet.checking.engine import SourceRule, check_text, mentions_torch, source_rules
 from torchvet.checking.result import FileResult, not_checked, unreadable
 from torchvet.configuration import Configuration, require_known
+from torchvet.errors import BadInput
 from torchvet.formatting import size
 
 LARGEST = 5_000_000
@@ -58,11 +59,13 @@ class Checker:
         wanted = self.configuration.selected(known)
         for pattern, prefixes in self.configuration.per_file_ignores.items():
             require_known(prefixes, known, f"per-file-ignores: {pattern}")
+        source = frozenset(rule.code for rule in source_rules(self.rules))
+        if source and wanted.isdisjoint((*source, *(own.code for own in OWN_CODES))):
+            raise BadInput("no rule is left to check: what is selected is ignored as well, or only a run can show it")
         # That a file does not parse is reported whatever is selected: no rule has looked at it. `ignore` silences that.
         removed: list[str] = [p for layer in self.configuration.layers for p in (*layer.ignore, *layer.extend_ignore)]
         if not any(SYNTAX.code.startswith(p) for p in removed):
             wanted |= {SYNTAX.code}
-        source = frozenset(rule.code for rule in source_rules(self.rules))
         return Scope(frozenset(known), source, wanted)
 
     def check(self, path: str, shown: str) -> FileResult:
@@ -75,11 +78,9 @@ class Checker:
 
     def check_bytes(self, shown: str, data: bytes) -> FileResult:
         """Check what a file holds; its name says whether it is a notebook."""
-        if not mentions_torch(data):
-            return FileResult(shown)
-        notebook = shown.lower().endswith(".ipynb")
+        notebook, mentions = shown.lower().endswith(".ipynb"), mentions_torch(data)
         largest = LARGEST_NOTEBOOK if notebook else LARGEST
-        if len(data) > largest:
+        if len(data) > largest and mentions:
             return not_checked(shown, f"it is larger than {size(largest)}")
         rules, scope = self.for_file(shown)
         if notebook:
@@ -89,10 +90,11 @@ class Checker:
         from torchvet.checking.decoding import decode
 
         try:
+            # Also of a file that seems to say nothing of torch: what cannot be read may say anything.
             text = decode(data).text
         except (SyntaxError, ValueError, LookupError) as error:
             return not_checked(shown, f"it cannot be decoded: {error}")
-        return check_text(shown, text, rules, scope)
+        return check_text(shown, text, rules, scope) if mentions else FileResult(shown)
 
     def for_file(self, shown: str) -> tuple[list[SourceRule], Scope]:
         """The rules wanted for a file, after its per-file ignores."""

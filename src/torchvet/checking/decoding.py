@@ -6,6 +6,14 @@ import codecs
 import io
 from typing import NamedTuple
 
+_WIDE = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""Longer marks first: that of UTF-32 begins with that of UTF-16."""
+
 
 class Decoded(NamedTuple):
     """A file's text without its byte order mark; line ends are as they stand in the file."""
@@ -20,7 +28,10 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes) -> Decoded:
-    """The text of a Python file. Raises SyntaxError for an unknown or contradicted encoding, UnicodeDecodeError."""
+    """The text of a Python file. Raises SyntaxError for an unknown or contradicted encoding, ValueError for others."""
+    if b"\0" in data:
+        wide = next((name for mark, name in _WIDE.items() if data.startswith(mark)), "UTF-16, UTF-32 or no")
+        raise ValueError(f"it has null bytes and is {wide} text; Python reads UTF-8")
     bom = data.startswith(codecs.BOM_UTF8)
     encoding = "utf-8"
     # PEP 263 allows a cookie in the first two lines. Importing tokenize for every file would cost more than reading it.

@@ -19,10 +19,18 @@ SKIPPED = name_set("venv node_modules __pycache__ __pypackages__ build dist site
 
 
 class Target(NamedTuple):
-    """A file to be read: the path to open, and the one to be shown, relative to the working directory below it."""
+    """A file to be read: the path to open, and the one to be shown, relative to the working directory below it.
+
+    A folder that cannot be read is one too, with `refused`, the system's words for it; its names end in a slash.
+    """
 
     path: str
     shown: str
+    refused: str = ""
+
+
+_Found = tuple[str, str]
+"""A path, and why it cannot be read, empty where it may be."""
 
 
 class _Ignore(NamedTuple):
@@ -35,38 +43,47 @@ class _Ignore(NamedTuple):
 def discover(paths: Sequence[str], exclude: Sequence[str] = (), root: Path | None = None) -> list[Target]:
     """The files, each once, sorted within a folder. A file that is named is read whatever its name or .gitignore.
 
-    `exclude` holds patterns as in a .gitignore at `root`. Raises `BadInput` for a path that is not there.
+    `exclude` holds patterns as in a .gitignore at `root`. Raises `BadInput` for a path that is not there, and for a
+    pipe or a device, which may never end.
     """
     seen: dict[str, Target] = {}
     here = os.path.join(os.getcwd(), "")
     for given in paths:
-        if not os.path.exists(given):
-            raise BadInput(f"{given}: no such file or folder")
-        if os.path.isdir(given):
-            found = _below(os.path.abspath(given), exclude, os.path.abspath(root or "."))
-        else:
-            found = iter((os.path.abspath(given),))
-        for path in found:
+        for path, refused in _at(given, exclude, os.path.abspath(root or ".")):
             if path not in seen:
                 # What is shown can be written down, whatever bytes the path is made of.
                 shown = path.removeprefix(here).encode("utf-8", "backslashreplace").decode()
-                seen[path] = Target(path, shown)
+                seen[path] = Target(path, shown, refused)
     return list(seen.values())
 
 
-def _below(folder: str, exclude: Sequence[str], root: str) -> Iterator[str]:
+def _at(given: str, exclude: Sequence[str], root: str) -> Iterator[_Found]:
+    if not os.path.exists(given):
+        raise BadInput(f"{given}: no such file or folder")
+    if os.path.isdir(given):
+        return _below(os.path.abspath(given), exclude, root)
+    if not os.path.isfile(given):
+        raise BadInput(f"{given}: neither a file nor a folder; give `-` to check what comes through a pipe")
+    return iter([(os.path.abspath(given), "")])
+
+
+def _below(folder: str, exclude: Sequence[str], root: str) -> Iterator[_Found]:
     from torchvet.checking.gitignore import parse
 
     own = _Ignore(os.path.join(root, ""), parse("\n".join(exclude)))
     return _walk(folder, [own, *_above(folder)])
 
 
-def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
+def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[_Found]:
     """Files below a folder, depth first. Links to folders are not followed: they may lead round in a ring."""
     waiting = [(folder, ignores)]
     while waiting:
         folder, ignores = waiting.pop()
-        ordered = _entries(folder)
+        try:
+            ordered = _entries(folder)
+        except OSError as error:
+            yield os.path.join(folder, ""), error.strerror or str(error)
+            continue
         if any(entry.name == ".gitignore" for entry in ordered):
             ignores = [*ignores, *_read(folder, ".gitignore")]
         below = []
@@ -75,18 +92,23 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if not name.startswith(".") and name not in SKIPPED and not _ignored(entry.path, ignores, True):
                     below.append((entry.path, ignores))
-            elif name.endswith(EXTENSIONS) and entry.is_file() and not _ignored(entry.path, ignores, False):
-                yield entry.path
+            elif name.endswith(EXTENSIONS) and _is_file(entry) and not _ignored(entry.path, ignores, False):
+                yield entry.path, ""
         waiting += reversed(below)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing where it cannot be read."""
+    """What is in a folder, by name. Raises OSError where it cannot be read."""
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda e: e.name)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a regular file, or a link to one. A link that leads to itself counts: reading says what it is."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda e: e.name)
+        return entry.is_file()
     except OSError:
-        return []
+        return True
 
 
 def _ignored(path: str, ignores: list[_Ignore], folder: bool) -> bool:

@@ -22,6 +22,7 @@ __all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", 
 
 MENTIONED = ("torch", "lightning", "transformers", "accelerate", "fabric", "deepspeed", "ignite", "fastai")
 """A file without any of these words has nothing that a rule could find."""
+_TOO_DEEP = "nested too deeply"
 _MENTIONED = tuple(word.encode() for word in MENTIONED)
 
 
@@ -53,7 +54,13 @@ def check_text(path: str, text: str, rules: Sequence[SourceRule], scope: Scope |
         return FileResult(path)
     with collector_off(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings of the compiler, such as invalid escapes, are no findings
-        return _check(path, text, rules, scope or _all_of(tuple(rules)))
+        scope = scope or _all_of(tuple(rules))
+        result = _check(path, text, rules, scope)
+        if any(_TOO_DEEP in missed.reason for missed in result.not_checked):
+            from torchvet.checking.deep import with_room
+
+            result = with_room(lambda: _check(path, text, rules, scope)) or result
+        return result
 
 
 @lru_cache(maxsize=16)
@@ -75,7 +82,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
         found = [syntax_error(path, error)] if "SYN001" in scope.wanted else []
         return FileResult(path, found, lines=lines_of(found, path, text))
     except (RecursionError, MemoryError):
-        return not_checked(path, "its expressions are nested too deeply to be parsed")
+        return not_checked(path, f"its expressions are {_TOO_DEEP} to be parsed")
     except ValueError as error:
         return not_checked(path, f"Python cannot parse it: {error}")
     try:
@@ -117,7 +124,7 @@ def _ask(file: SourceFile, rules: Sequence[SourceRule]) -> FileResult:
             if os.environ.get("TORCHVET_DEBUG") and not isinstance(error, RecursionError):
                 raise
             deep = isinstance(error, RecursionError)
-            reason = "nested too deeply" if deep else f"{type(error).__name__}: {error}; {FAULT}"
+            reason = _TOO_DEEP if deep else f"{type(error).__name__}: {error}; {FAULT}"
             result.not_checked.append(NotChecked(check=f"{rule.code} in {file.path}", reason=reason))
     result.findings = list(found.values())
     return result

@@ -14,7 +14,7 @@ import msgspec
 
 from torchvet.checking.cells import Cell, parsing_error, read_cells, without_magics
 from torchvet.checking.codes import SYNTAX, Scope, syntax_error
-from torchvet.checking.engine import SourceRule, check_text
+from torchvet.checking.engine import SourceRule, check_text, mentions_torch
 from torchvet.checking.result import FileResult, lines_of, not_checked
 from torchvet.finding import Edit, Finding, Location, Related
 from torchvet.source.text import split_lines
@@ -117,9 +117,9 @@ class Notebook:
 
 
 def check_notebook(shown: str, data: bytes, rules: Sequence[SourceRule], scope: Scope) -> FileResult:
-    """What a notebook's code cells show; nothing where its language is another."""
+    """What a notebook's code cells show; nothing where its language is another, or where no torch is in it."""
     try:
         cells = read_cells(data)
     except ValueError as error:
         return not_checked(shown, f"it is no valid notebook: {error}")
-    return Notebook(shown, cells).check(rules, scope)
+    return Notebook(shown, cells).check(rules, scope) if mentions_torch(data) else FileResult(shown)

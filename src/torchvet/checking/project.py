@@ -59,6 +59,9 @@ def check_files(
     found: dict[str, FileResult] = {}
     waiting: list[tuple[Target, os.stat_result]] = []
     for target in targets:
+        if target.refused:
+            found[target.path] = not_checked(target.shown, f"the folder cannot be read: {target.refused}")
+            continue
         try:
             status = os.stat(target.path)
         except OSError as error:
@@ -126,14 +129,16 @@ def report_on(results: Sequence[FileResult], paths: Sequence[str]) -> Report:
 def facts_of(results: Sequence[FileResult]) -> dict[str, Any]:
     """How many files, how many findings by code, how many of them have edits, and the lines that they stand on."""
     findings = [f for result in results for f in result.findings]
+    files = [r for r in results if not r.path.endswith(os.sep)]
     lines: dict[str, dict[str, str]] = {}
     for result in results:
         lines |= result.lines
     fixable = Counter("safe" if f.remedy.safe else "unsafe" for f in findings if f.remedy.edits)
     return {
-        "files": len(results),
+        "files": len(files),
         "files_with_findings": sum(1 for r in results if r.findings),
-        "files_not_checked": sum(1 for r in results if r.not_checked),
+        "files_not_checked": sum(1 for r in files if r.not_checked),
+        "folders_not_checked": len(results) - len(files),
         "statistics": dict(sorted(Counter(f.code for f in findings).items())),
         "fixable": {"safe": fixable["safe"], "unsafe": fixable["unsafe"]},
         "lines": lines,

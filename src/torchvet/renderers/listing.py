@@ -67,13 +67,15 @@ def statistics(report: Report, color: bool = False) -> str:
 def summary(report: Report, ink: Ink) -> str:
     """`2 errors, 1 warning in 3 of 120 files; 4 files not checked`, then what was fixed and what can be."""
     facts = report.facts
-    files = int(facts.get("files", 0))
-    if not files:
+    files, folders = int(facts.get("files", 0)), int(facts.get("folders_not_checked", 0))
+    if not files + folders:
         return "No Python file or notebook to check"
     judged = report.verdict != "undetermined"
     parts = [_found(report, ink) + _within(facts, files) if judged else "Could not judge"]
     if missed := facts.get("files_not_checked"):
         parts.append(f"{count(missed, 'file')} not checked")
+    if folders:
+        parts.append(f"{count(folders, 'folder')} not checked")
     if known := facts.get("baseline", {}).get("matched"):
         parts.append(f"{count(known, 'finding')} known from the baseline")
     out = ["; ".join(parts)]

@@ -86,6 +86,10 @@ def _losses(row: dict[str, Any]) -> str:
     if not losses["compared"]:
         return "none were observed; the program printed the same"
     if losses["equal"]:
+        finite = losses.get("finite", losses["compared"])
+        if finite < losses["compared"]:
+            left = f", the other {finite:,} equal to the last bit" if finite else ""
+            return f"{compared}, {losses['compared'] - finite:,} of them not finite in either run{left}"
         return f"{compared}, equal to the last bit"
     largest = losses["largest_relative_difference"]
     by = f"differ by up to {largest:.1g} of their size" if largest is not None else "differ in being finite"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from torchvet.readers.snapshot import OOM, Segment, Snapshot
-from torchvet.snapshots import places
+from torchvet.snapshots import forecast, places
 from torchvet.snapshots.categories import Categories
 from torchvet.snapshots.failure import AboveLimit, Failure
 from torchvet.snapshots.growth import Growth, growth_of
@@ -82,6 +82,14 @@ class DeviceMemory:
         """The peak, where the recorded program had more memory than the limit."""
         beyond = self.limit is not None and self.lifetimes.peak > self.limit
         return AboveLimit(self, self.lifetimes.peak_at) if beyond else None
+
+    def first_above(self, limit: int) -> int | None:
+        """See `forecast`."""
+        return forecast.first_above(self, limit)
+
+    def exhausted_at(self, per_step: float, limit: int) -> int | None:
+        """See `forecast`."""
+        return forecast.exhausted_at(self, per_step, limit)
 
     @cached_property
     def layout(self) -> Layout:

@@ -46,12 +46,18 @@ def check(file: TraceFile, timeline: Timeline, window: Window | None) -> tuple[b
         )
     if timeline.odd:
         notes.append(Note("some durations", f"{timeline.odd:,} events have impossible times; they count as nothing"))
-    if window is not None and timeline.work:
-        off = max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
-        if off > FAR:
-            trusted = False
-            notes.append(Note("the device's time", f"its work lies {off / 1e6:,.0f} s off the steps: another clock"))
+    off = _off_the_steps(timeline, window)
+    if off > FAR:
+        trusted = False
+        notes.append(Note("the device's time", f"its work lies {off / 1e6:,.0f} s off the steps: another clock"))
     return trusted, notes
+
+
+def _off_the_steps(timeline: Timeline, window: Window | None) -> float:
+    """Microseconds between the steps and the device's work, where these do not overlap."""
+    if window is None or not timeline.work:
+        return 0.0
+    return max(window.start - max(w.end for w in timeline.work), min(w.start for w in timeline.work) - window.end)
 
 
 def _of_file(file: TraceFile) -> list[Note]:

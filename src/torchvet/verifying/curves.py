@@ -29,6 +29,8 @@ class Agreement:
     """The last loss of the first run; None if it is not finite or there is none."""
     after: float | None = None
     """The last loss of the second run, likewise."""
+    finite: int = 0
+    """How many of the compared losses are finite in both runs."""
 
     @property
     def equal(self) -> bool:
@@ -57,7 +59,8 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
             continue
         first = first or number
         largest = max(largest, _relative(a, b))
-    return Agreement(min(len(before), len(after)), largest, first, lengths, *last)
+    finite = sum(a is not None and b is not None for a, b in zip(before, after, strict=False))
+    return Agreement(min(len(before), len(after)), largest, first, lengths, *last, finite)
 
 
 def _relative(a: float | None, b: float | None) -> float:

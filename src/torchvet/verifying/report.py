@@ -123,6 +123,7 @@ def losses(agreement: Agreement, noise: float | None) -> dict[str, Any]:
     """How the loss curves agree. JSON has no infinity: null stands for finite against not finite."""
     return {
         "compared": agreement.compared,
+        "finite": agreement.finite,
         "equal": agreement.equal,
         "largest_relative_difference": agreement.largest if agreement.largest != float("inf") else None,
         "first_different": agreement.first,

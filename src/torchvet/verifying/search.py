@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from torchvet.finding import Edit, Finding
 from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
+from torchvet.verifying.hiding import hidden
 from torchvet.verifying.trial import Trial
 from torchvet.verifying.verdicts import Judgement, judge, new_findings
 
@@ -38,6 +39,8 @@ class Fix:
     """The kind of cost that measures it, if it is a fault of speed."""
     seen: Trial | None = field(default=None, compare=False)
     """The run that uncovered the finding; None for the run of the unchanged program."""
+    keeps_finite: bool = False
+    """Whether it leaves steps that were finite as they were."""
     as_seen: Finding | None = field(default=None, compare=False)
     """The finding with that run's line numbers."""
 
@@ -240,7 +243,9 @@ class Search:
         if not losses:
             return ""
         if any(fix.changes for fix in group):
-            return _newly_not_finite(self.before, after)
+            return _newly_not_finite(self.before, after) or hidden(
+                self.before, after, all(fix.keeps_finite for fix in group)
+            )
         return self._losses(after)
 
     def _losses(self, after: Trial) -> str:

@@ -12,6 +12,7 @@ from torchvet.analysis import growth_of
 from torchvet.analysis.costs import Costs, costs
 from torchvet.finding import Finding, Report
 from torchvet.recording.records.base import Step, Window
+from torchvet.recording.records.nonfinite import NonFinite
 from torchvet.recording.records.training import Outcome
 from torchvet.recording.records.verify import Losses, ThreadFailed
 
@@ -23,6 +24,14 @@ _ENOUGH_TIMES = 5
 
 
 @dataclass(frozen=True)
+class Wide:
+    """A step in float64: its loss, or the norm of its gradients."""
+
+    symptom: str
+    size: float
+
+
+@dataclass(frozen=True)
 class Trial:
     """What a run showed."""
 
@@ -30,6 +39,10 @@ class Trial:
     steps: int
     curve: list[float | None] = field(default_factory=list)
     """The loss of each backward pass, in order; None if it is not finite."""
+    gradients: list[float | None] = field(default_factory=list)
+    """The norm of the gradients of each optimizer step, likewise."""
+    wide: Wide | None = None
+    """Of the first step that was not finite what it is in float64, if it is finite there."""
     rates: dict[str, float] = field(default_factory=dict)
     """Bytes per step of every name that grew."""
     names: dict[str, list[str]] = field(default_factory=dict)
@@ -94,6 +107,8 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
     return replace(
         trial,
         curve=[value for record in rank.all(Losses) for value in record.values],
+        gradients=[value for record in rank.all(Losses) for value in record.gradients],
+        wide=_wide(rank),
         rates=rates,
         graphs=graphs,
         pinned=pinned,
@@ -103,6 +118,14 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         unexplained=growth_of(rank).unexplained,
         seconds_per_step=_seconds_per_step(rank),
     )
+
+
+def _wide(rank: RankRecording) -> Wide | None:
+    """What the first failure is in float64, where nothing was rounded before."""
+    first = next(iter(rank.all(NonFinite)), None)
+    if first is None or not first.exact or first.wide_size is None:
+        return None
+    return Wide(first.symptom, first.wide_size)
 
 
 def _missing(report: Report) -> str:

@@ -100,14 +100,13 @@ class Plan:
 
     def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
         """Try the fixes. `run` runs the program with other contents in the place of files."""
-        from torchvet.rules import rule
         from torchvet.verifying.search import Fix, Search
 
         search = Search(self.before, lambda fixes: run(self.contents(fixes)), self.asked.tolerance, self._uncovered)
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Fix(self.candidates[number]), why))
-        return search.run([Fix(f, _changes(rule(f.code)), rule(f.code).cost) for f in possible.made])
+        return search.run([_fix(f) for f in possible.made])
 
     def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Fix]:
         """The fixes for what a run shows in which some findings' edits were made, as edits of the files on the disk."""
@@ -115,8 +114,6 @@ class Plan:
 
         from torchvet.finding import Remedy
         from torchvet.fixing.edits import line_before, rebased
-        from torchvet.rules import rule
-        from torchvet.verifying.search import Fix
 
         shown = _distinct([f for f in after.findings if self._may_be_tried(f)])
         self._open(shown)
@@ -130,8 +127,7 @@ class Plan:
             own = replace(finding, remedy=remedy, location=replace(at, line=line or at.line) if at else None)
             before = [*made, *(m.finding for m in found)]
             if edits and own in chosen(self.documents, [*before, own]).made:
-                known = rule(finding.code)
-                found.append(Fix(own, _changes(known), known.cost, after, finding))
+                found.append(_fix(own, after, finding))
         return found
 
     def _may_be_tried(self, finding: Finding) -> bool:
@@ -191,6 +187,15 @@ class Plan:
         held = self.asked.apply and report.facts["fix"]["needs_unsafe_fixes"]
         refused = verified.refused or held
         return FINDINGS if refused and status == CLEAN and not self.asked.delivery.exit_zero else status
+
+
+def _fix(finding: Finding, seen: Trial | None = None, as_seen: Finding | None = None) -> Fix:
+    """A finding's edits with what its rule says of them, and the run that uncovered it."""
+    from torchvet.rules import rule
+    from torchvet.verifying.search import Fix
+
+    known = rule(finding.code)
+    return Fix(finding, _changes(known), known.cost, seen, known.fix_keeps_finite, as_seen)
 
 
 def _changes(rule: Rule) -> bool:

@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,12 +19,13 @@ from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.internals.simulated import simulated
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
+from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.replay.calls import Calls, Stack
 from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
-from torchvet.probes.replay.process import Failed, ask, why_not
+from torchvet.probes.replay.process import Failed, ask, room_for_twins, why_not
 from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
@@ -46,6 +48,7 @@ class NonFiniteWatcher(Watcher):
         super().__init__(host)
         self._kept = Kept()
         self._outputs = OutputWatch(host.known)
+        self._skipped = SkipWatch()
         self._batch: Any = None
         self._followed = -1
         self._calls = Calls()
@@ -78,12 +81,15 @@ class NonFiniteWatcher(Watcher):
         self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
         self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
+        self.host.hear(ASKING, self._skipped.asked)
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
+        self._look_at_skipped(self.host.step)
+        self._skipped.batch_got()
         self._batch = batch
         self._step_starts()
         if self._live.wanted:
@@ -95,6 +101,7 @@ class NonFiniteWatcher(Watcher):
         if taken is not None:
             self._taken = taken
             self._failed("output", [], tick)
+        self._look_at_skipped(tick)
         self._batch = None
         self._step_starts()
 
@@ -104,6 +111,7 @@ class NonFiniteWatcher(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
+        self._skipped.used()
         if self._running is not None:
             self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
@@ -122,14 +130,15 @@ class NonFiniteWatcher(Watcher):
         self._look_at_losses([t for t in losses if not is_finite(t)])
 
     def _look_at_losses(self, bad: list[torch.Tensor]) -> None:
-        if bad and not self._is_calibrating(bad):
-            self._failed("loss", bad)
+        if bad:
+            nan = any(bool(torch.isnan(t).any()) for t in bad)
+            self._totals.nan_losses += nan
+            if nan or not self._is_calibrating():
+                self._failed("loss", bad)
 
-    def _is_calibrating(self, bad: list[torch.Tensor]) -> bool:
+    def _is_calibrating(self) -> bool:
         """Whether the scale is still too large: that makes a scaled loss infinite, but never NaN."""
-        if self._at_work() is None or max(self._skips.values(), default=0) >= _CALIBRATING:
-            return False
-        return not any(bool(torch.isnan(t).any()) for t in bad)
+        return self._at_work() is not None and max(self._skips.values(), default=0) < _CALIBRATING
 
     def backward_ended(self, is_grad: bool) -> None:
         """Within an optimizer's step (a closure) gradients are there only now."""
@@ -161,12 +170,21 @@ class NonFiniteWatcher(Watcher):
     def _step_starts(self) -> None:
         if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
             self._kept.follow(self.host.known.live_roots())
+            if self.host.tick < 8 or self.host.tick % 512 == 0:
+                self._kept.generators.follow(sys._getframe(2))
             self._followed = self.host.tick
         self._kept.take()
         self._began = time.perf_counter()
         self._bad_now = False
         if self._live.engaged:
             self._live.advance()
+
+    def _look_at_skipped(self, tick: int) -> None:
+        """Did the step that ends leave out a loss that is NaN?"""
+        asked = self._skipped.left_out()
+        if asked is not None:
+            self._taken = asked
+            self._failed("skipped", [], tick)
 
     def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
         self._totals.checked += 1
@@ -238,6 +256,8 @@ class NonFiniteWatcher(Watcher):
             totals.first_loss = totals.first_loss or tick
         elif symptom == "output":
             totals.outputs += 1
+        elif symptom == "skipped":
+            totals.left_out += 1
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
@@ -278,7 +298,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
-        if record.found == "not-reproduced" and symptom != "output":
+        if record.found == "not-reproduced" and symptom not in ("output", "skipped"):
             self._live.begin(record)
             self.heed()
 
@@ -311,22 +331,48 @@ class NonFiniteWatcher(Watcher):
             answer = msgspec.json.decode(text, type=Answer)
             reason = answer.reason or reason
             if answer.record is not None and answer.record.exact:
+                self._widen(failure, answer.record, answer.number if symptom == "gradient" else 0, left)
                 return answer.record, ""
             inexact = inexact or answer.record
             if not answer.more or left <= 0:
                 break
         return inexact, reason
 
+    def _widen(self, failure: Failure, record: NonFinite, attempt: int, seconds: float) -> None:
+        """Where the operator fails in float64 too: would it with operands that were not rounded before?"""
+        if record.found != "operator" or record.survives.get("float64") is not False or not room_for_twins():
+            return
+        dtypes = {o.dtype for o in (*record.operands, record.result, record.argument) if o is not None}
+        wider = (torch.float32, torch.float64) if dtypes & {"float16", "bfloat16"} else (torch.float64,)
+        for dtype in wider:
+            started = time.perf_counter()
+            try:
+                text = ask(partial(rehearse, failure, attempt, dtype), seconds)
+            except Failed:
+                return
+            seconds -= time.perf_counter() - started
+            answer = Answer() if text.startswith(b"!") else msgspec.json.decode(text, type=Answer)
+            if answer.whole is not None:
+                record.whole[str(dtype).removeprefix("torch.")] = answer.whole
+            if dtype is torch.float64 and record.scale is None and self._calls.one_since_step():
+                record.wide_size = answer.size
+            if seconds <= 0:
+                return
+
     def _remembered(self, symptom: Symptom) -> list[Stack]:
         """From where the calls came that may have gone wrong, where they have returned."""
-        if symptom == "output":
+        if symptom in ("output", "skipped"):
             return [self._taken] if self._taken is not None else []
         return [] if symptom == "loss" else self._calls.since_step()
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""
         totals = msgspec.structs.replace(
-            self._totals, tick=tick, trailing=max(self._skips.values(), default=0), passes=self._outputs.passes
+            self._totals,
+            tick=tick,
+            trailing=max(self._skips.values(), default=0),
+            passes=self._outputs.passes,
+            skipping=self._skipped.batches,
         )
         return [totals] if totals.last_bad is not None or totals.skipped else []
 

@@ -42,6 +42,10 @@ class Calls:
                 found.setdefault(place, stack)
         return list(found.values())
 
+    def one_since_step(self) -> bool:
+        """Whether the gradients that are there come from a single call."""
+        return sum(number == self._optimized for number, _ in self._calls) == 1
+
     def before(self) -> Stack:
         """The call before the last from the same place: whatever frame is in both goes round the steps."""
         if not self._calls:

@@ -17,9 +17,20 @@ from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.replay import stage
-from torchvet.probes.replay.operands import Namer, described, outline, rows_of, survives
-from torchvet.probes.replay.reasons import backward_reason, base_name, forward_reason
+from torchvet.probes.replay.alignments import unaligned
+from torchvet.probes.replay.operands import (
+    Namer,
+    columns_of,
+    described,
+    first_bad,
+    outline,
+    rows_of,
+    survives,
+    value_at,
+)
+from torchvet.probes.replay.reasons import SINGULAR, backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
+from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import Operand
 
 _WRITTEN = names(
@@ -31,6 +42,8 @@ _UNINITIALISED = names("empty empty_like empty_strided new_empty new_empty_strid
 _CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum", "NanToNum", "Clamp")
 """Nodes whose backward passes a gradient of zero to what was not chosen."""
 _MOST_DESCRIBED = 60
+_TAKING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.isnan.default, torch.ops.aten.eq.Tensor)
+"""What takes a number out of torch, or asks it for NaN (`isfinite` compares it with itself)."""
 
 Placed = tuple["Place | None", "Place | None", "str | None"]
 WasBad = dict[int, tuple[bool, "Taint | None"]]
@@ -66,13 +79,19 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         self.autocast: Callable[[], str | None] = lambda: None
         self.taken: Callable[[torch.Tensor], None] = lambda tensor: None
         """Hears what a number is about to be taken from."""
+        self.wide: Wide | None = None
+        """The same step in a wider dtype, where that is asked for."""
+        self.generators: list[torch.Generator] = []
+        """Those that operators were given."""
         self._named: Namer = lambda tensor: named(self._outside(tensor))
         self._shells: dict[int, torch.Tensor] = {}
         """What the program knows an operand as, by the identity of what holds its values."""
         self._module = module
         self._index = 0
         self._places: dict[int, Placed] = {}
-        self._chosen = False
+        self._given: dict[int, torch.Tensor] = {}
+        """By a node's number what its operator was given, of operators whose gradients have a singular point."""
+        self._chosen = self._hidden = False
         self._described = 0
 
     @classmethod
@@ -85,18 +104,25 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         call = self._before(func, args, kwargs)
+        wide = self.wide.before(func, args, kwargs, _written_operands(func, args, kwargs)) if self.wide else None
         result = func(*args, **kwargs)
         self._after(result, call)
+        if self.wide:
+            self.wide.after(result, wide)
         return result
 
     def _before(self, func: Any, args: Any, kwargs: Any) -> Call:
         self._index += 1
         self._shells = {}
         args, kwargs = self._values_of(args), self._values_of(kwargs)
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if self.alone:
+            self.generators += [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)]
+        if func in _TAKING and args[0].numel() == 1:
             self.taken(args[0])
         node = private.current_node()
         placed = self._place(node)
+        if self.alone and node is None and base_name(str(func)) in SINGULAR:
+            self._given.setdefault(private.sequence_nr() - 1, args[0])
         written = _written_operands(func, args, kwargs)
         # What is written in place is gone afterwards.
         was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
@@ -134,6 +160,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             return here
         name = node.name()
         self._chosen = self._chosen or name.startswith(_CHOOSING)
+        self._hidden = self._hidden or name.startswith("Where")
         inner = _within_backward(self.backward_code)
         if inner is not None:
             # A custom function's backward, a hook, or a forward pass done again by checkpointing.
@@ -172,6 +199,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         source = Source(self._index, "nan" if nan else "inf", external=outside, module=self._module())
         source.place, source.inner = place, inner
         source.result, source.rows = self._described_as(value, self._named(tensor)), rows_of(value)
+        source.columns = columns_of(value)
         if not nan and value.untyped_storage().nbytes() <= 16:
             source.benign = True  # `torch.tensor(-inf)`, made before the step
         self.sources.append(source)
@@ -184,7 +212,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         kind: Kind = "nan" if bool(torch.isnan(out).any()) else "inf"
         source = Source(self._index, kind, str(call.func).removesuffix(".default"), parents=parents)
         if call.node is not None:
-            source.phase, source.node = "backward", call.node.name()
+            source.phase, source.node, source.hidden = "backward", call.node.name(), self._hidden
         source.place, source.inner, source.module = call.placed or (None, None, None)
         source.autocast = self.autocast()
         source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)
@@ -198,18 +226,34 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _describe(self, source: Source, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]) -> None:
         # Whole numbers count as well: a divisor may be a count.
         originals = [t for t in _tensors([call.args, call.kwargs]) if t.dtype is not torch.bool]
-        source.operands = [self._described_as(call.copies.get(id(t), t), self._named(t)) for t in originals][:6]
+        index = first_bad(out) if torch.Tag.pointwise in getattr(call.func, "tags", ()) else None
+        source.operands = [self._read(call.copies.get(id(t), t), self._named(t), index, out) for t in originals][:6]
         source.operands += [_scalar(a) for a in call.args if _is_number(a)][:2]
         source.result = result = self._described_as(out)
         source.rows = rows_of(out)
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
-        if source.phase == "forward":
-            # How many elements a reduction took together for each of its results.
-            length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-            source.reason = forward_reason(source.operator, source.operands, result, length)
-        else:
-            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen)
+        wide = source.survives.get("float64")
+        if call.node is not None:
+            given = self._given.get(call.node._sequence_nr())
+            if given is not None:
+                source.argument = self._read(given, self._named(given), first_bad(out), out)
+            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
+            return
+        # How many elements a reduction took together for each of its results.
+        length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
+        source.reason = forward_reason(source.operator, source.operands, result, length, wide)
+        source.note = unaligned(source.operator, call.args)
+        source.reason = "no-alignment" if source.note else source.reason
+
+    def _read(
+        self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor
+    ) -> Operand:
+        """An operand in figures, with its value where the result is not finite if that can be said."""
+        found = self._described_as(tensor, name)
+        if index is None or tensor.nbytes > self.largest:
+            return found
+        return msgspec.structs.replace(found, at=value_at(tensor, index, out.shape))
 
     def _described_as(self, tensor: torch.Tensor, name: str | None = None) -> Operand:
         return described(tensor, name) if tensor.nbytes <= self.largest else outline(tensor, name)

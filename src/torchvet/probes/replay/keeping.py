@@ -14,6 +14,7 @@ import torch
 
 from torchvet.probes.base import frames
 from torchvet.probes.internals import private
+from torchvet.probes.replay.generators import Generators
 
 _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
@@ -61,6 +62,8 @@ class Kept:
         self._generator = _PythonState()
         self._numpy: Any = None
         self._uses_numpy = False
+        self.generators = Generators()
+        """Those that the program made for itself."""
         self._modules = 0
         self._buffers: list[weakref.ref[torch.Tensor]] = []
         self._copies: list[torch.Tensor] = []
@@ -91,6 +94,7 @@ class Kept:
         """Keep the state as it is now."""
         self._torch = torch.default_generator.get_state()
         self._python = self._generator.take()
+        self.generators.take()
         # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
         self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
         buffers = self._alive() if self._buffers else []

@@ -88,7 +88,7 @@ class LiveMode(FiniteMode):
         self.sources = [s for s in self.sources if s.index > index]
         self._places = {n: p for n, p in self._places.items() if n >= node}
         self._since = (self._index, private.sequence_nr())
-        self._chosen = False
+        self._chosen = self._hidden = False
         self._described = 0
 
     def forget(self) -> None:

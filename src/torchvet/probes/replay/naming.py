@@ -25,6 +25,9 @@ class Names:
             self._buffers.update((id(b), n.replace("_orig_mod.", "")) for n, b in root.named_buffers())
         for parameter in known.parameters():
             self._parameters.setdefault(id(parameter), "")
+        plain = (p for p in known.parameters() if type(p) is torch.nn.Parameter and not p.is_meta and p.numel())
+        self._of_weights = {_address(p) for p in plain}
+        """Views of parameters, and what a layer flattens them to, are parameters."""
         self._own = own
         self._batch = {_address(t) for t in tensors_in(batch, 4)}
         self._missing = missing
@@ -36,7 +39,8 @@ class Names:
 
     def origin(self, tensor: torch.Tensor) -> Reason:
         """What something that was not finite before any operator ran is."""
-        if id(tensor) in self._parameters or isinstance(tensor, torch.nn.Parameter):
+        own = id(tensor) in self._parameters or isinstance(tensor, torch.nn.Parameter)
+        if own or (self._of_weights and type(tensor) is torch.Tensor and _address(tensor) in self._of_weights):
             return "bad-parameter"
         if id(tensor) in self._buffers:
             return "bad-buffer"

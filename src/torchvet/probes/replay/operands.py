@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,34 @@ def rows_of(tensor: torch.Tensor) -> list[int]:
         return []
     bad = ~torch.isfinite(tensor.detach()).reshape(tensor.shape[0], -1).all(dim=1)
     return [int(i) for i in bad.nonzero()[:_MOST_ROWS, 0]]
+
+
+def columns_of(tensor: torch.Tensor) -> list[int]:
+    """Indices along the last dimension that are not finite in any row, where all others are in every row."""
+    if tensor.dim() < 2 or not numeric(tensor):
+        return []
+    bad = ~torch.isfinite(tensor.detach()).reshape(-1, tensor.shape[-1])
+    ever, always = bad.any(dim=0), bad.all(dim=0)
+    if not torch.equal(ever, always) or bool(always.all()):
+        return []
+    return [int(i) for i in always.nonzero()[:_MOST_ROWS, 0]]
+
+
+def first_bad(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The index of the first element that is not finite."""
+    found = (~torch.isfinite(tensor.detach())).nonzero()
+    return tuple(int(i) for i in found[0]) if len(found) else None
+
+
+def value_at(tensor: torch.Tensor, index: tuple[int, ...], shape: torch.Size) -> float | None:
+    """A real operand's element that belongs to an element of a result of this shape."""
+    if tensor.layout is not torch.strided or tensor.is_complex() or tensor.device.type == "meta":
+        return None
+    try:
+        value = float(tensor.detach().expand(shape)[index])
+    except RuntimeError:  # its shape is another
+        return None
+    return value if math.isfinite(value) else None
 
 
 def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, bool]:

@@ -59,6 +59,14 @@ def why_not() -> str | None:
     return None
 
 
+def room_for_twins() -> bool:
+    """Whether memory is left for a step in a wider dtype beside its own."""
+    from torchvet.probes.base import host
+
+    free, resident = host.memory_available(), host.resident()
+    return free is None or resident is None or free >= 3 * resident + (256 << 20)
+
+
 def ask(work: Callable[[], bytes], seconds: float) -> bytes:
     """Run `work` in a child and return its answer. Raises `Failed` for none within that many seconds."""
     reader, writer = os.pipe()

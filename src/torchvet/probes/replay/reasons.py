@@ -29,8 +29,22 @@ _SINGULAR_BACKWARD: dict[Reason, frozenset[str]] = {
 """Nodes whose gradient is infinite where their operand is at the edge of what they take."""
 
 
-def forward_reason(operator: str, operands: list[Operand], result: Operand, length: int | None = None) -> Reason:
-    """Of an operator of the forward pass. `length` is how many elements a reduction took together."""
+SINGULAR = names(
+    "sqrt rsqrt pow log log2 log10 log1p xlogy acos asin atanh acosh atan2 erfinv logit linalg_vector_norm norm div"
+)
+"""Operators whose nodes may have an infinite gradient."""
+_ARITHMETIC = names(
+    "exp exp2 expm1 sinh cosh pow mul square add sub sum cumsum prod cumprod addcmul mm bmm addmm baddbmm matmul "
+    "convolution linear dot addbmm mv _to_copy linalg_vector_norm norm mse_loss tan cumulative_trapezoid rsub mean"
+)
+"""Operators that give an infinity of finite numbers only where the result is too large."""
+
+
+def forward_reason(
+    operator: str, operands: list[Operand], result: Operand, length: int | None = None, wide: bool | None = None
+) -> Reason:
+    """Of an operator of the forward pass. `length` is how many elements a reduction took together, `wide` whether the
+    result is finite in float64."""
     name = base_name(operator)
     if any(o.infinities and not o.nans for o in operands):
         return _from_infinity(name, result)
@@ -43,7 +57,12 @@ def forward_reason(operator: str, operands: list[Operand], result: Operand, leng
         return _reduction(name, operands, length)
     if result.nans and any(0 in o.shape for o in operands):
         return "empty-reduction"  # a loss that averages by itself: `smooth_l1_loss`, `mse_loss`
-    return "overflow" if result.infinities else "unknown"
+    return "overflow" if result.infinities and _too_large(name, wide) else "unknown"
+
+
+def _too_large(name: str, wide: bool | None) -> bool:
+    """Whether an infinity of finite operands shows that the result does not fit."""
+    return wide is True or name in _ARITHMETIC
 
 
 def base_name(operator: str) -> str:
@@ -89,8 +108,11 @@ def _reduction(name: str, operands: list[Operand], length: int | None) -> Reason
     return "single-sample" if name.startswith(("var", "std")) else "unknown"
 
 
-def backward_reason(node: str, operator: str, operands: list[Operand], result: Operand, chosen: bool) -> Reason:
-    """Of an operator of the backward pass. `chosen`: the gradient came through a `where` or a mask."""
+def backward_reason(
+    node: str, operator: str, operands: list[Operand], result: Operand, chosen: bool, wide: bool | None = None
+) -> Reason:
+    """Of an operator of the backward pass. `chosen`: the gradient came through a `where` or a mask; `wide`: whether the
+    result is finite in float64."""
     name = node.rstrip("0123456789").removesuffix("Backward")
     singular = next((reason for reason, nodes in _SINGULAR_BACKWARD.items() if name in nodes), None)
     infinite = singular is not None or name in ("Div", "Reciprocal")
@@ -99,6 +121,11 @@ def backward_reason(node: str, operator: str, operands: list[Operand], result: O
     if singular is not None:
         return singular
     if result.infinities and not result.nans:
-        divides = base_name(operator) in ("div", "reciprocal") and any(o.zeros for o in operands[1:])
-        return "division-by-zero" if divides else "overflow"
-    return forward_reason(operator, operands, result)
+        return _infinite_gradient(base_name(operator), operands, wide)
+    return forward_reason(operator, operands, result, wide=wide)
+
+
+def _infinite_gradient(name: str, operands: list[Operand], wide: bool | None) -> Reason:
+    if name in ("div", "reciprocal") and any(o.zeros for o in operands[1:]):
+        return "division-by-zero"
+    return "overflow" if _too_large(name, wide) else "unknown"

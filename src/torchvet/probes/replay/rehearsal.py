@@ -24,6 +24,7 @@ from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
 from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
+from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import NonFinite
 
 
@@ -49,8 +50,10 @@ class Failure:
 class _Reached(BaseException):
     """The failure has shown again, in these tensors."""
 
-    def __init__(self, bad: list[torch.Tensor]) -> None:
+    def __init__(self, bad: list[torch.Tensor], everything: list[torch.Tensor] | None = None) -> None:
         self.bad = bad
+        self.all = bad if everything is None else everything
+        """With those that are finite."""
 
 
 class _End(BaseException):
@@ -63,16 +66,23 @@ class Answer(msgspec.Struct, kw_only=True):
     record: NonFinite | None = None
     reason: str = ""
     more: bool = False
+    number: int = 0
+    """Which attempt it was."""
+    whole: bool | None = None
+    """Where the step ran in a wider dtype beside: whether what failed is finite there."""
+    size: float | None = None
+    """In that dtype the loss, or the norm of all gradients."""
 
 
-def rehearse(failure: Failure, attempt: int) -> bytes:
+def rehearse(failure: Failure, attempt: int, wider: torch.dtype | None = None) -> bytes:
     """Runs in the child."""
-    return msgspec.json.encode(_Rehearsal(failure).attempt(attempt))
+    return msgspec.json.encode(_Rehearsal(failure, wider).attempt(attempt))
 
 
 class _Rehearsal:
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, wider: torch.dtype | None = None) -> None:
         self._failure = failure
+        self._wider = wider
         self._backward = failure.symptom == "gradient"
         self._losses_seen = 0
 
@@ -85,7 +95,7 @@ class _Rehearsal:
             return Answer(reason=why if not found else "")
         plan = found[number]
         answer = self._run(plan)
-        answer.more = number + 1 < len(found)
+        answer.more, answer.number = number + 1 < len(found), number
         return answer
 
     def _plans(self, frame: FrameType) -> tuple[list[Plan], str]:
@@ -94,20 +104,16 @@ class _Rehearsal:
         why = ""
         found: list[tuple[int, int, Plan]] = []
         for order, remembered in enumerate(failure.remembered or [None]):
-            mine, reason = plans(frame, remembered, failure.batch is not None, self._backward, failure.before)
+            # What is finite may have been rounded to it: in a wider dtype it is made anew, as for gradients.
+            anew = self._backward or self._wider is not None
+            mine, reason = plans(frame, remembered, failure.batch is not None, anew, failure.before)
             found += [(rank, order, plan) for rank, plan in enumerate(mine)]
             why = why or reason
         return [plan for _, _, plan in sorted(found, key=lambda f: f[:2])], why
 
     def _run(self, plan: Plan) -> Answer:
         failure = self._failure
-        self._names = Names(failure.known, plan.before, failure.batch, plan.missing)
-        modules, autocast = Modules(failure.known), Autocast()
-        mode = self._mode = FiniteMode(self._names.of, modules.path)
-        mode.autocast = autocast.now
-        mode.alone = True
-        if failure.symptom == "output":
-            mode.taken = self._look_at_number
+        mode, modules, autocast = self._prepared(plan)
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
         set_up(failure.known, failure.batch, plan.names, self._backward)
         # The step may write to these in place; it is exact only if it makes them as they were.
@@ -116,29 +122,46 @@ class _Rehearsal:
         autocast.follow(ExitStack())
         self._intercept()
         failure.kept.restore()
+        generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
-        plan.names.update({END: _End, BATCH: failure.batch})
-        reached: _Reached | None = None
-        reason = "doing the step again gave finite values"
+        reached = self._reached(plan)
+        if isinstance(reached, str):
+            eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
+            return Answer(reason=reached + eagerly)
+        same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
+        exact = not plan.missing and all(same) and generators.same(mode.generators)
+        if mode.wide is not None:
+            whole = mode.wide.finite(reached.bad) if exact else None
+            return Answer(whole=whole, size=mode.wide.size(reached.all) if whole else None)
+        answer = self._tell(reached, exact, plan)
+        _add_lost(answer, lost)
+        return answer
+
+    def _prepared(self, plan: Plan) -> tuple[FiniteMode, Modules, Autocast]:
+        failure = self._failure
+        self._names = Names(failure.known, plan.before, failure.batch, plan.missing)
+        modules, autocast = Modules(failure.known), Autocast()
+        mode = self._mode = FiniteMode(self._names.of, modules.path)
+        mode.autocast = autocast.now
+        mode.alone = True
+        mode.wide = Wide(self._wider) if self._wider is not None else None
+        if failure.symptom in ("output", "skipped"):
+            mode.taken = self._look_at_number
+        return mode, modules, autocast
+
+    def _reached(self, plan: Plan) -> _Reached | str:
+        """Run it. Gives where the failure showed again, or why it did not."""
+        plan.names.update({END: _End, BATCH: self._failure.batch})
         try:
-            with mode:
+            with self._mode:
                 exec(plan.code, plan.names)
         except _Reached as now:
-            reached = now
+            return now
         except _End:
             pass
         except BaseException as error:
-            reason = f"doing the step again failed: {type(error).__name__}: {error}"[:300]
-        if reached is None:
-            eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
-            return Answer(reason=reason + eagerly)
-        same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
-        exact = not plan.missing and all(same)
-        answer = self._tell(reached, exact, plan)
-        if lost and answer.record is not None:
-            note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
-            answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
-        return answer
+            return f"doing the step again failed: {type(error).__name__}: {error}"[:300]
+        return "doing the step again gave finite values"
 
     def _intercept(self) -> None:
         backward, grad = torch.autograd.backward, torch.autograd.grad
@@ -175,7 +198,7 @@ class _Rehearsal:
         gradients = [g._values() if g.is_sparse else g for g in gradients]
         bad = [g for g in gradients if numeric(g) and not is_finite(g)]
         if bad:
-            raise _Reached(bad)
+            raise _Reached(bad, gradients)
 
     def _tell(self, reached: _Reached, exact: bool, plan: Plan) -> Answer:
         taints = [t for t in (self._mode.taints.of(b) for b in reached.bad) if t is not None]
@@ -194,6 +217,12 @@ class _Rehearsal:
         record = NonFinite(tick=self._failure.tick, symptom=self._failure.symptom, found="operator", exact=exact)
         record.scale = self._failure.scale
         return record_of(root, reason, self._mode.sources, record)
+
+
+def _add_lost(answer: Answer, lost: list[str]) -> None:
+    if lost and answer.record is not None:
+        note = f"{', '.join(lost)} as it was before the step is gone: zeros stood for what is not finite"
+        answer.record.note = f"{answer.record.note}; {note}" if answer.record.note else note
 
 
 def _put_in_place_of_lost(plan: Plan) -> list[str]:

@@ -142,7 +142,14 @@ def everything(way: Way, batch: bool) -> Slice:
     """All statements of the innermost loop's body (else of the function) up to the target."""
     start = max((i for i, s in enumerate(way.steps) if isinstance(s.node, _LOOPS)), default=0)
     items = list(_items(way, start, batch))
-    return Slice(way, items, set(range(len(items))))
+    missing: dict[str, str] = {}
+    for index, item in enumerate(items):
+        for name in item.effects.reads:
+            # `x = x / x.std()`: what stands there now is what the statement has made.
+            written = any(name in later.effects.writes for later in items[index:])
+            if written and not _definitions(items, index, name):
+                missing[name] = "overwritten"
+    return Slice(way, items, set(range(len(items))), missing)
 
 
 def _items(way: Way, start: int, batch: bool) -> Iterator[Item]:

@@ -14,9 +14,11 @@ from torchvet.probes.base.kit import Place, names
 from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 
 Kind = Literal["nan", "inf"]
-Symptom = Literal["loss", "gradient", "output"]
+Symptom = Literal["loss", "gradient", "output", "skipped"]
 """What gave a failure away."""
-_SHARED = names("phase operator node place inner module operands result rows survives autocast")
+_HIDDEN = ("overflow", "log-of-zero", "division-by-zero")
+"""Infinities that do no harm where they are not chosen, but for their gradients."""
+_SHARED = names("phase operator node place inner module operands result argument rows columns survives autocast")
 """What a source and its record have both."""
 
 
@@ -39,7 +41,9 @@ class Source:
     module: str | None = None
     operands: list[Operand] = field(default_factory=list)
     result: Operand | None = None
+    argument: Operand | None = None
     rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
     survives: dict[str, bool] = field(default_factory=dict)
     autocast: str | None = None
     benign: bool = False
@@ -47,6 +51,9 @@ class Source:
     """Whether it ran in a compiled graph: its line is that of the region."""
     external: Any = None
     parents: list[Source] = field(default_factory=list)
+    note: str = ""
+    hidden: bool = False
+    """Of the backward pass: whether a `where` had chosen before it."""
 
 
 @dataclass
@@ -135,11 +142,13 @@ def unique(sources: Iterable[Source]) -> list[Source]:
 
 def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
-    notes = []
+    notes = [root.note] if root.note else []
     heirs = [s for s in later if root in s.parents]
     if heirs:
         line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""
         notes.append(f"{heirs[0].operator} made NaN of its infinities{line}")
+        if heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
+            reason = "where-branch"
     if root.compiled:
         notes.append("it ran in a torch.compile region: the line is where that begins")
     record.note = "; ".join(notes) or None

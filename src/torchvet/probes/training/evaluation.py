@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.callers import whereabouts
 from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, Watcher, frames, graphs
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals.saved import saved_tensors
@@ -37,6 +38,8 @@ class _Pass:
     kind: StepKind | None = None
     entered: bool = False
     """Whether a backward went through a part of the graph: from a hook's output, say, and not from the module's."""
+    way: int = 0
+    """By which calls it was reached, hashed."""
     passed_over: bool = False
     """Whether a backward has begun since that goes through other graphs: until then the losses of many batches may yet
     go backward together."""
@@ -63,6 +66,10 @@ class EvaluationProbe(Watcher):
         super().__init__(host)
         self._pending: list[_Pass] = []
         self._uses: dict[tuple[Place, bool], EvaluationForward] = {}
+        self._trained: set[int] = set()
+        """Ways by which training passes are reached: what ends there without a backward is a batch left out."""
+        self._unused: dict[tuple[Place, bool], set[int]] = {}
+        """By use the ways of its passes that no backward went through."""
         self._kept: list[weakref.ref[Any]] = []
         """The largest saved storage of each pass of the evaluation that is under way."""
         self._fresh = False
@@ -129,6 +136,7 @@ class EvaluationProbe(Watcher):
         unused = {key: s.nbytes() for key, s in reach.saved.items()}
         number, tick = roots[0]._sequence_nr(), self.host.tick
         one = _Pass(place, type(module).__name__, module.training, number, unused, tick)
+        one.way = hash(tuple((code, instruction) for _, code, instruction in whereabouts(3)))
         one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
         self._pending.append(one)
 
@@ -146,7 +154,9 @@ class EvaluationProbe(Watcher):
         for used in [p for p in self._pending if p.root in visited]:
             self._pending.remove(used)
             # Adversarial examples and saliency go backward through a model in evaluation mode.
-            if not used.training_mode:
+            if used.training_mode:
+                self._trained.add(used.way)
+            else:
                 self._use(used).backwarded += 1
         for pending in self._pending:
             # Perceptual losses and Grad-CAM keep inner outputs by hooks, and drop the module's own.
@@ -182,6 +192,7 @@ class EvaluationProbe(Watcher):
     def _count(self, one: _Pass) -> None:
         """A pass whose graph is gone, or is kept, and was not used as a whole."""
         use, unused = self._use(one), sum(one.unused.values())
+        self._unused.setdefault((one.place, one.training_mode), set()).add(one.way)
         if one.entered:
             use.entered += 1
             use.left = max(use.left, unused)
@@ -195,8 +206,10 @@ class EvaluationProbe(Watcher):
 
     def totals(self, tick: int) -> list[EvaluationForward]:
         """See `Watcher`."""
-        for use in self._uses.values():
+        for key, use in self._uses.items():
             use.peak = self._peak
+            if use.training_mode:
+                use.backwarded = int(self._unused.get(key, set()) <= self._trained)
         return [use for use in self._uses.values() if use.calls or use.entered]
 
     def unchecked(self) -> Iterator[Unchecked]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, StepKind, Watcher, tap
+from torchvet.probes.base.kit import Host, Optimizer, StepKind, Watcher, tap
+from torchvet.probes.internals.finite import local, numeric
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.verify import Losses
 
@@ -19,6 +20,7 @@ class LossCurve(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._values: list[float | None] = []
+        self._gradients: list[float | None] = []
         self._scaled: tuple[weakref.ref[torch.Tensor], float] | None = None
 
     @classmethod
@@ -40,11 +42,18 @@ class LossCurve(Watcher):
                 value = unscaled if ref is not None and ref() is root else _number(root)
                 self._values.append(value if math.isfinite(value) else None)
 
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """The gradients that a step is made with."""
+        gradients = [local(g) for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
+        if self._scaled is None and gradients and all(numeric(g) for g in gradients):
+            norm = math.sqrt(sum(float(g.detach().double().square().sum()) for g in gradients))
+            self._gradients.append(norm if math.isfinite(norm) else None)
+
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended."""
-        if self._values:
-            self.host.write(Losses(tick=tick, values=self._values))
-            self._values = []
+        if self._values or self._gradients:
+            self.host.write(Losses(tick=tick, values=self._values, gradients=self._gradients))
+            self._values, self._gradients = [], []
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """What the last, unfinished step had."""

@@ -12,13 +12,14 @@ Reason = Literal[
     "overflow", "division-by-zero", "zero-by-zero", "log-of-zero", "log-of-negative", "root-of-negative",
     "root-gradient-at-zero", "norm-gradient-at-zero", "power-gradient-at-zero", "domain", "masked-row",
     "empty-reduction", "single-sample", "inf-minus-inf", "inf-times-zero", "where-branch", "bad-data", "bad-parameter",
-    "bad-buffer", "bad-state", "unknown",
+    "bad-buffer", "bad-state", "no-alignment", "unknown",
 ]  # fmt: skip
 """Why an operator made something that is not finite.
 
 `overflow`: a finite result does not fit its dtype. `domain`: outside the function's domain (acos, atanh...).
 `where-branch`: the gradient of a branch that `torch.where` did not take. The `bad-*` reasons have no operator: what
-went in was not finite already (a batch, a parameter, a buffer, a state carried from step to step).
+went in was not finite already (a batch, a parameter, a buffer, a state carried from step to step). `no-alignment`: a
+CTC loss of a target that is longer than its input.
 """
 
 
@@ -35,6 +36,8 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     infinities: int = 0
     name: str | None = None
     """A parameter's, buffer's or variable's name, where known."""
+    at: float | None = None
+    """Its value at the first element of the result that is not finite, where the operator goes element by element."""
 
 
 class NonFinite(Record):
@@ -47,7 +50,7 @@ class NonFinite(Record):
     """
 
     tick: int
-    symptom: Literal["loss", "gradient", "parameter", "output"]
+    symptom: Literal["loss", "gradient", "parameter", "output", "skipped"]
     found: Literal["operator", "input", "not-reproduced"]
     phase: Literal["forward", "backward"] = "forward"
     reason: Reason = "unknown"
@@ -59,9 +62,17 @@ class NonFinite(Record):
     module: str | None = None
     operands: list[Operand] = []
     result: Operand | None = None
+    argument: Operand | None = None
+    """Of an operator of the backward pass: what the forward operator was given that its node belongs to."""
     rows: list[int] = []
     """Indices along the first dimension that are not finite; of bad data, those of the batch."""
+    columns: list[int] = []
+    """Of what was bad already: indices along the last dimension, where only some are, in every row."""
     survives: dict[str, bool] = {}
+    whole: dict[str, bool] = {}
+    """For other dtypes whether what failed is finite with every operator of the step computed in them."""
+    wide_size: float | None = None
+    """What failed, in float64 throughout: the loss, or the norm of all gradients."""
     autocast: str | None = None
     """The autocast dtype in force at the operator; `device` says whose lists of operators it goes by."""
     device: str = "cpu"
@@ -91,6 +102,8 @@ class NonFiniteTotals(Record):
 
     tick: int
     losses: int = 0
+    nan_losses: int = 0
+    """Those that are NaN, and not infinite."""
     first_loss: int | None = None
     gradients: int = 0
     first_gradient: int | None = None
@@ -104,5 +117,9 @@ class NonFiniteTotals(Record):
     outputs: int = 0
     """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
     passes: int = 0
+    left_out: int = 0
+    """Losses that the program found NaN itself and went on without, in sampled steps."""
+    skipping: int = 0
+    """Batches without a backward pass where that was seen, from then on."""
     parameters: list[str] = []
     """Parameters that are not finite at the end, a few."""

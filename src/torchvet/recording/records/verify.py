@@ -13,6 +13,8 @@ class Losses(Record):
 
     tick: int
     values: list[float | None]
+    gradients: list[float | None] = []
+    """The norms of the gradients with which its optimizers stepped; those that a scaler has scaled are left out."""
 
 
 class MadeAt(Record):

@@ -93,6 +93,9 @@ class Rule:
     """Whether its fix changes on purpose what is learnt, as a cut gradient or a cleared one does, even if the
     example's losses stay the same."""
 
+    fix_keeps_finite: ClassVar[bool] = False
+    """Whether its fix leaves what is computed in steps that are finite as it was, but for rounding."""
+
     silence_clears: ClassVar[bool] = True
     """Whether a run that was sampled long enough and did not show this fault clears a suspicion whose line ran."""
     needs_at_work: ClassVar[AtWork | None] = None

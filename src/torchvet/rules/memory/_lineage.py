@@ -319,7 +319,15 @@ def _is_foreign_method(node: ast.expr, unit: Unit) -> bool:
 def _made_of_torch(file: SourceFile, node: ast.AST, unit: Unit) -> bool:
     """Whether what is called was made by a constructor of `torch.nn` here: such modules keep no state of a pass."""
     made = file.roles.values(node, unit)
-    return bool(made) and all(
-        isinstance(value, ast.Call) and file.dotted(value.func).startswith(("torch.nn.", "torch.compile"))
-        for value, _ in made
-    )
+    if not made and isinstance(node, ast.Name) and node.id in unit.parameters:
+        made = [found for value, caller in file.arguments(unit, node.id) for found in file.roles.values(value, caller)]
+    return bool(made) and all(_is_of_torch(file, value) for value, _ in made)
+
+
+def _is_of_torch(file: SourceFile, value: ast.expr | None) -> bool:
+    """Whether an expression makes a module of `torch.nn`, also where it is moved at once: `nn.Linear(4, 2).cuda()`."""
+    while isinstance(value, ast.Call):
+        if file.dotted(value.func).startswith(("torch.nn.", "torch.compile")):
+            return True
+        value = receiver(value)
+    return False

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.numerics import _terms
+from torchvet.rules.numerics._ranges import all_of, is_limited
 from torchvet.rules.numerics.fixes import stable_forms
 from torchvet.source.model import Event, is_call, name_set, receiver, terminal
 
@@ -152,10 +153,9 @@ def _log_softmax(node: ast.Call, value: ast.expr, at: Event) -> str:
     within = node.args[0] if node.args else receiver(node)
     if within is not value or not is_call(value, "softmax") or len(node.args) > 1 or node.keywords:
         return ""
-    text = at.unit.file.text
-    written, head = ast.get_source_segment(text, value) or "", ast.get_source_segment(text, value.func) or ""
-    if not written or "\n" in written or not isinstance(value.func, ast.Attribute):
+    if value.lineno != value.end_lineno or not isinstance(value.func, ast.Attribute):
         return ""
+    written, head = at.unit.file.segment(value), at.unit.file.segment(value.func)
     return f"{head.removesuffix('softmax')}log_softmax{written[len(head) :]}"
 
 
@@ -190,15 +190,23 @@ def _exponent(node: ast.expr, event: Event) -> ast.expr | None:
     of = _terms.operand_of(at.unit.file, node, "exp")
     if of is None:
         return None
-    inner, _ = _terms.meaning(of, at)
-    harmless = any(_terms.mentions(one, *_SHIFTED) or _bounded(one) for one in (of, inner))
-    return None if harmless else of
+    harmless = is_limited(of, event) or _harmless(of)
+    return None if harmless or all_of(of, at, _harmless) else of
+
+
+def _harmless(node: ast.expr) -> bool:
+    return _terms.mentions(node, *_SHIFTED) or _bounded(node)
 
 
 def _bounded(node: ast.expr) -> bool:
-    """A negated square or distance, or a tanh, never gets large."""
+    """A negated square or distance, or a tanh, never gets large; nor does what is 0 wherever it was."""
+    if is_call(node, "masked_fill") and len(node.args) == 2:
+        return _terms.is_zero(node.args[1])
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)):
         return _bounded(node.left) or _bounded(node.right)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        added = isinstance(node.right, ast.Constant) or is_call(node.right, "float")  # a margin
+        return added and _bounded(node.left)
     return isinstance(node, ast.UnaryOp) or terminal(node) in _BOUNDED
 
 
@@ -212,7 +220,10 @@ def _summed_exponent(node: ast.expr, event: Event) -> ast.expr | None:
 
 def _shifted(node: ast.expr, event: Event) -> bool:
     """Whether something is taken off: the maximum, for all that can be told."""
-    node, _ = _terms.meaning(node, event)
+    return all_of(node, event, _takes_off)
+
+
+def _takes_off(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and not isinstance(node.right, ast.Constant)
 
 

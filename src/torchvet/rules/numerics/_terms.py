@@ -39,6 +39,11 @@ def _always(node: ast.Name | ast.Attribute, unit: Unit) -> float | None:
     return number(*values[0]) if plain else None
 
 
+def is_zero(node: ast.expr) -> bool:
+    """Whether an expression is a literal 0."""
+    return isinstance(node, ast.Constant) and node.value == 0 and not isinstance(node.value, bool)
+
+
 def power(base: float | None, exponent: float | None) -> float | None:
     """A power of two known numbers, where it is a modest one."""
     if base is None or exponent is None or abs(exponent) > 64 or abs(base) > 1e6 or base <= 0:

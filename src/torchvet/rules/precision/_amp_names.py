@@ -9,7 +9,7 @@ import tokenize
 from dataclasses import dataclass
 
 from torchvet.rules.kit import Edit, SourceFile
-from torchvet.source.model import Event, Unit, edits, root_of, terminal
+from torchvet.source.model import Event, Unit, edits, names_in, root_of, terminal
 from torchvet.source.walking import Context
 
 NAMES = ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
@@ -114,7 +114,15 @@ def only_names_a_type(before: str) -> bool:
 
 
 def guarded(event: Event) -> bool:
-    """Whether a call stands in a branch that asks for torch's version."""
-    branches = [branch for branch, _ in event.context.arms]
+    """Whether torch's version decides that a call is reached: by a branch around it, or one left early before."""
+    branches = [branch for branch, _ in (*event.context.arms, *event.context.guards)]
     tests = [test for branch in branches if (test := getattr(branch, "test", None)) is not None]
-    return any(isinstance(b, ast.Try) for b in branches) or any(_VERSION.search(ast.unparse(t)) for t in tests)
+    return any(isinstance(b, ast.Try) for b in branches) or any(_asks_version(t, event) for t in tests)
+
+
+def _asks_version(test: ast.expr, event: Event) -> bool:
+    """Whether a test asks for the version itself, or for a flag that was made of it."""
+    made = (value for name in names_in(test) for value, _ in event.unit.file.roles.values(ast.Name(name), event.unit))
+    named = (e for name in names_in(test) for e in event.unit.bindings.get(name, ()))  # `major, minor = …`
+    values = (getattr(e.node, "value", None) for e in named)
+    return any(one is not None and _VERSION.search(ast.unparse(one)) for one in (test, *made, *values))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeGuard
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Severity, SourceFile
 from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
@@ -23,6 +23,7 @@ _OWN_DEVICE = {"torch.cuda.amp.autocast": "cuda", "torch.cpu.amp.autocast": "cpu
 _DEFAULT = {"cuda": "fp16", "cpu": "bf16"}
 DTYPES = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
 _NOTHING = ("nullcontext", "suppress")
+_DEEPEST = 6
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,21 @@ def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[objec
     return found if len(found) == len(values) >= bound else []
 
 
-def devices(file: SourceFile, node: ast.expr | None, unit: Unit) -> set[str]:
+def devices(file: SourceFile, node: ast.expr | None, unit: Unit, depth: int = 0) -> set[str]:
     """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
+    if depth > _DEEPEST:
+        return set()  # `self.device = torch.device(self.device)` leads back to itself
     if isinstance(node, ast.Attribute) and node.attr == "type":
-        return devices(file, node.value, unit)
+        return devices(file, node.value, unit, depth + 1)
     if _makes_device(node, file) and node.args:
-        return devices(file, node.args[0], unit)
+        return devices(file, node.args[0], unit, depth + 1)
     known = constants(file, node, unit)
     if known:
         return {str(v).partition(":")[0] for v in known} if all(isinstance(v, str) for v in known) else set()
     if not isinstance(node, (ast.Name, ast.Attribute)) or _is_given(node, unit):
         return set()
     values = file.roles.values(node, unit)
-    found = [devices(file, v, where) if _makes_device(v, file) else set() for v, where in values]
+    found = [devices(file, v, where, depth + 1) if _makes_device(v, file) else set() for v, where in values]
     return set().union(*found) if all(found) else set()
 
 
@@ -262,6 +265,15 @@ def calls_inside(unit: Unit, at: Region) -> list[Event]:
 def module_calls(unit: Unit, at: Region) -> list[Event]:
     """Calls of modules within a region."""
     return [e for e in inside(unit, at) if is_module_call(e)]
+
+
+def severity_of_stale_weights(region: Region, unit: Unit) -> Severity:
+    """How grave it is where weights change within a region: its copies are of single-precision weights. Of what other
+    files build or load, this one does not show the dtype."""
+    forwards = unit.file.gradients.forwards
+    funcs = [e.call for e in unit.events if is_module_call(e)]
+    built = any(forwards.kind(call.func, unit) or forwards.class_run(call, unit) for call in funcs)
+    return "error" if built and region.enabled == "yes" else "warning"
 
 
 def is_module_call(event: Event) -> bool:

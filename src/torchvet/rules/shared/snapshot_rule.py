@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Location, Measured, Related, Remedy, Rule, Severity
 from torchvet.rules.shared.number_format import size
-from torchvet.snapshots.forecast import exhausted_at
 
 if TYPE_CHECKING:
     from torchvet.snapshots.growth import Growth, Leak
@@ -92,7 +91,7 @@ def _ends_at(memory: DeviceMemory, per_step: float) -> int | None:
     """The step at which memory ended, or will."""
     if memory.failure is not None:
         return memory.phases.step(memory.failure.at)
-    return exhausted_at(memory, per_step, memory.limit or ASSUMED_LIMIT)
+    return memory.exhausted_at(per_step, memory.limit or ASSUMED_LIMIT)
 
 
 def _line(leak: Leak) -> Related:

@@ -229,7 +229,8 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
         return []
     model = file.gradients.forwards.class_run(call, binding.unit)
-    run = model.method("forward") if model is not None else file.callee(binding.unit.call_of(call) or binding)
+    own = binding.unit.call_of(call)
+    run = model.method("forward") if model is not None else file.callee(own) if own is not None else None
     place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     if run is None or place is None:
         return []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Place = Literal["cpu", "device", ""]
 """`device` is whatever the program moves its work to; empty where nothing is known."""
 
-_ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
+ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
 _WRAPPERS = name_set("""
     DataParallel DistributedDataParallel DDP FullyShardedDataParallel FSDP prepare setup prepare_model initialize
@@ -332,7 +332,7 @@ def _moves(text: str) -> bool:
 def _written(value: object) -> Place:
     """What a constant names: `"cuda:0"` and a number are devices."""
     head, number = str(value).partition(":")[0], isinstance(value, int) and not isinstance(value, bool)
-    return "cpu" if head == "cpu" else "device" if number or head in _ACCELERATORS else ""
+    return "cpu" if head == "cpu" else "device" if number or head in ACCELERATORS else ""
 
 
 def _joined(found: Iterable[Place]) -> Place:

@@ -28,10 +28,8 @@ _LAYERS = re.compile(
 )
 _FREEZING = re.compile(r"requires_grad(_\(\s*(requires_grad\s*=\s*)?|\s*=\s*)False")
 _USED_AS_MODULE = ("eval", "train", "parameters", "state_dict", "load_state_dict", "zero_grad", "named_parameters")
-_VALUES = re.compile(
-    r"loss|logit|out|hidden|state|pred|feat|emb|mem|^h\d?$|^h[_c]|^c[_n]|^y|recon|score|mu$|logvar|rec$"
-)
-"""Names of results that are computed, rather than indices or sizes."""
+_VALUES = re.compile(r"loss|logit|hidden|feat|emb|recon|logvar|^h\d?$|^h[_c]")
+"""Names of results that are computed. A `pred` may be the labels, a `score` a number."""
 RECURRENT = {f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")}
 INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
 

@@ -229,7 +229,17 @@ class Gradients:
         # `output.logits`, `outputs.loss` of a model's output.
         if node.attr in ("T", "mT", "real", "imag", "logits", "loss", "last_hidden_state", "hidden_states"):
             return self.carries(node.value, event, depth + 1)
-        return "unknown"
+        return "no" if self._is_buffer(node, event.unit) else "unknown"
+
+    @staticmethod
+    def _is_buffer(node: ast.Attribute, unit: Unit) -> bool:
+        """Whether an attribute of the module is registered as a buffer, and never bound to anything else."""
+        owner = unit.method_class() if is_name(node.value, unit.self_name()) else None
+        if owner is None or node.attr in owner.attributes:
+            return False
+        made = (e for one in owner.lineage for m in one.methods.values() for e in m.calls.get("register_buffer", ()))
+        names_given = (e.call.args[0] for e in made if e.call.args)
+        return any(isinstance(name, ast.Constant) and name.value == node.attr for name in names_given)
 
 
 def _known_by_name(node: ast.Call, name: str, dotted: str) -> Answer | None:

@@ -26,7 +26,7 @@ from torchvet.source.model import (
     walk,
 )
 from torchvet.source.model import torch_names as names
-from torchvet.source.model.devices import operands
+from torchvet.source.model.devices import ACCELERATORS, operands
 
 _MIXING = name_set("""
     torch.cat torch.stack torch.matmul torch.mm torch.bmm torch.where torch.dot torch.addmm torch.einsum torch.mv
@@ -191,11 +191,13 @@ class DeviceMismatch(_crashes.CrashRule):
         foreign = (
             func is not None and not file.roles.of(func, event.unit) and not file.dotted(func).startswith("torch.")
         )
+        # Without a GPU's name in the file the device may be the CPU wherever this runs.
+        sure = not foreign and file.mentions(*ACCELERATORS)
         message = f"{subject} is on the CPU where {others} on a device"
         cause = f"nothing moved {subject}: loaders and factories without device= make CPU tensors"
         advice = f"move it first: `{subject} = {subject}.to(device)`"
         return self.suspect(
-            file, event, message, cause=cause, advice=advice, node=wrong, severity="warning" if foreign else None
+            file, event, message, cause=cause, advice=advice, node=wrong, severity=None if sure else "warning"
         )
 
 

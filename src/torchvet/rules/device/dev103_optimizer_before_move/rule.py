@@ -13,6 +13,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
+from torchvet.source.model.devices import ACCELERATORS
 from torchvet.source.model.steps import text_of
 
 _REPLACING = frozenset(("to_empty", "resize_token_embeddings", "reset_classifier"))
@@ -97,7 +98,9 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             if leaf not in leaves or not isinstance(value, ast.Call) or text_of(receiver(value)) != leaf:
                 continue
             if _moves(file, value, event) and self._goes_on(file, made, event, leaf):
-                yield self._finding(file, event, made, leaf, _Change(f"{leaf} becomes a copy on the device", "one"))
+                # On the CPU `.to("cpu")` copies nothing: only a GPU that the file names proves it.
+                change = _Change(f"{leaf} becomes a copy on the device", "one", sure=file.mentions(*ACCELERATORS))
+                yield self._finding(file, event, made, leaf, change)
 
     def _replaced(self, file: SourceFile, event: Event, model: str, made: Event) -> _Change | None:
         """What an event does to the model's parameters; None where it keeps them."""
@@ -110,10 +113,11 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         if not is_call(node, *_CALLS) or text_of(receiver(node)) != model:
             return None
         if name in _REPLACING or (name == "load_state_dict" and is_set(node, "assign")):
-            return _Change(f"{model}.{name}(…) puts new parameters in place")
+            # Others may keep what has the right device and size already.
+            return _Change(f"{model}.{name}(…) puts new parameters in place", sure=name == "load_state_dict")
         # Adagrad makes its state in its constructor, the others make theirs in the first step, after the move.
         if terminal(made.node) == "Adagrad" and _moves(file, node, event):
-            return _Change(f"{model} moves after Adagrad has made its state on the old device", "state")
+            return _Change(f"{model} moves after Adagrad has made its state on the old device", "state", sure=False)
         return None
 
     @staticmethod
@@ -125,7 +129,8 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         for written in map(text_of, targets_of(node)):
             if written.startswith((model + ".", model + "[")):
                 return _Change(f"{written} is a new module") if _is_module(file, value, event) else None
-            if written == model and is_call(value, *_SHARDED):
+            # Other packages have classes of that name, which keep the parameters.
+            if written == model and file.dotted(value.func).startswith("torch.distributed."):
                 kept = keyword(value, "use_orig_params") is not None
                 return None if kept else _Change(f"{model} is sharded into new parameters")
             if written == model and file.dotted(value.func) == "copy.deepcopy":
@@ -152,7 +157,7 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             f"{change.message}, and {optimizer} keeps the old {change.kept}",
             cause=f"{optimizer} was built on {model}{'' if leaf else '.parameters()'} in line {made.line}, before this",
             advice=f"build {optimizer} after this line",
-            severity="warning" if change.kept == "state" else None,
+            severity=None if change.sure else "warning",
             edits=() if leaf else made_after(file, made, event, model),
             related=[self.also(file, "built", made)],
         )
@@ -163,6 +168,7 @@ class _Change(NamedTuple):
 
     message: str
     kept: Literal["ones", "one", "state"] = "ones"
+    sure: bool = True
 
 
 def _moves(file: SourceFile, call: ast.Call, event: Event) -> bool:

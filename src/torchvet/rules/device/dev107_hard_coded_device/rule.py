@@ -64,7 +64,7 @@ class HardCodedDevice(_crashes.CrashRule):
         for event in file.calls(*words):
             written = self._written_out(file, event)
             follows = written is event.node and file.mentions("set_device")
-            if written is None or follows or self._guarded(file, event):
+            if written is None or follows or self._is_meant(file, event):
                 continue
             variable = self._variable(file, event)
             if variable and not self._asserted(file, event):
@@ -85,6 +85,9 @@ class HardCodedDevice(_crashes.CrashRule):
         constants = [d for d in devices if isinstance(d, ast.Constant) and isinstance(d.value, str)]
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
+    def _is_meant(self, file: SourceFile, event: Event) -> bool:
+        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(file, event)
+
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
         tests = (getattr(branch, "test", None) for branch, _ in event.context.arms)
@@ -101,7 +104,7 @@ class HardCodedDevice(_crashes.CrashRule):
         """What holds the device where the event stands, and can be the CPU."""
         unit: Unit | None = event.unit
         while unit is not None:
-            if not unit.is_module and "device" in unit.parameters:
+            if not unit.is_module and "device" in unit.parameters and not _is_cuda_by_default(unit):
                 return "device"
             name = self._bound_in(file, unit, event)
             if name:
@@ -177,6 +180,39 @@ class HardCodedDevice(_crashes.CrashRule):
             return []
         rest = "".join(f", {file.segment(k)}" for k in call.keywords)
         return [edits.replace(file, call, f"{file.segment(on)}.to({variable}{rest})")]
+
+
+def _is_cuda_by_default(unit: Unit) -> bool:
+    """Whether the parameter `device` is CUDA where no caller of this file gives another."""
+    assert not isinstance(unit.node, ast.Module)
+    a = unit.node.args
+    named = zip([p.arg for p in (*a.posonlyargs, *a.args)][::-1], a.defaults[::-1], strict=False)
+    default = dict([*named, *zip([p.arg for p in a.kwonlyargs], a.kw_defaults, strict=True)]).get("device")
+    cuda = isinstance(default, ast.Constant) and str(default.value).startswith(_NAMES)
+    return cuda and not any(unit.file.arguments(unit, "device"))
+
+
+def _is_for_cuda(file: SourceFile, event: Event) -> bool:
+    """Whether the code around is for CUDA alone: a region of autocast for it, or a test that is skipped without it."""
+    if any(w in file.segment(context) for context in event.context.withs for w in _WRITTEN):
+        return True
+    owner = event.unit.method_class()
+    around = [getattr(event.unit.node, "decorator_list", []), owner.node.decorator_list if owner is not None else []]
+    decorators = [file.segment(one) for listed in around for one in listed]
+    if any("skip" in d.lower() and _GUARD.search(d) for d in decorators):
+        return True
+    setup = owner.method("setUp") if owner is not None else None
+    return setup is not None and "skip" in file.text_of(setup)
+
+
+def _is_moved_back(file: SourceFile, event: Event) -> bool:
+    """Whether the same thing is moved to a variable's device later in the same branch: both moves are meant."""
+    on = receiver(event.call)
+    if not isinstance(event.parent, ast.Expr) or on is None:
+        return False
+    later = (e.call for e in event.unit.calls.get("to", ()) if e.index > event.index and e.sure_after(event))
+    back = (receiver(call) for call in later if call.args and "dev" in terminal(call.args[0]))
+    return any(one is not None and ast.dump(one) == ast.dump(on) for one in back)
 
 
 def _holds_nothing(file: SourceFile, node: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchvet import formatting
 from torchvet.recording.records.device import AbsentDevice, LoadedCheckpoint
@@ -14,8 +15,11 @@ from torchvet.source.model import (
     Unit,
     argument,
     edits,
+    given,
     is_call,
     is_name,
+    names_in,
+    receiver,
     target_names,
     terminal,
     walk,
@@ -111,8 +115,11 @@ class CheckpointLoadsOnWrongDevice(Rule):
         usual: tuple[Severity, str] = "info", "its tensors go to the device that they were saved from"
         if _made_here(event) or _saved_just_before(file, event) or _first_rank_only(file, event):
             return usual
+        if _written_before(event) or _meets_numpy(file, event):
+            return usual
         # Saved on `cuda:0`, it comes back to `cuda:0` in every rank: all of them fill the first GPU.
-        if file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
+        shared = not event.call.args or "rank" not in file.segment(event.call.args[0])  # else each has its own file
+        if shared and file.mentions("init_process_group(") and "rank" in file.text_of(event.unit):
             return "warning", "every rank loads it onto the GPU that it was saved from"
         chosen = file.mentions("is_available()") and any(
             file.devices.may_be_host(binding, event.unit) for binding in _device_variables(event)
@@ -135,6 +142,9 @@ class CheckpointLoadsOnWrongDevice(Rule):
         )
 
 
+_WRITING = re.compile(r"^(fit|train|save|write|dump|export|convert)(_|$)")
+_SETTINGS = {"args", "opt", "opts", "cfg", "config", "conf", "hparams", "self", "os", "osp", "Path", "path", "str"}
+"""Names that stand in many paths and are given to many calls."""
 _BUFFERS = ("BytesIO", "NamedTemporaryFile", "TemporaryFile")
 _OF_STATE = {"items", "keys", "values", "get", "pop"}
 
@@ -196,6 +206,29 @@ def _saved_just_before(file: SourceFile, event: Event) -> bool:
         if same and save.index < event.index and event.sure_after(save):
             return True
     return False
+
+
+def _written_before(event: Event) -> bool:
+    """Whether something that is named like writing was done with the path's object just before: `trainer.train()`
+    before `trainer.snapshot_path` is read, `convert(out_dir)` before `out_dir / "model.pth"` is."""
+    read = names_in(event.call.args[0]) - _SETTINGS if event.call.args else set()
+    calls = (e for e in event.unit.events[: event.index] if read and e.node.__class__ is ast.Call)
+    writing = (e for e in calls if _WRITING.search(terminal(e.node)) and event.sure_after(e))
+    return any(read & set().union(*map(names_in, (receiver(e.call), *given(e.call)))) for e in writing)
+
+
+def _meets_numpy(file: SourceFile, event: Event) -> bool:
+    """Whether entries of what is loaded go into one call with what NumPy has computed: then they are arrays too."""
+    loaded, entries, arrays = target_names(event.statement), set[str](), set[str]()
+    for other in event.unit.events:
+        value = other.node.value if isinstance(other.node, ast.Assign) else None
+        if isinstance(value, ast.Subscript) and terminal(value.value) in loaded:
+            entries |= target_names(other.node)
+        elif isinstance(value, ast.Call) and file.dotted(value.func).startswith("numpy."):
+            arrays |= target_names(other.node)
+    calls = (e.call for e in event.unit.events[event.index :] if e.node.__class__ is ast.Call)
+    together = ({terminal(one) for one in given(call)} for call in calls)
+    return any(names & entries and names & arrays for names in together)
 
 
 def _run_has_saved(file: SourceFile, event: Event) -> bool:

@@ -9,7 +9,7 @@ from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Pla
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
-from torchvet.source.model import ClassModel, Event, Unit, edits, given, targets_of, terminal, value_for, walk
+from torchvet.source.model import ClassModel, Event, Unit, edits, given, receiver, targets_of, terminal, value_for, walk
 from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, names_in
 
 _STATELESS = name_set(
@@ -107,8 +107,9 @@ class ModulesInPlainList(_crashes.CrashRule):
         container = containers.local_value(init, local) if local else value
         if container is None or not containers.is_container(container):
             return
-        layer = self._layer_in(file, container, {name, local} - {""}, init)
-        if layer is not None and not self._registered(file, model, name, local):
+        own = {name, local} - {""}
+        layer = self._layer_in(file, container, own, init)
+        if layer is not None and not (self._registered(file, model, name, local) or _passed_on(init, own)):
             yield self._finding(file, event, target, container, layer)
 
     def _layer_in(self, file: SourceFile, value: ast.expr, names: set[str], init: Unit) -> ast.Call | None:
@@ -162,7 +163,15 @@ class ModulesInPlainList(_crashes.CrashRule):
         )
         cause = f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds"
         change = [_registered_as(file, kind, value)] if whole else []
-        return self.suspect(file, event, message, cause=cause, advice=f"make {subject} an nn.{kind}", edits=change)
+        return self.suspect(
+            file,
+            event,
+            message,
+            cause=cause,
+            advice=f"make {subject} an nn.{kind}",
+            severity=None if _surely_has_state(file, layer, event.unit) else "warning",
+            edits=change,
+        )
 
 
 def _gives_on(code: ClassModel | Unit, written: str, name: str, local: str) -> bool:
@@ -218,6 +227,51 @@ def _kept_otherwise(init: Unit, name: str) -> bool:
         elif is_call(node, *_REGISTERING) and name in names_in(node):
             return True
     return False
+
+
+def _passed_on(init: Unit, own: set[str]) -> bool:
+    """Whether the constructor gives the members of a container, by a name of theirs, to anything else: a second list,
+    which a Sequential may be made of, or a function that may register them."""
+    members = {b for b, events in init.bindings.items() for e in events if own & _looped_over(e.node)}
+    members |= {one.id for name in own for one in containers.added(init, name) if isinstance(one, ast.Name)}
+    return any(_gives(event.node, members, own) for event in init.events) if members else False
+
+
+def _gives(node: ast.AST, members: set[str], own: set[str]) -> bool:
+    """Whether a call or a binding gives one of some variables, and no attribute of it, to what is not its container."""
+    if isinstance(node, ast.Call):
+        return terminal(receiver(node)) not in own and any(members & _bare(one) for one in given(node))
+    if isinstance(node, ast.AugAssign):
+        return terminal(node.target) not in own and bool(members & _bare(node.value))
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+        return False
+    return terminal(node.targets[0].value) not in own and bool(members & _bare(node.value))
+
+
+def _bare(node: ast.expr) -> set[str]:
+    """Variables that an expression holds themselves, and not by an attribute."""
+    return names_in(node) - {terminal(n.value) for n in walk(node) if isinstance(n, ast.Attribute)}
+
+
+def _looped_over(node: ast.AST) -> set[str]:
+    """The last parts of all names in what a loop or a comprehension goes over."""
+    if not isinstance(node, (ast.For, ast.comprehension)):
+        return set()
+    return {terminal(n) for n in walk(node.iter) if isinstance(n, (ast.Name, ast.Attribute))}
+
+
+def _surely_has_state(file: SourceFile, layer: ast.Call, unit: Unit) -> bool:
+    """Whether a call makes a layer of `torch.nn` with parameters, or a class of the file that makes some."""
+    known = file.roles.class_named(layer.func, unit)
+    made = [layer, *(c for one in known.lineage for c in calls_in(one.node))] if known else calls_in(layer)
+    return any(_is_layer(file.dotted(call.func)) for call in made)
+
+
+def _is_layer(dotted: str) -> bool:
+    """Whether a class of `torch.nn` has parameters of its own."""
+    if dotted in ("torch.nn.Parameter", "torch.nn.Sequential"):
+        return dotted == "torch.nn.Parameter"
+    return dotted.startswith("torch.nn.") and _is_stateful(dotted)
 
 
 def _is_stateful(dotted: str) -> bool:

@@ -11,6 +11,7 @@ from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Severity, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._graphs import computes_loss, own_graph, passed_graphs
+from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.shared.bounds import bound_of
@@ -172,7 +173,7 @@ class GraphRetained(GrowthRule):
         until = "as long as the program runs" if store.lasting else f"until {holder} is freed"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
-            severity="warning" if _once_an_epoch(store) else "error",
+            severity="error" if _is_proven(file, store) else "warning",
             cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
             f"{until}, one more graph each pass",
             advice=f"keep `{closed_value}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
@@ -226,6 +227,12 @@ def _kept(file: SourceFile, store: _stores.Stored) -> Destinations:
         for binding in _lasting.bindings_at(node.id, store.event):
             flow.bound_by(binding)
     return flow.follow()
+
+
+def _is_proven(file: SourceFile, store: _stores.Stored) -> bool:
+    """Whether all that made the value is seen: what a module from elsewhere gives may be labels or numbers. What grows
+    once an epoch grows slowly."""
+    return not (_once_an_epoch(store) or lineage(file, store.value, store.event).foreign)
 
 
 def _once_an_epoch(store: _stores.Stored) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchvet.finding import Edit
+from torchvet.recording.records.nonfinite import NonFiniteTotals
 from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
@@ -65,10 +66,9 @@ class EvaluationBuildsGraph(Rule):
         from torchvet.analysis.growth import evaluation_growth
 
         latest = rank.latest(EvaluationForward, "place", "training_mode")
-        unused = [u for u in latest if u.calls >= 2 and not u.backwarded and not u.entered]
         first: dict[tuple[str, str], EvaluationForward] = {}
         # The model's pass and its loss are one graph: one finding a function, at its first line.
-        for use in sorted(unused, key=lambda u: u.place.line):
+        for use in sorted(_unused(rank, latest), key=lambda u: u.place.line):
             first.setdefault((use.place.path, use.place.function), use)
         largest = max(first.values(), key=lambda u: u.graph, default=None)
         kept = next(iter(evaluation_growth(rank)), None)
@@ -128,6 +128,14 @@ class EvaluationBuildsGraph(Rule):
             holder=holder_of(kept),
             measured=Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
         )
+
+
+def _unused(rank: RankRecording, uses: Sequence[EvaluationForward]) -> list[EvaluationForward]:
+    """Passes that no backward went through, and that are no training batches which the program leaves out for NaN."""
+    numbers = rank.last(NonFiniteTotals)
+    skips = numbers is not None and numbers.left_out > 0
+    found = [use for use in uses if use.calls >= 2 and not use.backwarded and not use.entered]
+    return [use for use in found if not (skips and use.training_mode)]
 
 
 def _cause(use: EvaluationForward) -> str:

@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory._lasting import kept_in_steps
-from torchvet.rules.memory._lineage import lineage
+from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.memory._stores import Stored
 from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -23,6 +23,7 @@ from torchvet.rules.shared.growth_rule import (
 )
 from torchvet.rules.shared.number_format import count, per_step, size
 from torchvet.source.model import Event, edits, is_name, targets_of, terminal, value_for
+from torchvet.source.model.units import Unit
 
 
 class GraphNodesAccumulate(GrowthRule):
@@ -91,14 +92,14 @@ class GraphNodesAccumulate(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
+        losses = _Losses(file)
         for kept in kept_in_steps(file):
             named = isinstance(kept.value, ast.Name) and not _is_bounded(file, kept)
             if named and _went_backward(file, kept, backwards):
-                yield self._suspected(file, kept)
+                yield self._suspected(file, kept, losses.need(kept))
 
-    def _suspected(self, file: SourceFile, kept: Stored) -> Finding:
+    def _suspected(self, file: SourceFile, kept: Stored, needed: bool) -> Finding:
         value = file.segment(kept.value)
-        needed = _is_needed_later(file, kept)
         return self.suspect(
             file,
             kept.event,
@@ -116,6 +117,7 @@ class GraphNodesAccumulate(GrowthRule):
 
 _SOON = 100_000
 """Steps: a long training."""
+_BACKWARDS = ("backward", "manual_backward", "grad")
 
 
 def _is_bounded(file: SourceFile, kept: Stored) -> bool:
@@ -156,14 +158,30 @@ def _binding(name: str, event: Event) -> Event | None:
     return before[-1] if before else None
 
 
-def _is_needed_later(file: SourceFile, kept: Stored) -> bool:
-    """Whether what keeps the losses may reach a backward, or is handed on to where nothing is seen."""
-    root = kept.name.split(".")[-1].split("[")[0]
-    for event in file.calls("backward", "manual_backward", "grad"):
-        if "." not in kept.name and event.unit is not kept.event.unit and not kept.event.unit.is_module:
-            continue
-        found = lineage(file, root_of(event), event)
-        bound = {b for b in found.graph for t in [b] if root in t.unit.bindings and t in t.unit.bindings[root]}
-        if bound or kept.name in found.loose | found.carried or root in found.loose | found.carried:
-            return True
-    return False
+class _Losses:
+    """What goes through backward in a file: where it comes from is found once, however many stores ask."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._traced: dict[Event, Lineage] = {}
+
+    def need(self, kept: Stored) -> bool:
+        """Whether what keeps the losses may reach a backward, or is handed on to where nothing is seen."""
+        name, unit = kept.name, kept.event.unit
+        root = name.split(".")[-1].split("[")[0]
+        for event in self._events(None if "." in name or unit.is_module else unit):
+            found = self._of(event)
+            unknown = found.loose | found.carried
+            if {name, root} & unknown or any(one in one.unit.bindings.get(root, ()) for one in found.graph):
+                return True
+        return False
+
+    def _events(self, unit: Unit | None) -> list[Event]:
+        if unit is None:
+            return list(self._file.calls(*_BACKWARDS))
+        return [event for called in _BACKWARDS for event in unit.calls.get(called, ())]
+
+    def _of(self, event: Event) -> Lineage:
+        if event not in self._traced:
+            self._traced[event] = lineage(self._file, root_of(event), event)
+        return self._traced[event]

@@ -20,7 +20,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.memory.mem114_loader_remembers_batches.rule import loader_in
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import in_memory
-from torchvet.source.model import Event, Loop, Unit, edits, name_set, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, edits, name_set, receiver, terminal, walk
 
 _PER_BATCH = name_set(
     "training_step on_train_batch_end on_train_batch_start on_before_zero_grad on_after_backward optimizer_step"
@@ -100,6 +100,8 @@ class EmptyCacheInLoop(Rule):
         for event in file.calls("empty_cache"):
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue
+            if _is_between_models(file, event):
+                continue
             training = _each_step(file, event) or _helps_each_step(file, event)
             if training or (event.loop is not None and _each_batch(file, event.loop, event)):
                 yield self._suspected(file, event, training)
@@ -125,6 +127,28 @@ def _unconditional(file: SourceFile, event: Event) -> bool:
     first = event.loop.first if event.loop is not None else 0
     within = ((branch, arm) for branch, arm in event.context.arms if branch.lineno >= first)  # type: ignore[attr-defined]
     return all(isinstance(b, ast.If) and arm == 0 and _asks_for_device(file.segment(b.test)) for b, arm in within)
+
+
+def _is_between_models(file: SourceFile, event: Event) -> bool:
+    """Whether it stands where something ends: in a `finally`, or in a loop each turn of which makes a model of its own,
+    for another configuration."""
+    if event.loop is None:
+        return False
+    tries = (n for n in walk(event.loop.node) if isinstance(n, ast.Try))
+    if any(t.finalbody and t.finalbody[0].lineno <= event.line <= (t.end_lineno or 0) for t in tries):
+        return True
+    return any(_makes_model(file, e) for e in event.unit.events if e.inside(event.loop))
+
+
+def _makes_model(file: SourceFile, event: Event) -> bool:
+    """Whether a name is bound to a module that is made there, moved at once or not."""
+    value = event.node.value if isinstance(event.node, ast.Assign) else None
+    made = file.roles.of(value, event.unit)
+    while isinstance(on := receiver(value) if isinstance(value, ast.Call) else None, ast.Call):
+        value = on
+    if not isinstance(value, ast.Call) or "module" not in made or "criterion" in made:
+        return False
+    return file.dotted(value.func).startswith("torch.nn.") or file.roles.class_named(value.func) is not None
 
 
 def _asks_for_device(test: str) -> bool:

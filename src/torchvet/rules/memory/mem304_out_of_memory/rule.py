@@ -9,7 +9,6 @@ from torchvet.rules.kit import Finding, Findings, Measured, Related, Rule, Snaps
 from torchvet.rules.shared.number_format import percent, size
 from torchvet.rules.shared.snapshot_rule import allocated, in_memory, named
 from torchvet.snapshots.categories import GRADIENTS, STATE
-from torchvet.snapshots.forecast import first_above
 
 if TYPE_CHECKING:
     from torchvet.snapshots.failure import AboveLimit, Failure, Shortage
@@ -32,7 +31,7 @@ class OutOfMemory(Rule):
 
     def _would_fail(self, peak: AboveLimit) -> Finding:
         memory, used = peak.memory, peak.moment.bytes
-        step = first_above(memory, peak.capacity) if memory.phases.boundaries else None
+        step = memory.first_above(peak.capacity) if memory.phases.boundaries else None
         return in_memory(
             self,
             memory,

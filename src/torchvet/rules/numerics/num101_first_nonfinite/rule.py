@@ -18,6 +18,7 @@ _WHERE = {
     "gradient": "a gradient",
     "output": "what the model gives without gradients",
     "parameter": "a parameter",
+    "skipped": "a loss that the program leaves out",
 }
 
 
@@ -26,6 +27,7 @@ class FirstNonfinite(Rule):
 
     severity = "error"
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""
@@ -66,16 +68,25 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     scale would have saved. Else information."""
     if record.symptom == "output":
         return "warning" if _is_habit(totals.outputs, totals.passes) else "info"
+    if record.symptom == "skipped":
+        # Heard of in sampled steps only: to meet two by chance, many must be so.
+        return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
     if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
+    if record.symptom == "loss" and totals.nan_losses > 1:
+        return "warning"  # a scale that is too large makes infinities, and no scale makes this; one is an accident
     habit = _is_habit(totals.losses, ticks)
     if record.scale is not None:
-        # A scaler leaves an overflowed step out and goes on with half the scale: that is how it works.
-        recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
-        lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
-        return "info" if recovered and not lasting else "warning"
+        return _of_scaled(record, totals, ticks, habit)
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _of_scaled(record: NonFinite, totals: NonFiniteTotals, ticks: int, habit: bool) -> Severity:
+    """A scaler leaves an overflowed step out and goes on with half the scale: that is how it works."""
+    recovered = totals.last_bad is not None and totals.last_bad < ticks - 2
+    lasting = _skips_for_good(record, totals) or (habit and record.symptom == "loss")
+    return "info" if recovered and not lasting else "warning"
 
 
 def _is_habit(count: int, of: int) -> bool:
@@ -123,7 +134,7 @@ def _remarks(record: NonFinite, totals: NonFiniteTotals) -> dict[str, str | None
         "weights": f"{lost}are lost since" if totals.first_stepped is not None else None,
         "dtype": say.survival(record),
         "autocast": f"under autocast to {record.autocast}{policy}" if record.autocast is not None else None,
-        "then": record.note if shown else None,
+        "then": record.note if shown and record.reason != "no-alignment" else None,
         "live": f"{later}they ran" if shown and record.failed is not None else None,
         "replay": "not every value was as in the run: the replay is not exact" if shown and not record.exact else None,
     }

@@ -14,6 +14,7 @@ class FullyMaskedRow(NumberRule):
     specialises = "NUM101"
     reasons = ("masked-row",)
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The mask's -inf as the dtype's lowest number."""
@@ -23,7 +24,7 @@ class FullyMaskedRow(NumberRule):
         """A softmax that made NaN of infinities."""
         scores = next((operand for operand in failure.record.operands if operand.infinities), None)
         masked = ""
-        if scores is not None:
+        if scores is not None and failure.record.exact:
             masked = f"; {scores.infinities:,} of its scores ({scores.dtype} {list(scores.shape)}) are infinite"
         met = f"{failure.operator.strip('_')} met a row whose every score is -inf"
         advice = "fill with `torch.finfo(scores.dtype).min` in place of -inf, or skip rows that are masked throughout"

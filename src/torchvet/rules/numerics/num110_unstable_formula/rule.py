@@ -25,6 +25,7 @@ class UnstableFormula(NumberRule):
     reasons = (*_BY_ITSELF, *_IN_FORMULAS)
     words = ("log", "exp", "sqrt")
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """Keep the operand of a root, a logarithm or a division away from zero."""
@@ -36,7 +37,8 @@ class UnstableFormula(NumberRule):
         if found is None and failure.record.reason not in _BY_ITSELF:
             return
         worst, held = max(failure.record.operands, key=lambda o: o.largest, default=None), ""
-        if worst is not None:
+        worst = failure.record.argument or worst
+        if worst is not None and failure.record.exact:
             zeros = f", {worst.zeros:,} of them 0" if worst.zeros else ""
             held = f" on {worst.dtype} values up to {_runs.figure(worst.largest)}{zeros}"
         message = f"{failure.operator}{held} gave {say.what(failure.record)}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.formatting import count
 from torchvet.rules.kit import Finding, Iterator, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
 from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, walk
+from torchvet.source.model.destinations import Destinations
 
 _SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
 _SAFE = name_set("clamp clamp_min clip where maximum exp sigmoid softplus masked_fill softmax ones_like cosh relu")
@@ -27,13 +29,18 @@ class WhereHidesNan(NumberRule):
     reasons = ("where-branch",)
     words = ("where(",)
     fix_changes_results = True
+    fix_keeps_finite = True
 
     def failed(self, failure: _runs.Failure, recording: Recording) -> Iterator[Finding]:
         """A gradient that went into the branch not taken and came out NaN."""
-        zeros = max((operand.zeros for operand in failure.record.operands), default=0)
-        at = f"; {zeros:,} elements are 0 there" if zeros else ""
-        message = f"{failure.operator} gives NaN in the branch that torch.where did not take{at}"
-        advice = "make the argument safe before the function, e.g. `torch.where(x > 0, x, 1.0)`, and compute from that"
+        record = failure.record
+        backward = record.phase == "backward"
+        # Of the operands one is the gradient, which is 0 wherever nothing was chosen.
+        zeros = record.argument.zeros if record.argument is not None and backward and record.exact else 0
+        at = f"; its argument is 0 at {count(zeros, 'element')}" if zeros else ""
+        gives = "NaN" if backward else "an infinity, and NaN as its gradient,"
+        message = f"{failure.operator} gives {gives} in the branch that torch.where did not take{at}"
+        advice = "make the argument safe before the function, e.g. `torch.where(taken, x, 1.0)`, and compute from that"
         yield self.in_step(failure, message, _CAUSE, advice)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -43,7 +50,7 @@ class WhereHidesNan(NumberRule):
                 continue
             if file.gradients.enabled(event) == "no" or file.gradients.carries(event.node, event) == "no":
                 continue
-            found = list(self._hidden(event))
+            found = list(self._hidden(event)) if not _ends_without_gradient(file, event) else []
             if found:
                 yield self._finding(file, event, found)
 
@@ -70,6 +77,15 @@ class WhereHidesNan(NumberRule):
         advice = f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that"
         made = chosen_first(file, event, found)
         return self.suspect(file, event, message, severity=severity, cause=_CAUSE, advice=advice, edits=made)
+
+
+def _ends_without_gradient(file: SourceFile, event: Event) -> bool:
+    """Whether all that is made of a result, as far as a name of its function, has no gradient: `argmax`, a number."""
+    if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node:
+        return False
+    flow = Destinations(file)
+    flow.bound_by(next(e for e in event.unit.events if e.node is event.statement))
+    return flow.follow().harmless
 
 
 def _names(node: ast.expr) -> set[str]:

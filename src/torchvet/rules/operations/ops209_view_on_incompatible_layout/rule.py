@@ -37,18 +37,23 @@ class ViewOnIncompatibleLayout(Rule):
             base, at = receiver(moved[0]), moved[1]
             order, wanted = _order(moved[0], _rank(base, at)), _shape(event.call)
             if order is not None and wanted and _breaks(order, wanted) and not _permuted_before(base, at):
-                yield self._finding(file, event, moved[0], _is_fresh(file, base, at))
+                fresh: Severity = "error" if _sizes(base, at) else "warning"
+                yield self._finding(file, event, moved[0], fresh if _is_fresh(file, base, at) else "info")
 
-    def _finding(self, file: SourceFile, event: Event, moved: ast.Call, sure: bool) -> Finding:
+    def _finding(self, file: SourceFile, event: Event, moved: ast.Call, grade: Severity) -> Finding:
         function = event.call.func
         line, end = function.end_lineno or 0, file.column(function.end_lineno or 0, function.end_col_offset or 0)
         change = Edit(path=file.path, start=(line, end - len("view")), end=(line, end), text="reshape")
         shape = file.segment(event.node).rpartition(".view")[2]
         raises = f".view{shape} raises after {terminal(moved)}(…)"
-        message = f"{raises}: the dimensions that it merges are not neighbours in memory"
+        unless = {
+            "error": "",
+            "warning": ", unless one of them has the size 1",
+            "info": ", if the tensor lies in order before that",
+        }[grade]
+        message = f"{raises}: the dimensions that it merges are not neighbours in memory{unless}"
         cause = f"line {moved.lineno} permutes the dimensions without moving the data"
         advice = f"write .reshape{shape}, which copies, if this order of elements is meant"
-        grade: Severity = "error" if sure else "warning"
         return self.suspect(file, event, message, cause=cause, advice=advice, severity=grade, edits=[change], safe=True)
 
 
@@ -146,6 +151,15 @@ def _rank(node: ast.expr | None, event: Event, depth: int = 0) -> int:
         return _rank(of, event, depth + 1)
     given = _spread(node.args)
     return len(given) if terminal(node) in _BY_SIZES and len(given) > 1 else 0
+
+
+def _sizes(node: ast.expr | None, event: Event, depth: int = 0) -> bool:
+    """Whether all sizes of a tensor are written down and none is 1: a dimension of 1 lies in order anywhere."""
+    bound = binding_of(node, event)
+    if bound is not None:
+        return depth < _DEEPEST and _sizes(*bound, depth + 1)
+    given = _numbers(node.args) if isinstance(node, ast.Call) and not node.keywords else None
+    return terminal(node) in _BY_SIZES - {"permute"} and bool(given) and all(size > 1 for size in given or ())
 
 
 def _permuted_before(node: ast.expr | None, event: Event) -> bool:

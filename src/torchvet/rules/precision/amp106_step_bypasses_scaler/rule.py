@@ -60,13 +60,18 @@ class StepBypassesScaler(scaling.ScalerOrderRule, ScalerRule):
             step,
             f"{optimizer}.step() goes past {scaler}: "
             + (f"{scaler}.step({optimizer}) steps it too" if twice else effect),
-            severity="warning" if divided and not twice else "error",
+            severity="error" if twice or (not divided and _is_torchs_own(step)) else "warning",
             cause=f"the loss is scaled by {scaler} at line {backward.line}, and only {scaler}.step({optimizer}) "
             "divides the gradients and leaves out a step that overflowed",
             advice=f"take `{optimizer}.step()` out" if twice else advice,
             edits=taken_out(one.file, step.event) if twice else _through_scaler(one, step, backward),
             related={"scaled": backward},
         )
+
+
+def _is_torchs_own(step: Effect) -> bool:
+    """Whether the optimizer is made here: what another package gives may take the scale off by itself."""
+    return "optimizer" in step.event.unit.file.roles.of(receiver(step.event.call), step.event.unit)
 
 
 def _is_divided(one: ScaledPass, step: Effect) -> bool:

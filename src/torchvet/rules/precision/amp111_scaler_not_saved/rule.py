@@ -11,9 +11,14 @@ from torchvet.rules.precision._scaler_runs import uses
 from torchvet.rules.precision.fixes.checkpoints import kept_with_optimizer
 from torchvet.rules.shared.order_rule import EventRule
 from torchvet.source.model import Event, given, is_set, receiver, terminal, walk
+from torchvet.source.model.expressions import names_in
 
 _SAVING = re.compile(r"save|checkpoint|ckpt|snapshot|state|resume|load", re.IGNORECASE)
 _KEY = re.compile(r"""["'](grad_|loss_|amp_)?scaler(_state)?(_dict)?["']""")
+
+
+_DEEPEST = 3
+"""Calls within one another through which a scaler's function may come to where a state is saved."""
 
 
 class ScalerNotSaved(EventRule):
@@ -35,6 +40,7 @@ class ScalerNotSaved(EventRule):
         # A scaler that is off has an empty state.
         made = [m for m in scaling.named_scalers(file) if not is_set(m.call, "enabled", False)]
         saved = [e for e in _calls(file, "optimizer", "state_dict") if not e.call.args]
+        made = [m for m in made if any(_is_in_reach(file, m, e) for e in saved)]
         if made and saved and scaling.scale_calls(file) and not _reaches(file, scaling.bound_to(made[0])):
             yield self._finding(file, saved, made)
 
@@ -55,6 +61,20 @@ class ScalerNotSaved(EventRule):
 def _calls(file: SourceFile, role: str, *names: str) -> list[Event]:
     """Calls of methods on what plays a role."""
     return [e for e in file.calls(*names) if file.roles.is_a(role, receiver(e.call), e.unit)]
+
+
+def _is_in_reach(file: SourceFile, made: Event, saved: Event, depth: int = 0) -> bool:
+    """Whether a scaler exists where an optimizer's state is saved: a function's own one does in that function, in what
+    it calls and in what is nested in it."""
+    name, unit = scaling.bound_to(made), saved.unit
+    returned = (e.node for e in made.unit.events if isinstance(e.node, ast.Return))
+    if "." in name or made.unit.is_module or any(name in names_in(node) for node in returned):
+        return True
+    while unit.parent is not None and unit is not made.unit:
+        unit = unit.parent
+    if unit is made.unit:
+        return True
+    return depth < _DEEPEST and any(_is_in_reach(file, made, e, depth + 1) for e in file.callers(saved.unit))
 
 
 def _reaches(file: SourceFile, name: str) -> bool:

@@ -12,7 +12,7 @@ from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler
 from torchvet.rules.shared import autocast_regions as autocast
 from torchvet.rules.shared.order_rule import OrderRule, Pass
-from torchvet.source.model import Event, holds, name_set, names_in, target_names
+from torchvet.source.model import Event, holds, name_set, names_in, target_names, terminal
 
 _USED = re.compile(r"caler\w*(\[[^\]]*\])?\s*[.(]")
 """A scaler that is called or asked for something; `scaler=None` is neither."""
@@ -20,6 +20,8 @@ _SCALED_ELSEWHERE = name_set(
     "scale_loss loss_scale ccelerat deepspeed lightning abric apex amp.initialize fastai get_scale set_autocast"
 )
 """Words of what scales the loss for the user, or by hand."""
+_TRIAL = 10
+"""Turns of a loop up to which it is a trial."""
 _MOST, _SOME = 0.5, 0.05
 """Shares of results lost to underflow from which training is wrong, and from which it suffers."""
 
@@ -63,7 +65,7 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
     def in_pass(self, one: Pass) -> Iterator[Finding]:
         """An fp16 region in a training step whose backward and optimizer step nobody scales."""
         backward = _trained(one)
-        if backward is None:
+        if backward is None or _is_trial(one):
             return
         for region, event, node in autocast.opened(one.file):
             if _is_fp16(region) and _belongs(one, event, node):
@@ -83,6 +85,15 @@ class Fp16WithoutScaler(OrderRule[Pass], AutocastRule):
 
 def _is_fp16(region: autocast.Region | None) -> bool:
     return region is not None and region.dtype == "fp16" and region.may_be_on
+
+
+def _is_trial(one: Pass) -> bool:
+    """Whether the loop has a few turns by its text: a test or a measurement, which trains nothing."""
+    over = one.loop.node.iter if one.loop is not None and isinstance(one.loop.node, ast.For) else None
+    if not isinstance(over, ast.Call) or terminal(over) != "range" or len(over.args) != 1:
+        return False
+    turns = autocast.constants(one.file, over.args[0], one.unit)
+    return bool(turns) and all(isinstance(number, int) and number <= _TRIAL for number in turns)
 
 
 def _trained(one: Pass) -> Effect | None:

@@ -52,7 +52,7 @@ class AutocastAroundLoop(AutocastRule):
             f"{file.segment(change.node)} changes weights whose half copies this autocast region keeps until its end: "
             "every step after the first runs on stale weights",
             node=region.node,
-            severity="error" if region.enabled == "yes" else "warning",
+            severity=autocast.severity_of_stale_weights(region, step.unit),
             edits=into_the_loop(file, step, at, region),
             related={"stepped": change},
         )

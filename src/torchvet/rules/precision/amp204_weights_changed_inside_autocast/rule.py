@@ -9,7 +9,7 @@ from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, Unit, calls_in, receiver, terminal
+from torchvet.source.model import Event, Loop, Unit, calls_in, receiver, terminal
 from torchvet.source.model.steps import text_of
 
 _SWAPS = ("load_state_dict", "copy_to", "apply_shadow", "restore", "swap_parameters")
@@ -66,7 +66,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
             change,
             f"{file.segment(change.node)} changes the weights of {model}, and {model}(…) in line {after.line} still "
             "uses the half copies that this autocast region made before",
-            severity="error" if region.enabled == "yes" else "warning",
+            severity=autocast.severity_of_stale_weights(region, at.unit),
             edits=around_changes(file, region, change),
             related={"copied": before, "stale": after, "region": (at, "the region begins")},
         )
@@ -74,22 +74,27 @@ class WeightsChangedInsideAutocast(AutocastRule):
 
 def _stale(file: SourceFile, change: Event, calls: list[Event], block: ast.stmt) -> tuple[Event, Event] | None:
     """The forward passes before and after a change of the same module's weights."""
+    loop = _loop_within(block, change)
+    if loop is not None and terminal(change.node) == "step":
+        return None  # steps in a loop are AMP203's
     names = _changed(file, change, {text_of(c.call.func) for c in calls})
     mine = [c for c in calls if text_of(c.call.func) in names and not c.excludes(change)]
     before = [c for c in mine if c.index < change.index]
     after = [c for c in mine if c.index > change.index and not any(c.excludes(b) for b in before)]
     if before and after:
         return before[-1], after[0]
-    again = _in_the_loop(change, after, block)
-    return (again, again) if again is not None else None
+    return _in_the_loop(loop, after)
 
 
-def _in_the_loop(change: Event, after: list[Event], block: ast.stmt) -> Event | None:
-    """`for state in states: model.load_state_dict(state); model(x)` within one region; steps in loops are AMP203's."""
-    loop = change.loop
-    if loop is None or terminal(change.node) == "step" or loop.first < block.lineno:
-        return None
-    return next((c for c in after if c.inside(loop)), None)
+def _loop_within(block: ast.stmt, change: Event) -> Loop | None:
+    """The loop around a change that lies in a region's block itself."""
+    return change.loop if change.loop is not None and block.lineno <= change.loop.first else None
+
+
+def _in_the_loop(loop: Loop | None, after: list[Event]) -> tuple[Event, Event] | None:
+    """`for state in states: model.load_state_dict(state); model(x)` within one region."""
+    again = [c for c in after if c.inside(loop)] if loop is not None else []
+    return (again[0], again[0]) if again else None
 
 
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:

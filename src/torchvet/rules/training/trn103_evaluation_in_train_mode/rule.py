@@ -13,7 +13,7 @@ from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._modes import Moment
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
-from torchvet.source.model import Event, Loop, Unit, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, given, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
 
 _STUCK = "stays in eval mode"
@@ -89,10 +89,8 @@ class EvaluationInTrainMode(loops.LoopRule):
             loop = _widest_of_one_model(file, unit, one)
             if loop is None or _leaves(file, one.at, loop):
                 continue
-            # A switch back anywhere in the loop is enough, since the next turn comes past it.
-            back = any(h.kind in ("train", "either") and h.at.inside(loop) for h in happenings)
             backwards = loops.effects_in(unit, loop, "backward")
-            if back or all(e.at.excludes(one.at) for e in backwards):
+            if _is_meant(file, one, happenings, loop) or all(e.at.excludes(one.at) for e in backwards):
                 continue
             # Without dropout, batch norm and their like both modes compute the same.
             if not _unseen(file, unit, loop) and modes.stochastic(file, _model(one), one.event.unit) != "no":
@@ -106,7 +104,15 @@ class EvaluationInTrainMode(loops.LoopRule):
         change = switched_back(file, one, backward.event)
         related = [self.also(file, "backward", backward.event)]
         return self.suspect(
-            file, one.event, message, cause=cause, advice=advice, edits=change, about=_IN_EVAL_MODE, related=related
+            file,
+            one.event,
+            message,
+            cause=cause,
+            advice=advice,
+            severity="info" if _is_one_of_several(one.at) else None,
+            edits=change,
+            about=_IN_EVAL_MODE,
+            related=related,
         )
 
     def _evaluated(
@@ -193,6 +199,22 @@ def _is_evaluation(file: SourceFile, one: Moment) -> bool:
     if _EVALUATION.search(unit.name) or file.gradients.enabled(one.event) == "no":
         return True
     return any(e.context.withs and file.gradients.enabled(e) == "no" for e in unit.events[one.event.index :])
+
+
+def _is_meant(file: SourceFile, one: Moment, happenings: list[Moment], loop: Loop) -> bool:
+    """Whether a loop switches back, anywhere, since the next turn comes past it; or what trains switches to eval mode
+    as well, for frozen features."""
+    inside = [h for h in happenings if h.at.inside(loop)]
+    if any(h.kind in ("train", "either") for h in inside):
+        return True
+    return any(h.kind == "eval" and h.who & one.who and not _is_evaluation(file, h) for h in inside)
+
+
+def _is_one_of_several(call: Event) -> bool:
+    """Whether a branch decides which model is evaluated: `tested = averaged if averages else model`."""
+    names = {n for one in given(call.call) for n in names_in(one)} if isinstance(call.node, ast.Call) else set()
+    bound = (call.unit.bindings.get(name, ()) for name in names)
+    return any(one.excludes(other) for events in bound for one in events for other in events)
 
 
 def _leaves(file: SourceFile, at: Event, loop: Loop) -> bool:

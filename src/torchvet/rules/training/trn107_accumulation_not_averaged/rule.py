@@ -88,7 +88,8 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
     called = roles.of(node.func, event.unit)
     if "criterion" in called:
         return _unless_summed(value for value, _ in made_by(node.func, event.unit))
-    if "loss" in roles.of(node, event.unit) and event.unit.file.callee(event) is None:
+    own = event.unit.call_of(node)
+    if "loss" in roles.of(node, event.unit) and (own is None or event.unit.file.callee(own) is None):
         return _unless_summed([node])
     foreign = "module" in called or (not called and roles.hinted("module", node.func))
     return "no" if foreign and roles.class_of(node.func, event.unit) is None else "unknown"
