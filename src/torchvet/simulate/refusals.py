@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+from torchvet.simulate.devices import BACKEND
+
+_NAMES = (
+    (re.compile(rf"\b{BACKEND}(\w+)Type\b"), r"torch.cuda.\1Tensor"),
+    (re.compile(rf"(?<=[A-Za-z])(?:{BACKEND}|PrivateUse1)\b|\bPrivateUse1\b"), "CUDA"),
+    (re.compile(BACKEND), "cuda"),
+)
+_KERNELS = (
+    (re.compile(r"(?<=from the ')(\w*)CPU(?=' backend)"), r"\1CUDA"),
+    (re.compile(r'"(\w+?)(?:_vml)?_cpu"'), r'"\1_cuda"'),
+)
 asked: dict[str, str] = {}
 """What the program has asked for that is not simulated, and what came of it."""
+
+
+def as_cuda(text: str, by_kernel: bool = False) -> str:
+    """torch's words with the device's names in place of the backend's, and those of the CPU's kernel that refused."""
+    for pattern, name in (*_NAMES, *(_KERNELS if by_kernel else ())):
+        text = pattern.sub(name, text)
+    return text
 
 
 def refusal(what: str, why: str) -> RuntimeError:

@@ -19,6 +19,7 @@ from torchvet.simulate.api import (
     parallel,
     processes,
     unsupported,
+    wrappers,
 )
 from torchvet.simulate.cards import Card
 from torchvet.simulate.cuda import module
@@ -45,6 +46,7 @@ def start(card: Card, count: int = 1) -> None:
     """Make `cuda` mean `count` such cards for the rest of the process. Call it once, before the program starts."""
     memory.set_up(card.total_memory, count, card.context)
     workspaces.set_size(card.workspace)
+    backward_errors.begin_without_threads()
     _setup_privateuseone_for_python_backend(
         devices.BACKEND, backend_module=backend.Backend(), device_guard=backward_errors.Guard()
     )
@@ -73,6 +75,7 @@ def start(card: Card, count: int = 1) -> None:
     module.install(card)
     pinned.install()
     unsupported.install()
+    wrappers.install()
     # Last, since all above call torch with devices under torch's own name for them.
     naming.in_default_devices()
     naming.in_callbacks()

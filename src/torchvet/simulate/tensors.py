@@ -179,13 +179,19 @@ SimulatedTensor.__module__ = "torch"
 
 
 def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
-    # A tensor with metadata alone, which autograd and the dispatcher take for one of the backend's.
+    # A tensor with metadata alone, which autograd and the dispatcher take for one of the backend's. Conjugate and
+    # negative views say so outside, too: what is written through them must reach the numbers that they view.
     options: dict[str, Any] = {"dtype": host.dtype, "layout": host.layout, "device": _inner(index)}
     if host.layout is torch.strided:
         options |= {"strides": host.stride(), "storage_offset": host.storage_offset()}
     else:
         options["dispatch_layout"] = True
-    return torch.Tensor._make_wrapper_subclass(cls, host.size(), _extra_dispatch_keys=_AUTOCAST, **options)
+    shell = torch.Tensor._make_wrapper_subclass(cls, host.size(), _extra_dispatch_keys=_AUTOCAST, **options)
+    if host.is_neg():
+        torch._C._set_neg(shell, True)
+    if host.is_complex() and host.is_conj():
+        torch._C._set_conj(shell, True)
+    return shell
 
 
 @functools.cache
@@ -202,11 +208,6 @@ def of(host: torch.Tensor, index: int) -> SimulatedTensor:
 
 def wrap(host: torch.Tensor, index: int) -> SimulatedTensor:
     """A CPU tensor as one of a device, its storage accounted for. Raises CUDA's error where the device is full."""
-    if host.is_complex() and host.is_conj():
-        # What is read lazily from another's numbers has no counterpart outside: it is worked out at once.
-        host = host.resolve_conj()
-    if host.is_neg():
-        host = host.resolve_neg()
     memory.account(host, index)
     return of(host, index)
 

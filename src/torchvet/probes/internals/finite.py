@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from torchvet.probes.internals import private
+from torchvet.probes.internals.simulated import numbers
 
 _WITHOUT_VALUES = tuple(getattr(private.ModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY") if private.ModeKey)
 """Modes of tracing and of sizing: nothing has values, and reading an element fails."""
@@ -20,7 +21,7 @@ _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
 _FLOATS = _SUMMED | {torch.float16}
 _PLAIN = {torch.Tensor}
-"""No subclass: one that is spread over ranks would wait for the others at each sum, a simulated one runs Python."""
+"""No subclass: one that is spread over ranks would wait for the others at each sum."""
 
 
 def followed() -> bool:
@@ -46,6 +47,7 @@ def numeric(value: object) -> bool:
 
 def is_finite(tensor: torch.Tensor) -> bool:
     """Exactly. A sum that is finite proves it at a third of the cost; one that is not may only have overflowed."""
+    tensor = numbers(tensor)
     if tensor.numel() == 1:
         # A loss, at every step: what cannot be read says so.
         try:
@@ -68,7 +70,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def dense(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The gradients, and of sparse ones the values that they have."""
-    return [g.detach()._values() if g.is_sparse else g for g in gradients]
+    return [g.detach()._values() if g.is_sparse else g for g in map(numbers, gradients)]
 
 
 def suspicious(gradients: list[torch.Tensor]) -> bool:
@@ -80,6 +82,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """
     if not gradients:
         return False
+    gradients = gradients if gradients[0].__class__ is torch.Tensor else list(map(numbers, gradients))
     with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`), and this runs at every step
         plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
         if plain and _SUMMED.issuperset([g.dtype for g in gradients]):

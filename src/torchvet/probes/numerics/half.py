@@ -50,7 +50,7 @@ class Sample:
         for index, stride in zip(self.at, tensor.stride(), strict=True):
             assert positions is not None
             positions = positions + index * stride
-        self._positions = positions if positions is not None else torch.tensor([tensor.storage_offset()])
+        self._positions = positions if positions is not None else torch.tensor([tensor.storage_offset()], device="cpu")
 
     def read(self) -> torch.Tensor | None:
         """The elements as they are now; None once the storage is gone."""
@@ -64,7 +64,7 @@ class Sample:
     def of(self, other: Any, like: torch.Tensor) -> torch.Tensor:
         """The elements of another operand, broadcast to the tensor's shape, as float64."""
         if not isinstance(other, torch.Tensor):
-            return torch.full(self._positions.shape, float(other), dtype=torch.float64)
+            return torch.full(self._positions.shape, float(other), dtype=torch.float64, device="cpu")
         if not self.at:
             return other.detach().reshape(1).double()
         return other.detach().expand(like.shape)[self.at].double()

@@ -62,7 +62,7 @@ class _Sum:
             return
         self.looks += 1
         if self.values is None or self.changed is None:
-            self.values, self.changed = values, torch.full(values.shape, tick)
+            self.values, self.changed = values, torch.full(values.shape, tick, device="cpu")
             return
         self.grows = self.grows and bool((values.abs() >= self.values.abs()).all())
         same = (values == self.values).cpu()

@@ -16,6 +16,7 @@ from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Unchecked, Watcher, around, frames, tap
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
+from torchvet.probes.internals.simulated import simulated
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
 from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
@@ -60,6 +61,8 @@ class NonFiniteWatcher(Watcher):
         self._reasons: dict[str, int] = {}
         self._counted = 0
         self._only_grad = False
+        self._losses: list[weakref.ref[torch.Tensor]] = []
+        """On a device: those that are read with the gradients."""
         self._running: Optimizer | None = None
         self._bad_now = False
         self._spoiling = False
@@ -116,9 +119,17 @@ class NonFiniteWatcher(Watcher):
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
-        losses = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
-        # To read a loss on the device makes the host wait; gradients are looked at before the optimizer steps.
-        bad = [t for t in losses if (t.numel() == 1 or not is_grad) and not t.is_cuda and not is_finite(t)]
+        given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
+        self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
+
+    def _losses_go_back(self, losses: list[torch.Tensor]) -> None:
+        if losses and losses[0].is_cuda and not simulated():
+            # To read them now would make the host wait: they are looked at with the gradients, if they live until then.
+            self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]
+            return
+        self._look_at_losses([t for t in losses if not is_finite(t)])
+
+    def _look_at_losses(self, bad: list[torch.Tensor]) -> None:
         if bad:
             nan = any(bool(torch.isnan(t).any()) for t in bad)
             self._totals.nan_losses += nan
@@ -177,8 +188,13 @@ class NonFiniteWatcher(Watcher):
 
     def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
         self._totals.checked += 1
+        losses = [t for ref in self._losses if (t := ref()) is not None] if self._losses else []
+        self._losses = []
         # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
-        if not gradients or not suspicious(gradients) or all(map(is_finite, dense(gradients))):
+        if not gradients or not suspicious([*gradients, *losses] if losses else gradients):
+            return
+        self._look_at_losses([t for t in losses if not is_finite(t)])
+        if all(map(is_finite, dense(gradients))):
             return
         self._totals.stepped += 1
         self._spoiling = True

@@ -26,7 +26,7 @@ MOST_STEPS = 50
 MOST_SECONDS = 10.0
 """What a look may cost the program beyond its own work."""
 _WHAT = "the operators of steps after one that went wrong"
-_ELSEWHERE = "what made it ran before the look began, in another thread or on another rank"
+_ELSEWHERE = "what made it was not among the operators that were looked at"
 _COMPILED = "what made it ran in a torch.compile region"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchvet.probes.internals.simulated import numbers
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.scaling import FaultKind, ScalingUse
 
@@ -70,12 +71,12 @@ class ScalerState:
         scale = getattr(scaler, "_scale", None)
         if scale is None:
             return getattr(scaler, "_init_scale", None)
-        return float(scale.item())
+        return float(numbers(scale).item())
 
     def on_device(self) -> bool:
         """Whether reading its scale makes a device wait."""
         scale = getattr(self.ref(), "_scale", None)
-        return scale is not None and scale.device.type != "cpu"
+        return scale is not None and numbers(scale).device.type != "cpu"
 
     def note_scale(self) -> float | None:
         """Remember the scale in force under its number, where that makes nobody wait."""

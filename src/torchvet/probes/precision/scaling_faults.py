@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.precision.loss_marks import Mark
 from torchvet.probes.precision.scaled_gradients import Clip, Gradients, Part, Witness
 from torchvet.probes.precision.scaler_states import Scalers, ScalerState, Update
@@ -191,7 +192,7 @@ def found_infinity(state: ScalerState, optimizer: Any) -> bool | None:
     """
     states = getattr(state.scaler, "_per_optimizer_states", None)
     found = states.get(id(optimizer), {}).get("found_inf_per_device", {}) if states is not None else {}
-    return any(bool(value.item()) for value in found.values()) if found else None
+    return any(bool(numbers(value).item()) for value in found.values()) if found else None
 
 
 def _spans(witness: Witness, generation: int) -> bool:

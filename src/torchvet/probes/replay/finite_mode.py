@@ -15,6 +15,7 @@ from torchvet.probes.base.kit import Place, frames, names, outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
+from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.replay import stage
 from torchvet.probes.replay.alignments import unaligned
 from torchvet.probes.replay.operands import (
@@ -51,7 +52,7 @@ WasBad = dict[int, tuple[bool, "Taint | None"]]
 
 class Call(NamedTuple):
     """An operator that runs, its node and where that was made; and of the operands that it writes whether they were bad
-    before, and copies."""
+    before, and copies. Operands on a simulated GPU are the CPU tensors that hold their values."""
 
     func: Any
     args: Any
@@ -82,7 +83,9 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """The same step in a wider dtype, where that is asked for."""
         self.generators: list[torch.Generator] = []
         """Those that operators were given."""
-        self._named = named
+        self._named: Namer = lambda tensor: named(self._outside(tensor))
+        self._shells: dict[int, torch.Tensor] = {}
+        """What the program knows an operand as, by the identity of what holds its values."""
         self._module = module
         self._index = 0
         self._places: dict[int, Placed] = {}
@@ -110,6 +113,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _before(self, func: Any, args: Any, kwargs: Any) -> Call:
         self._index += 1
+        self._shells = {}
+        args, kwargs = self._values_of(args), self._values_of(kwargs)
         if self.alone:
             self.generators += [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)]
         if func in _TAKING and args[0].numel() == 1:
@@ -127,9 +132,24 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         return Call(func, args, kwargs, node, placed, was_bad, copies)
 
     def _after(self, result: Any, call: Call) -> None:
-        for out in _tensors(result):
+        for out in _tensors(self._values_of(result)):
             if numeric(out) and not is_finite(out) and base_name(str(call.func)) not in _UNINITIALISED:
                 self._bad(out, call)
+
+    def _values_of(self, value: Any) -> Any:
+        """Arguments or results, of a simulated GPU's tensors what holds their values."""
+        if isinstance(value, torch.Tensor):
+            host = numbers(value)
+            if host is not value:
+                self._shells[id(host)] = value
+            return host
+        if isinstance(value, (list, tuple)):
+            return [self._values_of(v) for v in value]
+        return {n: self._values_of(v) for n, v in value.items()} if isinstance(value, dict) else value
+
+    def _outside(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As the program knows it."""
+        return self._shells.get(id(tensor), tensor)
 
     def _place(self, node: Any) -> Placed | None:
         """Notes where a node of the graph is made; of a node that runs, where it was made."""
@@ -175,7 +195,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _external(self, tensor: torch.Tensor, value: torch.Tensor) -> Taint:
         place, inner = frames.outside_torch(5, handlers=False)
         nan = bool(torch.isnan(value).any())
-        source = Source(self._index, "nan" if nan else "inf", external=tensor, module=self._module())
+        outside = self._outside(tensor)
+        source = Source(self._index, "nan" if nan else "inf", external=outside, module=self._module())
         source.place, source.inner = place, inner
         source.result, source.rows = self._described_as(value, self._named(tensor)), rows_of(value)
         source.columns = columns_of(value)

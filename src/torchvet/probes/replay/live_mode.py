@@ -14,6 +14,7 @@ import torch
 from torchvet.probes.base.callers import outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite
+from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.replay.finite_mode import Call, FiniteMode, within
 from torchvet.probes.replay.operands import Namer
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
@@ -71,11 +72,14 @@ class LiveMode(FiniteMode):
             # Before the operator: what it writes in place is gone afterwards.
             with self._looking():
                 call = self._before(func, args, kwargs)
-        result = func(*args, **kwargs)
-        if call is not None:
-            with self._looking():
-                self.operators += 1
-                self._after(result, call)
+        try:
+            result = func(*args, **kwargs)
+            if call is not None:
+                with self._looking():
+                    self.operators += 1
+                    self._after(result, call)
+        finally:
+            self._shells = {}
         return result
 
     def step_begins(self) -> None:
@@ -108,18 +112,18 @@ class LiveMode(FiniteMode):
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return False
         # To look at such a tensor would run its class's own code.
-        if any(type(t).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
+        if any(type(numbers(t)).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
             self.tensor_subclasses = True
             return False
         return True
 
     def _after(self, result: Any, call: Call) -> None:
-        if not all(type(t).__torch_dispatch__ is _PLAIN for t in within(result)):
+        if not all(type(numbers(t)).__torch_dispatch__ is _PLAIN for t in within(result)):
             return
         super()._after(result, call)
         # Bad values that were overwritten with finite ones are no longer anybody's source.
         if any(bad for bad, _ in call.was_bad.values()):
-            for out in within(result):
+            for out in map(numbers, within(result)):
                 if is_finite(out):
                     self._passing.discard(out)
 
@@ -127,7 +131,7 @@ class LiveMode(FiniteMode):
         taint = super()._external(tensor, value)
         source = self.sources[-1]
         # Its origin takes the tensor's place: the source must not keep it alive.
-        source.external = self._asks.origin(tensor, private.current_node() is not None)
+        source.external = self._asks.origin(self._outside(tensor), private.current_node() is not None)
         source.reason = source.external.reason
         return taint
 

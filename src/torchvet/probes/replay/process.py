@@ -22,6 +22,7 @@ from typing import Any
 
 from torchvet.probes.base.operators import names
 from torchvet.probes.following import own_fork
+from torchvet.probes.internals.simulated import simulated
 
 _LARGEST = 1 << 20
 _FORBIDDEN = tuple(
@@ -45,7 +46,7 @@ def why_not() -> str | None:
 
     if not hasattr(os, "fork"):
         return "this system cannot fork a process to do the step again in"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized() and not simulated():  # type: ignore[no-untyped-call]
         return "CUDA is in use, and cannot be used in a forked process"
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "the step communicates with other ranks"

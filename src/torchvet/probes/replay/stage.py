@@ -15,6 +15,7 @@ from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.internals.patching import replace
+from torchvet.probes.internals.simulated import open_up
 from torchvet.probes.objects.containers import tensors_in
 
 
@@ -24,6 +25,7 @@ class NoBatch(Exception):
 
 def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradients: bool) -> None:
     """Only in a process of one's own: nothing here is taken back."""
+    open_up()
     unshare([*known.parameters(), *tensors_in(batch, 4), *(t for v in names.values() for t in tensors_in(v, 3))])
     unshare(b for m in known.live_roots() for b in m.buffers())
     given = iter(() if batch is None else (batch,))

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from torchvet.allocator.blocks import Block
 from torchvet.simulate.allocation import memory
-from torchvet.simulate.allocation.history import Event, Stack, frames_of
+from torchvet.simulate.allocation.history import Event, Ring, Stack, frames_of
 
 
-@dataclass
 class Marks:
     """What the program adds to a recording: `record_function` ranges, and its own metadata."""
 
-    annotations: list[dict[str, Any]] = field(default_factory=list)
-    metadata: str = ""
+    def __init__(self) -> None:
+        self.metadata = ""
+        self._names: dict[str, int] = {}
+        self._ranges = Ring(4, 0)
+
+    def restart(self, most: int, clear: bool) -> None:
+        """Keep at most so many ends of ranges from now on."""
+        before, self._ranges = self._ranges, Ring(4, most)
+        for row in () if clear else before.rows():
+            self._ranges.add(*row)
+
+    def note(self, name: str, ends: bool, device: int, time_us: int) -> None:
+        """A range begins or ends."""
+        self._ranges.add(self._names.setdefault(name, len(self._names)), ends, device, time_us)
+
+    def annotations(self) -> list[dict[str, Any]]:
+        """As they stand in a snapshot."""
+        names, stages = list(self._names), ("START", "END")
+        return [
+            {"stage": stages[ends], "name": names[name], "device": device, "time_us": time_us}
+            for name, ends, device, time_us in self._ranges.rows()
+        ]
 
 
 marks = Marks()
@@ -30,7 +48,7 @@ def snapshot(traces: bool = True) -> dict[str, Any]:
         "segments": [s for m in held for s in segments_of(m)],
         "device_traces": [[_event(e, frames) for e in m.history.events] if traces else [] for m in held],
         "allocator_settings": settings_of(held[0]),
-        "external_annotations": list(marks.annotations),
+        "external_annotations": marks.annotations(),
     }
     for m in held:
         # After the events were copied, so that a snapshot does not show itself.

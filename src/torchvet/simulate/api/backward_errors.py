@@ -60,6 +60,15 @@ class _Engine:
         return getattr(self._engine, name)
 
 
+def begin_without_threads() -> None:
+    """Let the engine start before it knows of the devices. Call it before the device guard is there.
+
+    The engine starts a thread for each device that it knows of when it runs first, and a process with such threads may
+    run no backward pass in its forks. Here every pass runs in the thread that asks for it.
+    """
+    torch.ones((), requires_grad=True).backward()  # type: ignore[no-untyped-call]
+
+
 def install() -> None:
     """Put it between torch and its engine."""
     Variable._execution_engine = _Engine(Variable._execution_engine)  # type: ignore[assignment]

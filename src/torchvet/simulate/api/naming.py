@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torchvet.simulate import devices
 from torchvet.simulate.allocation import pinned
 from torchvet.simulate.api import generators
+from torchvet.simulate.refusals import as_cuda
 from torchvet.simulate.tensors import SimulatedTensor, set_data
 
 _T = torch.Tensor
@@ -129,14 +129,14 @@ class Naming(TorchFunctionMode):
         return out
 
 
-_TYPE = re.compile(rf"\b{devices.BACKEND}(\w+)Type\b")
-
-
 def _as_cuda(error: RuntimeError) -> None:
     """Put the device's name as the program knows it into torch's own refusal."""
-    if error.args and isinstance(error.args[0], str) and devices.BACKEND in error.args[0]:
-        text = _TYPE.sub(r"torch.cuda.\1Tensor", error.args[0])
-        error.args = (text.replace(devices.BACKEND, "cuda"), *error.args[1:])
+    if error.args and isinstance(error.args[0], str) and (devices.BACKEND in error.args[0] or _OTHER in error.args[0]):
+        error.args = (as_cuda(error.args[0]), *error.args[1:])
+
+
+_OTHER = "PrivateUse1"
+"""What C++ calls the backend."""
 
 
 def enter() -> None:

@@ -46,5 +46,6 @@ ANSWERS: dict[str, Any] = {
     "reset_peak_memory_stats": _own(torch.cuda.reset_peak_memory_stats),
     "reset_accumulated_memory_stats": _own(torch.cuda.reset_accumulated_memory_stats),
     "get_memory_info": _own(memory.mem_get_info),
+    "empty_host_cache": _own(lambda: None),
 }
 """By the name in `torch.accelerator`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -37,8 +38,7 @@ def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool
             held.history.start(tracing, context, most, clear, skipped or ())
         else:
             held.history.stop()
-    if clear or not on:
-        marks.annotations.clear()
+    marks.restart(min(most, sys.maxsize) if on else 0, clear)
     _listen_to_ranges(on and tracing)
 
 
@@ -68,19 +68,17 @@ _ranges = torch.autograd.profiler.record_function
 _plain = (_ranges.__enter__, _ranges.__exit__)
 
 
-def _mark(name: str, stage: str) -> None:
-    marks.annotations.append(
-        {"stage": stage, "name": name, "device": devices.current.index, "time_us": time.time_ns() // 1000}
-    )
+def _mark(name: str, ends: bool) -> None:
+    marks.note(name, ends, devices.current.index, time.time_ns() // 1000)
 
 
 def _enter(self: Any) -> Any:
-    _mark(self.name, "START")
+    _mark(self.name, False)
     return _plain[0](self)  # type: ignore[no-untyped-call]
 
 
 def _exit(self: Any, *error: Any) -> Any:
-    _mark(self.name, "END")
+    _mark(self.name, True)
     return _plain[1](self, *error)
 
 

@@ -12,6 +12,7 @@ from torchvet.simulate import devices
 from torchvet.simulate.allocation import host_memory, workspaces
 from torchvet.simulate.api import generators
 from torchvet.simulate.operations import asserts, placement
+from torchvet.simulate.refusals import as_cuda
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
@@ -130,6 +131,8 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return carry_out(func, args, kwargs)
     except RuntimeError as error:
         if "DefaultCPUAllocator" not in str(error):
+            if error.args and isinstance(error.args[0], str):
+                error.args = (as_cuda(error.args[0], by_kernel=True), *error.args[1:])
             raise
         # Raised outside the handler: chained to it, the first error would keep its frames and their tensors alive.
         message = str(error)
@@ -147,6 +150,11 @@ def without_numbers(done: Any, hosted: Any) -> None:
     """From now on `done(func, args, kwargs)` is done in place of the CPU's kernels, and `hosted(value)` makes of its
     results what the host may read: see `dry`."""
     _instead[:] = [done, hosted]
+
+
+def without_arithmetic() -> bool:
+    """Whether nothing is computed, and shapes alone are followed."""
+    return bool(_instead)
 
 
 def landed(value: Any) -> Any:

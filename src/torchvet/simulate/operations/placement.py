@@ -13,7 +13,7 @@ MIXED_INDICES = frozenset(
 ANY_DEVICE = frozenset(
     ["_has_compatible_shallow_copy_type", "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss",
      "_ctc_loss_backward", "_pack_padded_sequence_backward", "_nested_view_from_buffer", "_nested_view_from_jagged",
-     "copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy"]
+     "copy_", "_copy_from", "_copy_from_and_resize", "set_", "_has_same_storage_numel", "copy", "is_same_size"]
 )  # fmt: skip
 """What a GPU takes from anywhere: copies, and what wants its lengths on the host."""
 

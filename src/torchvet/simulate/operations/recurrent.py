@@ -5,6 +5,7 @@ Like cuDNN's they cannot be differentiated twice.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +19,11 @@ _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
+heard = [False]
+"""Whether dispatch modes see the operators within, for who looks where a number came from: else there is one kernel, as
+of cuDNN."""
+
+
 class _Whole(torch.autograd.Function):
     """The CPU's operator on the numbers, with the CPU's graph for the way back."""
 
@@ -29,7 +35,8 @@ class _Whole(torch.autograd.Function):
             for leaf, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True)
         ]
         grad = any(ctx.needs_input_grad)
-        with torch.set_grad_enabled(grad), torch._C._DisableTorchDispatch():
+        unheard = nullcontext() if heard[0] else torch._C._DisableTorchDispatch()
+        with torch.set_grad_enabled(grad), unheard:
             outs = func(*pytree.tree_unflatten(hosts, spec))
         if grad:
             ctx.index, ctx.hosts, ctx.outs = index, hosts, outs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Findings, Identity, Rule, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, Recording, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
@@ -28,6 +28,11 @@ class AllRanksOnOneDevice(Rule):
     severity = "warning"
     words = ("init_process_group",)
     runs_on = "cuda"
+
+    def cannot_apply(self, recording: Recording) -> bool:
+        """There was one process: the first GPU is its own."""
+        worlds = {rank.program.world_size for rank in recording.ranks if rank.program is not None}
+        return worlds == {1}
 
     def in_file(self, file: SourceFile) -> Findings:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""

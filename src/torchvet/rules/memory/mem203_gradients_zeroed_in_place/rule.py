@@ -11,6 +11,9 @@ from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
 
+_NOTEWORTHY = 128 << 10
+"""Bytes below which no share of a peak is anybody's trouble: CUDA's allocator takes 2 MiB at least."""
+
 
 class GradientsZeroedInPlace(Rule):
     """Gradients are zeroed in place and stay allocated through the forward pass."""
@@ -28,7 +31,7 @@ class GradientsZeroedInPlace(Rule):
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
         return self.observed(
             rank,
-            severity=grading.of_share(share),
+            severity=grading.of_share(share) if record.saving >= _NOTEWORTHY else "info",
             place=record.place,
             message=f"{size(record.bytes)} of gradients are zeroed in place and stay allocated through the forward "
             f"pass; dropping them {effect}",

@@ -1,0 +1,33 @@
+"""A simulated GPU's tensors as what looks at their values takes them: without an operator or a byte of the device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+
+def simulated() -> bool:
+    """Whether the GPU of this process is a simulated one. Nothing is imported to find out."""
+    start = sys.modules.get("torchvet.simulate.start")
+    return start is not None and bool(start.started())
+
+
+def open_up() -> None:
+    """Make a simulated GPU ready for a step that is done again in a process of one's own: nothing is taken back.
+
+    Within a call of torch's that has translated its devices' names, as `backward()` has, that is out of force; and a
+    recurrent network's operators, which are hidden from modes, show where a number came from.
+    """
+    if simulated():
+        sys.modules["torchvet.simulate.api.naming"].enter()
+        sys.modules["torchvet.simulate.operations.recurrent"].heard[0] = True
+
+
+def numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """The CPU tensor that holds a simulated one's values; any other tensor itself."""
+    if tensor.__class__ is torch.Tensor:
+        return tensor
+    tensors: Any = sys.modules.get("torchvet.simulate.tensors")
+    return tensors.numbers_of(tensor) if tensors is not None else tensor
