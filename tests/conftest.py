@@ -22,6 +22,8 @@ settings.load_profile("busy")
 
 # For this process and those that it starts: the machine's cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Whoever runs the tests in a terminal of some width: reports in pipes are whole.
+os.environ.pop("COLUMNS", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the casebook is not installed

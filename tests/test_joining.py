@@ -278,9 +278,9 @@ def test_a_program_that_ended_before_a_sampled_step_ran_where_it_ended() -> None
     assert diagnose(recording(*records)).findings == []
     ended = outcome(0, "exception", error="RuntimeError: view size is not compatible", place=Place(FILE, 5, "f"))
     found = of(diagnose(recording(*records, ended)), "OPS209")
-    assert (found.evidence, found.measured.steps) == ("observed", 1) and found.remedy.edits
+    assert (found.evidence, found.severity, found.measured.steps) == ("observed", "error", 1) and found.remedy.edits
     elsewhere = outcome(0, "exception", error="RuntimeError: out of patience", place=Place(FILE, 5, "f"))
-    assert of(diagnose(recording(*records, elsewhere)), "OPS209").evidence == "suspected"
+    assert diagnose(recording(*records, elsewhere)).findings == []
 
 
 def test_of_two_lines_that_may_raise_the_one_that_did_is_observed() -> None:
@@ -290,7 +290,7 @@ def test_of_two_lines_that_may_raise_the_one_that_did_is_observed() -> None:
     ended = outcome(2, "exception", error=error, place=Place(FILE, 9, "g"))
     report = diagnose(recording(program(), Source(path=FILE, text=text), ended))
     seen = {f.location.line: f.evidence for f in report.findings if f.location is not None}
-    assert seen == {5: "suspected", 9: "observed"}
+    assert seen == {9: "observed"}
 
 
 def test_what_a_run_found_where_no_line_was_sampled_has_the_fix_of_source() -> None:

@@ -155,6 +155,7 @@ def test_a_gate_that_nothing_could_be_held_against_is_no_pass(
     shown = capsys.readouterr().out
     assert shown.startswith("Could not judge") and "measured on one side only" in shown
     assert main(["compare", str(INPUT), str(cut)]) == 0
-    assert f"{cut}: the end of the trace" in capsys.readouterr().out.replace("\n    ", " ")
+    # The path of a folder for tests may be longer than a line.
+    assert "cut.json:theendofthetrace" in "".join(capsys.readouterr().out.split())
     assert main(["compare", "--fail-on-growth", "1%", str(INPUT), str(INPUT)]) == 0
     assert capsys.readouterr().out.count("what the device did") == 1, "what is true of both is said once"

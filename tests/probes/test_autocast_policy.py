@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from torchvet.probes.base.ledger import storage_key
 from torchvet.probes.precision.autocast_policy import FLOAT32, HALF, PROMOTE, policy_of
-from torchvet.probes.precision.forecast_mode import ForecastMode, _key
+from torchvet.probes.precision.forecast_mode import ForecastMode
 
 Program = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 A = torch.rand(4, 4) * 0.8 + 0.1
@@ -69,7 +70,7 @@ def is_half(program: Program) -> bool:
         half = torch.mm(A, A)
         half = half / half.max() * 0.9
         result = program(half, A)
-    return _key(result) in mode._half
+    return storage_key(result) in mode._half
 
 
 @pytest.mark.parametrize("name", HALF_IN_THE_DOCUMENTS)

@@ -49,7 +49,7 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
         seen = _costly(suspicion, rule, recording)
         if seen is not None:
             found.append(seen)
-        elif suspicion.severity != "info":
+        elif suspicion.severity != "info" or any(_ended_in(rule.bad_raises, recording)):
             alone.append(suspicion)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
@@ -91,13 +91,17 @@ def _unconfirmed(
     for suspicion, grows in zip(alone, may_grow, strict=True):
         rule, at = rules[suspicion.code], suspicion.location
         assert at is not None
+        came = _came_true(suspicion, rule, alone, recording)
+        if suspicion.severity == "info":  # of notes only what the program ended by is said
+            yield from [came] if came is not suspicion else []
+            continue
         judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording)
         judged = judged and not (isinstance(rule, GrowthRule) and grows)
         judged = judged and reached(trees[at.path], lines[at.path], at.line)
         if judged or rule.cannot_apply(recording):
             yield _harmless(suspicion, recording)
         else:
-            yield _not_seen(_came_true(suspicion, rule, alone, recording), running)
+            yield _not_seen(came, running)
 
 
 def needs_met(recording: Recording) -> frozenset[Need]:
@@ -123,13 +127,14 @@ def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], record
         there = {(p.path, p.line) for p in (ended.place, *ended.stack) if p is not None}
         hit = [o for o in rivals if o.location is not None and (o.location.path, o.location.line) in there]
         if suspicion in hit or (not hit and len(rivals) == 1):
-            return msgspec.structs.replace(suspicion, evidence="observed", measured=Measured(steps=ended.ticks + 1))
+            measured = Measured(steps=ended.ticks + 1)
+            return msgspec.structs.replace(suspicion, evidence="observed", severity="error", measured=measured)
     return suspicion
 
 
 def _ended_in(error: str, recording: Recording) -> Iterator[Outcome]:
     """How those ranks ended that ended in an exception of this text."""
-    for ended in (rank.last(Outcome) for rank in recording.ranks):
+    for ended in (rank.last(Outcome) for rank in recording.ranks if error):
         if ended is not None and ended.how == "exception" and error in (ended.error or ""):
             yield ended
 

@@ -203,6 +203,8 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_init_scale": ("", "the scale of a scaler"),
     "_growth_interval": ("", "the scale of a scaler"),
     "_backoff_factor": ("", "the scale of a scaler"),
+    "_growth_factor": ("", "the scale of a scaler"),
+    "_bit_generator": ("", "NumPy's own generators"),
     "_per_optimizer_states": ("", "what a scaler has done with each optimizer"),
 }  # fmt: skip
 """Attributes of torch's objects, which are read where they are needed: by name the class that has it (none where only
