@@ -49,13 +49,18 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
         seen = _costly(suspicion, rule, recording)
         if seen is not None:
             found.append(seen)
-        elif suspicion.severity != "info" or any(_ended_in(rule.bad_raises, recording)):
+        elif _is_worth_saying(suspicion, rule, recording):
             alone.append(suspicion)
     # A leak that no suspicion accounts for may be any of them, stored in a way that source does not see.
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
     may_grow = [leaking or _in_evaluation(observed, f.location) for f in alone]
     found += _unconfirmed(alone, may_grow, by_code, recording, lines)
     return [_with_fix(f, by_code.get(f.code), recording) for f in found]
+
+
+def _is_worth_saying(suspicion: Finding, rule: Rule, recording: Recording) -> bool:
+    """Whether a suspicion is more than a note, or foretells the error that the program ended in."""
+    return suspicion.severity != "info" or any(_ended_in(rule.bad_raises, recording))
 
 
 def _all_suspicions(
