@@ -13,7 +13,7 @@ _DENSE = 64
 """Steps at first that are all sampled; from then on there are some 44 samples each time that the run doubles."""
 _SHARE = 100
 """Times as long as a sample took must pass before the next: glibc walks its free lists, which can take milliseconds."""
-_ALLOWANCE = 0.02
+_ALLOWANCE = 0.03
 """Seconds that samples may take in all before that holds: a short run would have too few of them."""
 _PENDING = 64
 """Samples that may be lost with a process that is killed."""
