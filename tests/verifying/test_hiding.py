@@ -67,3 +67,9 @@ def test_such_a_fix_is_refused() -> None:
 def test_losses_that_are_not_finite_in_either_run_are_counted_apart() -> None:
     agreement = compare([1.0, None, None], [1.0, None, None])
     assert agreement.equal and (agreement.compared, agreement.finite) == (3, 1)
+
+
+def test_a_loss_of_nothing_may_be_rounded() -> None:
+    before = run([1.5, 0.0, 1.2, *LOST])
+    assert hidden(before, run([1.5, 1e-8, 1.2, 1.3, 1.1, 1.2, 1.0]), True) == ""
+    assert "the loss of pass 2 was 0, is 0.01" in hidden(before, run([1.5, 0.01, 1.2, 1.3, 1.1, 1.2, 1.0]), True)

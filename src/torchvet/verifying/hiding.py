@@ -18,6 +18,9 @@ _APART = 0.5
 _KEPT = 0.01
 """The relative difference of losses before the failure from which on a guard has changed what was healthy."""
 
+_ROUNDED = 1e-6
+"""The same as a part of the largest of these losses."""
+
 Numbers = Sequence[float | None]
 
 
@@ -48,9 +51,13 @@ class _Step:
 
     def changed(self) -> str:
         """Whether a number before the failure is another with the fix."""
-        pairs = zip(self._before[: self._at], self._after, strict=False)
-        for number, (one, other) in enumerate(pairs, start=1):
-            if one is not None and other is not None and abs(one - other) > _KEPT * max(abs(one), abs(other)):
+        healthy = self._before[: self._at]
+        # A loss of exactly 0 that becomes 1e-8 is no other loss beside those of the rest.
+        least = _ROUNDED * max((abs(value) for value in healthy if value is not None), default=0.0)
+        for number, (one, other) in enumerate(zip(healthy, self._after, strict=False), start=1):
+            if one is None or other is None:
+                continue
+            if abs(one - other) > max(least, _KEPT * max(abs(one), abs(other))):
                 numbers = f"the {self._what} of pass {number} was {one:.3g}, is {other:.3g}"
                 return f"it changes steps that were finite: {numbers}"
         return ""
