@@ -86,12 +86,12 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """A step was taken: had any pass before it reached something?"""
         waiting, self._waiting = self._waiting, []
-        # Larger leaves may be what the program trains by hand.
-        reached = self._reached or any(record.root == "larger leaves" for record in waiting)
-        self._reached = False
+        reached, self._reached = self._reached, False
         passed_by, self._passed_by = self._passed_by, False
         if passed_by or not (waiting or reached):
             return
+        # Larger leaves may be what the program trains by hand.
+        reached = reached or any(record.root == "larger leaves" for record in waiting)
         for record in self.sites.values():
             record.judged += 1
         if not reached:
