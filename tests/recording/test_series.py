@@ -6,6 +6,7 @@ import pytest
 from handmade import holding
 
 from torchvet.analysis.growth_series import Points, grows, localise, misfit, rising_tail
+from torchvet.analysis.memory_series import longest_climb
 
 
 def points(*sizes: int, every: int = 5, **more: object) -> Points:
@@ -66,3 +67,18 @@ def test_misfit_is_the_share_that_a_line_leaves() -> None:
     assert misfit([1, 2, 3], [10, 20, 30]) == pytest.approx(0)
     assert misfit([1, 2, 3], [5, 5, 5]) == misfit([1, 1, 1], [1, 2, 3]) == 1.0
     assert 0 < misfit([1, 2, 3, 4], [10, 22, 29, 41]) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("sizes", "climb"),
+    [
+        ((0, 10, 20, 30, 0, 10, 20, 5), (30, 3)),
+        ((0, 10, 20, 0, 10, 20, 30, 40), (40, 4)),
+        ((30, 20, 10, 0), (0, 0)),
+        ((0, 1000, 2000, 0, 10, 20), (20, 2)),
+        ((), (0, 0)),
+    ],
+    ids=["falls", "still rises", "only falls", "another's rise", "nothing"],
+)
+def test_the_longest_climb_at_a_rate(sizes: tuple[int, ...], climb: tuple[int, int]) -> None:
+    assert longest_climb(tuple(enumerate(sizes)), 10) == climb

@@ -12,7 +12,7 @@ from handmade import FILE, census, evidence, heap, holding, outcome, program, re
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording.records.base import Record, Site, SiteBytes, Stranger, Window
-from torchvet.recording.records.training import CollectorUse
+from torchvet.recording.records.training import CollectorUse, HostSamples
 from torchvet.renderers.verdict import verdict
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -152,3 +152,20 @@ def test_garbage_is_graded_by_the_oldest_that_was_seen_to_live(last: int, severi
         f for f in diagnose(recording(program(), steps(80), *records, outcome(80))).findings if f.code == "MEM105"
     ]
     assert one.severity == severity
+
+
+def test_the_heap_shows_how_late_the_collector_comes_without_sampled_steps() -> None:
+    """Garbage of the looks themselves made it come after one step there; it comes after 25 else."""
+    use = CollectorUse(collections=9, seconds=0.1, freed=1_440_000, sampled=12, steps=12, longest=1)
+    ticks = list(range(1, 81))
+    saw = HostSamples(ticks=ticks, heap=[100_000_000 + 120_000 * (n % 26) for n in ticks])
+    looks = [census(t, unreached=0) for t in (7, 30, 60)]
+
+    def cycle(samples: HostSamples) -> Finding:
+        records = windows(), looks, use, samples
+        report = diagnose(recording(program(), steps(80), *records, outcome(80)))
+        (one,) = [f for f in report.findings if f.code == "MEM105"]
+        return one
+
+    assert "up to 25 steps late" in cycle(saw).message and "3.0 MB" in cycle(saw).message
+    assert "up to 1 step late" in cycle(heap(80)).message

@@ -32,3 +32,17 @@ def per_step(rank: RankRecording, sizes: Sizes) -> tuple[Trend | None, float]:
         return None, 1.0
     _, steps = steps_between(rank, trend.first, trend.last)
     return trend, (trend.last - trend.first) / max(1, steps)
+
+
+def longest_climb(sizes: Sizes, rate: float) -> tuple[int, int]:
+    """Of the stretches over which sizes rise from sample to sample, by about `rate` bytes a tick: the bytes and ticks
+    of the one that rises most; 0 and 0 where there is none. A sawtooth's teeth are such stretches."""
+    best, start = (0, 0), 0
+    for i in range(1, len(sizes) + 1):
+        if i < len(sizes) and sizes[i][1] >= sizes[i - 1][1]:
+            continue
+        ticks, risen = sizes[i - 1][0] - sizes[start][0], sizes[i - 1][1] - sizes[start][1]
+        if ticks and rate / 2 <= risen / ticks <= rate * 3 / 2:
+            best = max(best, (risen, ticks))
+        start = i
+    return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchvet.analysis.memory_series import heap_sizes, longest_climb
 from torchvet.recording.records.base import Census, Stranger
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
@@ -11,7 +12,7 @@ from torchvet.rules.memory.fixes.back_references import held_weakly
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.weak_owners import own_self_weak
 from torchvet.rules.shared.growth_rule import allocated
-from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.number_format import count, size
 from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.unreachable_storages import names_of, stranger_findings, stranger_location
 
@@ -45,12 +46,15 @@ class ReferenceCycle(Rule):
 
     def _collected(self, recording: Recording, rank: RankRecording, use: CollectorUse) -> Finding:
         rate = use.freed / use.sampled
-        held = rate * max(1, use.longest)
+        # Steps that are looked at make garbage of their own, so that the collector comes sooner: the heap of the others
+        # shows how late it comes without.
+        climb, ticks = longest_climb(heap_sizes(rank), rate)
+        held, late = max((climb, ticks), (rate * max(1, use.longest), use.longest))
         share = held / (held + peak_of(rank))
         who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]
         return self.observed(
             rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
-            message=f"{size(rate)} a step is freed by the cyclic collector only, up to {use.longest} steps late "
+            message=f"{size(rate)} a step is freed by the cyclic collector only, up to {count(late, 'step')} late "
             f"({size(held)} held in between)",
             cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
             advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
