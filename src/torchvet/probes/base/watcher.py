@@ -145,8 +145,8 @@ class Watcher:
 
     always = False
     """Whether it is part of runs that time precisions, too."""
-    only_sampled = False
-    """Whether events of every step mean something in sampled steps only. It hears those, and one step more."""
+    only_sampled: frozenset[str] = frozenset()
+    """Events of every step that mean something in sampled steps only. It hears those, and one step more."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -159,6 +159,12 @@ class Watcher:
         """From now on events that were ignored mean something."""
         if self.ignored:
             self.ignored = frozenset()
+            self.heeding()
+
+    def hear_in_samples(self, *events: str) -> None:
+        """From now on only these events of every step mean nothing outside of sampled steps."""
+        if self.only_sampled != set(events):
+            self.only_sampled = frozenset(events)
             self.heeding()
 
     @classmethod
