@@ -30,6 +30,8 @@ from torchvet.simulate.operations import (
     convolutions,
     factories,
     kernels,
+    norms,
+    own_memory,
     recurrent,
     transfers,
 )
@@ -59,6 +61,8 @@ def start(card: Card, count: int = 1) -> None:
     transfers.install(library)
     attention.install(library)
     recurrent.install(library)
+    norms.install(library)
+    own_memory.install()
     asserts.install(library)
     kernels.install()
     convolutions.install()

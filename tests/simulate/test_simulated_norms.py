@@ -1,0 +1,91 @@
+"""Norms and other operators that hold other memory on CUDA than on the CPU: with the CPU's numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def requested(which: str = "current") -> int:
+    return int(torch.cuda.memory_stats()[f"requested_bytes.all.{which}"])
+
+
+def passed(device: str, dtype: torch.dtype, norm: type[nn.Module], **options: bool) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    given = torch.randn(3, 5, 16).to(dtype).to(device).requires_grad_()
+    module = norm(16, **options).to(device, dtype)
+    for p in module.parameters():
+        nn.init.normal_(p)
+    out = module(given)
+    out.backward(torch.randn(3, 5, 16).to(dtype).to(device))
+    return [t.detach().cpu() for t in (out, given.grad, *(p.grad for p in module.parameters())) if t is not None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", [nn.RMSNorm, nn.LayerNorm])
+@pytest.mark.parametrize("elementwise_affine", [True, False])
+def test_numbers_are_the_cpus(dtype: torch.dtype, norm: type[nn.Module], elementwise_affine: bool) -> None:
+    on_cpu = passed("cpu", dtype, norm, elementwise_affine=elementwise_affine)
+    on_device = passed("cuda", dtype, norm, elementwise_affine=elementwise_affine)
+    assert len(on_cpu) == len(on_device)
+    assert all(torch.equal(a, b) for a, b in zip(on_cpu, on_device, strict=True))
+
+
+def test_rms_norm_saves_its_input_and_a_number_for_each_row() -> None:
+    given = torch.randn(64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.ones(128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    before = requested()
+    out = F.rms_norm(given, (128,), weight)
+    assert requested() - before == 64 * 128 * 2 + 64 * 4
+    torch.cuda.reset_peak_memory_stats()
+    before = requested()
+    out.backward(torch.ones_like(out))
+    assert requested("peak") - before == 64 * 128 * 2 * 2 + 128 * 2
+
+
+def test_rms_norm_of_mixed_dtypes_is_composed_as_on_cuda() -> None:
+    given = torch.randn(4, 8, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.ones(8, device="cuda", requires_grad=True)
+    with pytest.warns(UserWarning, match="Cannot dispatch to fused"):
+        out = F.rms_norm(given, (8,), weight)
+    assert out.grad_fn is not None and "FusedRmsNorm" not in out.grad_fn.name()
+
+
+def test_rms_norm_can_be_differentiated_twice() -> None:
+    given = torch.randn(4, 8, device="cuda", requires_grad=True)
+    (first,) = torch.autograd.grad(F.rms_norm(given, (8,)).square().sum(), given, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), given)
+    assert second.shape == given.shape
+
+
+def test_layer_norm_of_half_precision_keeps_statistics_in_float32() -> None:
+    given = torch.randn(64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    before = requested()
+    out = F.layer_norm(given, (128,))
+    assert requested() - before == 64 * 128 * 2 + 2 * 64 * 4
+    out.sum().backward()
+
+
+@pytest.mark.parametrize(("count", "beside"), [(3072, 0), (4000, 5 * 8 * 4000 - 2 * 8 * 3900 + 8 * 500 + 4 * 500 * 16)])
+def test_many_indices_are_sorted_in_the_backward_pass(count: int, beside: int) -> None:
+    table = torch.zeros(100, 16, device="cuda", requires_grad=True)
+    out = F.embedding(torch.zeros(count, dtype=torch.int64, device="cuda"), table)
+    by_out = torch.ones_like(out)
+    torch.cuda.reset_peak_memory_stats()
+    before = requested()
+    out.backward(by_out)
+    assert requested("peak") - before == 100 * 16 * 4 + beside
+
+
+def test_log_sigmoid_keeps_nothing_beside_its_input() -> None:
+    on_cpu = torch.randn(1000, requires_grad=True)
+    on_device = on_cpu.detach().cuda().requires_grad_()
+    before = requested()
+    out = F.logsigmoid(on_device)
+    assert requested() - before == 4000
+    out.sum().backward()
+    F.logsigmoid(on_cpu).sum().backward()
+    assert on_cpu.grad is not None and on_device.grad is not None
+    assert torch.equal(on_cpu.grad, on_device.grad.cpu())
