@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 def asked(capability: tuple[int, int], **changed: Any) -> Any:
@@ -83,14 +85,14 @@ def attended(device: str, masked: bool, causal: bool) -> tuple[list[torch.Tensor
 
 @pytest.mark.parametrize(("masked", "causal"), [(False, False), (False, True), (True, False)])
 def test_dropout_is_fused_and_the_numbers_are_the_cpus(masked: bool, causal: bool) -> None:
-    from torchvet.simulate.operations import attention
+    from torchvet.simulate.operations import attention_graphs
 
     (on_cpu, _), (on_device, held) = attended("cpu", masked, causal), attended("cuda", masked, causal)
     assert len(on_cpu) == len(on_device)
     assert all(torch.equal(a, b) for a, b in zip(on_cpu, on_device, strict=True))
     # The result and a sum for each query: no matrix of weights. The generator's state is on the host.
     assert held == 2 * 4 * 64 * 16 * 4 + 2 * 4 * 64 * 4
-    assert not attention._composed
+    assert not attention_graphs._composed
 
 
 def test_passes_that_keep_their_graph_run_twice() -> None:
@@ -99,6 +101,46 @@ def test_passes_that_keep_their_graph_run_twice() -> None:
     (first,) = torch.autograd.grad(loss, x, retain_graph=True)
     (second,) = torch.autograd.grad(loss, x)
     assert torch.equal(first.cpu(), second.cpu())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_saved_tensors_that_come_back_as_copies_give_the_same_gradients(dtype: torch.dtype) -> None:
+    from torchvet.simulate.operations import attention_graphs
+
+    given, found = torch.randn(1, 2, 8, 16).to(dtype), []
+    hooks = (
+        contextlib.nullcontext(),
+        torch.autograd.graph.save_on_cpu(),
+        torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda t: t),
+    )
+    for hook in hooks:
+        x = given.cuda().requires_grad_()
+        torch.manual_seed(1)
+        with hook:
+            loss = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).square().sum()
+        drawn = torch.rand(1)
+        loss.backward()
+        assert x.grad is not None
+        found.append((x.grad.cpu(), drawn, torch.rand(1)))
+    assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(found[0], one, strict=True))
+    del loss
+    assert not attention_graphs._composed
+
+
+def test_checkpoints_give_the_same_gradients() -> None:
+    given, found = torch.randn(1, 2, 8, 16), []
+    for reentrant in (None, True, False):
+        x = given.cuda().requires_grad_()
+        torch.manual_seed(1)
+
+        def attended_to(t: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(t, t, t, dropout_p=0.5)
+
+        out = attended_to(x) if reentrant is None else checkpoint(attended_to, x, use_reentrant=reentrant)
+        out.square().sum().backward()
+        assert x.grad is not None
+        found.append(x.grad.cpu())
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 def peaks(*shapes: tuple[int, ...], bias: torch.Tensor | None = None, grouped: bool = False) -> tuple[int, int]:

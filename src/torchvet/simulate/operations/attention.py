@@ -1,20 +1,19 @@
 """Scaled dot product attention by one fused kernel wherever CUDA has one: the matrix of weights is not held there.
 
-Its numbers are the CPU's: by the CPU's own fused kernel, or composed (with dropout, say) from the CPU's operators,
-whose graph then lies behind the kernel's random state.
+Its numbers are the CPU's: by the CPU's own fused kernel, or composed (with dropout, say) from the CPU's operators: see
+`attention_graphs.py`.
 """
 
 from __future__ import annotations
 
-import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from torchvet.simulate.allocation import temporaries
 from torchvet.simulate.api import generators
 from torchvet.simulate.cuda import cards
-from torchvet.simulate.operations import attention_memory, attention_rules
+from torchvet.simulate.operations import attention_graphs, attention_memory, attention_rules
 from torchvet.simulate.operations.attention_memory import Kernel
 from torchvet.simulate.operations.operators import SPECIAL, on_host, without_arithmetic
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
@@ -23,20 +22,6 @@ _aten = torch.ops.aten
 _FLASH = 1
 """Of torch's `SDPBackend`."""
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
-_AS_A_PROGRAM = (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set())
-"""What is dispatched to outside of operators, so autograd too."""
-
-
-class _Composed(NamedTuple):
-    """A fused call that the CPU has composed: what it was given and gave, and the storage of its random state."""
-
-    given: list[torch.Tensor | None]
-    out: torch.Tensor
-    state: weakref.ref[Any]
-
-
-_composed: dict[int, _Composed] = {}
-"""By the storage of the call's random state, with which each of them goes."""
 
 
 def attend(
@@ -67,10 +52,12 @@ def attend(
         if kernel == "flash" and width % 8:
             query, key, value = (torch.nn.functional.pad(t, (0, -width % 8)) for t in (query, key, value))
             scale = width**-0.5 if scale is None else scale
-        out: torch.Tensor = _aten._scaled_dot_product_fused_attention_overrideable.default(
+        out, *_, seed, _, _ = _aten._scaled_dot_product_fused_attention_overrideable.default(
             query, key, value, bias, dropout_p, is_causal, scale=scale
-        )[0]
-        return out[..., :width] if kernel == "flash" and width % 8 else out
+        )
+        attention_graphs.tell_node(out, seed)
+        result: torch.Tensor = out[..., :width] if kernel == "flash" and width % 8 else out
+        return result
 
 
 def _as_the_kernel_reads(bias: torch.Tensor) -> torch.Tensor:
@@ -109,7 +96,9 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         )
     else:
         with generators.drawing(index):
-            out = _compose([query, key, value, bias], dropout, causal, scale, seed)
+            composed = attention_graphs.compose([query, key, value, bias], dropout, causal, scale)
+        attention_graphs.keep(composed, seed)
+        out = composed.out.detach()
         sums = torch.empty(query.shape[:3], dtype=torch.float32)
     if kernel != "flash" and not (torch.is_grad_enabled() and any(t.requires_grad for t in args[:3])):
         sums = sums[..., :0].clone()
@@ -179,20 +168,6 @@ def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, 
     return choice == _FLASH
 
 
-def _compose(given: list[Any], dropout: float, causal: bool, scale: Any, seed: torch.Tensor) -> torch.Tensor:
-    query, key = given[0], given[1]
-    guard = torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM)
-    with guard, torch._C._DisableTorchDispatch(), torch.enable_grad():
-        leaves = [None if t is None else t.detach().requires_grad_() for t in given]
-        out = _aten._scaled_dot_product_attention_math.default(
-            *leaves, dropout, causal, scale=scale, enable_gqa=query.size(1) != key.size(1)
-        )[0]
-    storage = numbers_of(seed).untyped_storage()
-    number = storage._cdata
-    _composed[number] = _Composed(leaves, out, weakref.ref(storage, lambda _: _composed.pop(number, None)))
-    return out.detach()  # type: ignore[no-any-return]
-
-
 def _laid_out(made: torch.Tensor, like: torch.Tensor, kernel: Kernel) -> torch.Tensor:
     """As the kernel lays out what it gives: heads within positions, the others as what it belongs to."""
     if kernel == "efficient":
@@ -208,14 +183,15 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The gradients of query, key, value and bias."""
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
     by_out, query, key, value, bias, wanted, out, sums = (numbers_of(a) for a in args[:8])
-    composed = _composed.get(numbers_of(args[14]).untyped_storage()._cdata)
+    scale = kwargs.get("scale")
+    composed = attention_graphs.found_by(args[14], [query, key, value, bias], args[12], args[13], scale)
     if composed is not None:
-        found = _through(composed, by_out)
+        found = attention_graphs.gradients(composed, by_out)
     else:
         found = on_host(
             _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
             [by_out, query, key, value, out, sums[..., : query.size(-2)], 0.0, args[13]],
-            {"attn_mask": bias, "scale": kwargs.get("scale")},
+            {"attn_mask": bias, "scale": scale},
         )
     kernel = _kernel_of_state(args[14])
     # The kernel makes all three.
@@ -228,15 +204,6 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     for sizes in attention_memory.while_backward(kernel, _call(query, key, value, args[12], copies)):
         temporaries.held(index, sizes)
     return (*(g if needed else None for g, needed in zip(by_each, wanted, strict=False)), by_bias)
-
-
-def _through(composed: _Composed, by_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    leaves = [t for t in composed.given if t is not None]
-    # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
-    with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
-        return torch.autograd.Variable._execution_engine.run_backward(
-            (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
-        )
 
 
 def install(library: torch.library.Library) -> None:
