@@ -29,13 +29,14 @@ from cuda_arithmetic import (
     selected,
     split,
     times,
+    written,
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A model and its sizes. `kernel` takes the attention; `item` and `half` are bytes of a weight, and of a number
-    under autocast (0: without); the rest is as in `attention_models.Sizes`."""
+    """A model and its sizes. `kernel` takes the attention ("": it is written out); `item` and `half` are bytes of a
+    weight, and of a number under autocast (0: without); the rest is as in `attention_models.Sizes`."""
 
     kernel: str
     width: int
@@ -71,6 +72,9 @@ def bias_of(mask: Value | None, item: int, p: Plan, dense: bool) -> Value | None
 def attended(q: Value, k: Value, v: Value, mask: Value | None, p: Plan, dense: bool = True) -> Value:
     """By the plan's kernel; `dense` are rows of a mask that lie as they are read."""
     shape = Shape(p.batch, p.heads, p.shared or p.heads, p.length, p.width // p.heads, q.item)
+    if not p.kernel:
+        assert mask
+        return written(q, k, v, mask, shape)
     if p.kernel == "efficient":
         return efficient(q, k, v, bias_of(mask, q.item, p, dense), shape, p.card)
     return {"flash": flash, "cudnn": cudnn}[p.kernel](q, k, v, shape)
@@ -210,6 +214,8 @@ class Model:
         p = self.plan
         if p.padded:
             return Value(p.batch * p.length, 1)
+        if not p.kernel:
+            return Value(p.length**2, 1)
         if p.bias:
             return embedding(self.distances, Bytes(8 * p.length**2), p.heads)
         return None
@@ -275,6 +281,7 @@ PLANS = {
     "gpt2-small, float32": Plan("efficient", **_SMALL),
     "gpt2-small, fp16 on Turing": Plan("efficient", **{**_SMALL, "batch": 2}, half=2, card="t4"),
     "gpt2-xl, bf16": Plan("flash", 1600, 25, 48, 4, 1024, item=2),
+    "gpt2-small, written out": Plan("", **_SMALL, words=2000, item=2),
     "bert-base, padding mask": Plan("efficient", 768, 12, 12, 32, 500, 30_522, padded=True, half=2),
     "vit-huge, heads of 80": Plan("flash", 1280, 16, **_IMAGES),
     "vit, heads of 72": Plan("flash", 1152, 16, **_IMAGES),

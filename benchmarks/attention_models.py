@@ -15,7 +15,8 @@ class Sizes:
     """A model, and what it is given. `words` is 0 for images, which come as `length` patches of `patch` numbers.
 
     `shared`: heads of keys and values, where several heads of queries share one. `bias`: positions are told by a bias
-    that is learned. `padded`: the program hides what fills short sequences by a mask.
+    that is learned. `padded`: the program hides what fills short sequences by a mask. `written`: attention is
+    written out, with the matrix of weights.
     """
 
     width: int
@@ -31,6 +32,7 @@ class Sizes:
     causal: bool = True
     bias: bool = False
     padded: bool = False
+    written: bool = False
     gated: bool = False
     dtype: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
@@ -76,12 +78,22 @@ class Attention(nn.Module):
         if s.gated:
             q = rotated(q, self.cos, self.sin)
             k = rotated(k, self.cos, self.sin)
-        y = F.scaled_dot_product_attention(
-            q, k, v, mask, s.dropout if self.training else 0.0, s.causal, enable_gqa=s.shared > 0
-        )
+        if s.written:
+            y = self.by_hand(q, k, v, mask)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, mask, s.dropout, s.causal, enable_gqa=s.shared > 0)
         y = y.transpose(1, 2).contiguous().view(s.batch, s.length, s.width)
         y = self.out(y)
         return self.drop(y) if s.dropout else y
+
+    def by_hand(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
+        """With the matrix of weights."""
+        assert hidden is not None
+        weights = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        weights = weights.masked_fill(hidden, float("-inf"))
+        weights = F.softmax(weights, dim=-1)
+        weights = self.drop(weights)
+        return weights @ v
 
 
 class Block(nn.Module):
@@ -147,6 +159,8 @@ class Transformer(nn.Module):
         places = torch.arange(self.sizes.length, device=device)
         if lengths is not None:
             return (places < lengths[:, None])[:, None, None, :]
+        if self.sizes.written:
+            return torch.ones(self.sizes.length, self.sizes.length, dtype=torch.bool, device=device).triu(1)
         if self.sizes.bias:
             apart = (places[None, :] - places[:, None]).abs().clamp(max=31)
             return self.distances(apart).permute(2, 0, 1).unsqueeze(0)
@@ -190,6 +204,8 @@ def call(sizes: Sizes) -> int:
     given = [torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for shape in shapes]
     by_out = torch.zeros(sizes.batch, sizes.length, sizes.width, dtype=dtype, device="cuda")
     mask = None
+    if sizes.written:
+        raise ValueError("written out it is no call")
     if sizes.padded:
         mask = torch.ones(sizes.batch, 1, 1, sizes.length, dtype=torch.bool, device="cuda")
     if sizes.bias:
@@ -220,6 +236,7 @@ MODELS: dict[str, tuple[str, Sizes]] = {
     "gpt2-small, float32": ("a100", Sizes(**_SMALL)),
     "gpt2-small, fp16 on Turing": ("t4", Sizes(**{**_SMALL, "batch": 2}, autocast=torch.float16)),
     "gpt2-xl, bf16": ("a100", Sizes(1600, 25, 48, 4, 1024, dtype=_HALF)),
+    "gpt2-small, written out": ("a100", Sizes(**_SMALL, words=2000, dtype=_HALF, written=True)),
     "bert-base, padding mask": (
         "a100", Sizes(768, 12, 12, 32, 500, 30_522, causal=False, padded=True, autocast=torch.float16)
     ),

@@ -56,7 +56,7 @@ def main() -> None:
         return
     flags = [f"--{flag}" for flag in ("calls", "run") if getattr(given, flag)]
     print(f"{'MB':28}{'forward':>11}{'computed':>11}{'peak':>11}{'computed':>11}{'error':>10}{'bytes':>14}")
-    for name in given.names or MODELS:
+    for name in given.names or [name for name in MODELS if not given.calls or PLANS[name].kernel]:
         words = [sys.executable, __file__, "--one", name, *flags]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:

@@ -360,3 +360,57 @@ def cudnn(q: Value, k: Value, v: Value, s: Shape) -> Value:
         return list(zip(slots, grads, strict=True))
 
     return derived([q, k, v], s.rows * s.head, s.item, back, out)
+
+
+def by_heads(x: Value) -> Value:
+    """Heads in front of positions: a view of what a product must copy, and its gradient is put back by a copy."""
+    slot, size = x.slot, x.count * x.item
+    viewed = derived([x], x.count, x.item, lambda g: [(slot, Bytes(size))], x.memory)
+    return copied(viewed, x.count)
+
+
+def multiplied(x: Value, y: Value, count: int) -> Value:
+    """`bmm`."""
+    ledger.product()
+    saved, slots = (x.memory, y.memory), [(v.slot, v.count * v.item) for v in (x, y)]
+
+    def back(g: Bytes) -> Any:
+        assert saved
+        return [(s, Bytes(n)) for s, n in slots]
+
+    return derived([x, y], count, x.item, back)
+
+
+def changed(x: Value, *saved: Bytes) -> Value:
+    """A product with a number, or places overwritten by a mask that is saved."""
+    slot, size = x.slot, x.count * x.item
+
+    def back(g: Bytes) -> Any:
+        assert all(saved)
+        return [(slot, Bytes(size))]
+
+    return derived([x], x.count, x.item, back)
+
+
+def softmax(x: Value) -> Value:
+    """Keeps its result. The backward pass multiplies it by the gradient first, into memory of its own
+    (`softmax_backward_cuda_out` of `cuda/SoftMax.cu`)."""
+    slot, size = x.slot, x.count * x.item
+    saved = Bytes(size)
+
+    def back(g: Bytes) -> Any:
+        assert saved
+        found = [(slot, Bytes(size))]
+        assert Bytes(size)
+        return found
+
+    return derived([x], x.count, x.item, back, saved)
+
+
+def written(q: Value, k: Value, v: Value, hidden: Value, s: Shape) -> Value:
+    """See `attention_models.Attention.by_hand`."""
+    weights = changed(multiplied(by_heads(q), by_heads(k), s.rows * s.length))
+    weights = changed(weights, hidden.memory)
+    weights = softmax(weights)
+    weights = dropout(weights)
+    return copied(multiplied(weights, by_heads(v), s.rows * s.head), s.rows * s.head)

@@ -68,6 +68,40 @@ def test_layer_norm_of_half_precision_keeps_statistics_in_float32() -> None:
     out.sum().backward()
 
 
+@pytest.mark.parametrize("norm", [nn.RMSNorm, nn.LayerNorm])
+def test_norms_copy_what_is_not_dense_in_order(norm: type[nn.Module]) -> None:
+    given = torch.randn(4, 64, 32, device="cuda", requires_grad=True)
+    module = norm(64, elementwise_affine=False)
+    torch.cuda.reset_peak_memory_stats()
+    before, one = requested(), 4 * 64 * 32 * 4
+    out = module(given.transpose(1, 2))
+    assert requested("peak") - before == 2 * one + (requested() - before - one)
+    by_out = torch.ones_like(out)
+    torch.cuda.reset_peak_memory_stats()
+    before = requested()
+    out.backward(by_out)
+    assert requested("peak") - before >= 2 * one
+
+
+def test_the_gradient_of_softmax_is_multiplied_into_memory_of_its_own() -> None:
+    given = torch.randn(64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    by_out, one = torch.ones_like(given), 64 * 128 * 2
+    for function, times in ((F.softmax, 2), (F.log_softmax, 1)):
+        out = function(given, dim=-1)
+        torch.cuda.reset_peak_memory_stats()
+        before = requested()
+        torch.autograd.grad(out, given, by_out)
+        assert requested("peak") - before == times * one
+
+
+def test_softmax_over_a_transposed_tensor_copies_it() -> None:
+    given = torch.randn(64, 128, device="cuda").t()
+    torch.cuda.reset_peak_memory_stats()
+    before = requested()
+    F.softmax(given, dim=0)
+    assert requested("peak") - before == 2 * 64 * 128 * 4
+
+
 @pytest.mark.parametrize(("count", "beside"), [(3072, 0), (4000, 5 * 8 * 4000 - 2 * 8 * 3900 + 8 * 500 + 4 * 500 * 16)])
 def test_many_indices_are_sorted_in_the_backward_pass(count: int, beside: int) -> None:
     table = torch.zeros(100, 16, device="cuda", requires_grad=True)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 from torchvet.simulate.allocation import memory
+
+
+def copy_of(tensor: torch.Tensor | None) -> int:
+    """Bytes of the copy that a kernel makes of what is not dense in order."""
+    return 0 if tensor is None or tensor.is_contiguous() else tensor.numel() * tensor.element_size()
 
 
 def held(index: int, sizes: Iterable[int]) -> None:

@@ -1,6 +1,7 @@
 """Norms as CUDA keeps them: RMS norm is one operator there, and what is known of each row has 32 bits.
 
-The CPU composes RMS norm, and its graph holds more than the kernel does. The numbers and gradients are the CPU's.
+The CPU composes RMS norm, and its graph holds more than the kernel does. The numbers and gradients are the CPU's. What
+is not dense in order is copied while a kernel runs (`cuda/layer_norm_kernel.cu`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from torchvet.simulate.allocation.temporaries import copy_of, held
 from torchvet.simulate.operations.operators import SPECIAL, compute, on_host, run
 from torchvet.simulate.tensors import numbers_of, wrap
 
@@ -19,7 +21,9 @@ _HALVES = (torch.float16, torch.bfloat16)
 def rms_norm(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """`_fused_rms_norm`: the result, and each row's factor, which is all that the backward pass needs beside."""
     out, factors = on_host(func, [numbers_of(a) for a in args], kwargs)
-    return wrap(out, args[0].ordinal), wrap(factors, args[0].ordinal)
+    found = wrap(out, args[0].ordinal), wrap(factors, args[0].ordinal)
+    held(args[0].ordinal, [copy_of(args[0])])
+    return found
 
 
 def rms_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
@@ -38,10 +42,12 @@ def rms_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tor
     by_squares = by_mean.expand(numbers.shape) / (numbers.numel() // max(1, each.numel()))
     by_given = gradient * each + by_squares * (2 * numbers.pow(1))
     index = given.ordinal
-    return (
+    found = (
         wrap(by_given.to(given.dtype), index) if wanted[0] else None,
         None if by_scale is None else wrap(by_scale, index),
     )
+    held(index, [copy_of(by_out), copy_of(given)])
+    return found
 
 
 def _statistics(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -52,7 +58,9 @@ def _statistics(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def layer_norm(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`native_layer_norm`."""
-    return compute(func, args, kwargs, _statistics)
+    found = compute(func, args, kwargs, _statistics)
+    held(args[0].ordinal, [copy_of(args[0])])
+    return found
 
 
 def _from_statistics(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -65,7 +73,9 @@ def _from_statistics(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def layer_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`native_layer_norm_backward`."""
-    return compute(func, args, kwargs, _from_statistics)
+    found = compute(func, args, kwargs, _from_statistics)
+    held(args[0].ordinal, [copy_of(args[0]), copy_of(args[1])])
+    return found
 
 
 def _by_its_kernel(*args: Any, **kwargs: Any) -> Any:

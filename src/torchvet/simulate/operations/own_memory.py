@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.allocation import temporaries
+from torchvet.simulate.allocation.temporaries import copy_of, held
 from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 from torchvet.simulate.tensors import numbers_of, wrap
 
@@ -25,7 +25,28 @@ def embedding_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         parts = count // _ROWS + some
         numbers = [count, count, count, some, some, parts, count if by_frequency else 0]
         wide = max(4, by_out.element_size())
-        temporaries.held(out.ordinal, [*(indices.element_size() * n for n in numbers), wide * parts * width])
+        held(out.ordinal, [*(indices.element_size() * n for n in numbers), wide * parts * width])
+    return out
+
+
+def softmax(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_softmax` and `_log_softmax`: `host_softmax` of `cuda/SoftMax.cu` copies what is not dense in order."""
+    out = compute(func, args, kwargs)
+    held(out.ordinal, [copy_of(args[0])])
+    return out
+
+
+def softmax_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_softmax_backward_data`: gradient and result are multiplied first (`softmax_backward_cuda_out`)."""
+    out = compute(func, args, kwargs)
+    held(out.ordinal, [out.numel() * args[0].element_size(), copy_of(args[1])])
+    return out
+
+
+def log_softmax_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_log_softmax_backward_data`."""
+    out = compute(func, args, kwargs)
+    held(out.ordinal, [copy_of(args[0]), copy_of(args[1])])
     return out
 
 
@@ -45,5 +66,8 @@ def log_sigmoid_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten.embedding_dense_backward.default] = embedding_backward
+    SPECIAL[_aten._softmax.default] = SPECIAL[_aten._log_softmax.default] = softmax
+    SPECIAL[_aten._softmax_backward_data.default] = softmax_backward
+    SPECIAL[_aten._log_softmax_backward_data.default] = log_softmax_backward
     SPECIAL[_aten.log_sigmoid_forward.default] = log_sigmoid
     SPECIAL[_aten.log_sigmoid_backward.default] = log_sigmoid_backward
