@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -111,6 +114,34 @@ def test_many_indices_are_sorted_in_the_backward_pass(count: int, beside: int) -
     before = requested()
     out.backward(by_out)
     assert requested("peak") - before == 100 * 16 * 4 + beside
+
+
+def grown(program: Callable[[], object]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    before = requested()
+    program()
+    return requested("peak") - before
+
+
+def test_gradients_of_picked_rows_sort_the_indices() -> None:
+    table = torch.randn(100, 16, device="cuda", requires_grad=True)
+    places = torch.randint(0, 100, (50, 4), device="cuda")
+    mask = torch.arange(100, device="cuda") < 30
+    for index, count in ((places, 200), (mask, 30), ((slice(None), places % 16), 200)):
+        picked = table[index]
+        back = functools.partial(torch.autograd.grad, picked, table, torch.ones_like(picked))
+        assert grown(back) == 100 * 16 * 4 + 4 * 8 * count
+
+
+def test_copies_convert_and_gather_on_the_device_where_they_must() -> None:
+    on_host, halves = torch.randn(64, 64), 64 * 64 * 2
+    assert grown(lambda: on_host.to("cuda", torch.bfloat16)) == halves
+    assert grown(lambda: on_host.to("cuda", torch.bfloat16, non_blocking=True)) == halves + 2 * halves
+    assert grown(lambda: on_host.to("cuda", non_blocking=True)) == 2 * halves
+    on_device = on_host.cuda()
+    assert grown(lambda: on_device.t().cpu()) == 0
+    assert grown(lambda: on_device[:, :8].cpu()) == 64 * 8 * 4
+    assert grown(lambda: on_device.to("cpu", torch.bfloat16)) == 0
 
 
 def test_log_sigmoid_keeps_nothing_beside_its_input() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate.allocation.temporaries import copy_of, held
+from torchvet.simulate.operations import accumulating
 from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 from torchvet.simulate.tensors import numbers_of, wrap
 
@@ -27,6 +28,26 @@ def embedding_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         wide = max(4, by_out.element_size())
         held(out.ordinal, [*(indices.element_size() * n for n in numbers), wide * parts * width])
     return out
+
+
+def index_put(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`index_put`: where it adds up, as gradients of `x[indices]` are, the indices are sorted with their places
+    (`index_put_with_sort_kernel` of `cuda/Indexing.cu`)."""
+    out = accumulating.scatter(func, args, kwargs)
+    if len(args) > 3 and args[3]:
+        held(out.ordinal, [8 * _indices(args[0], args[1], args[2])] * 4)
+    return out
+
+
+def _indices(given: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor) -> int:
+    """How many places are written to: masks tell by the values that come for them."""
+    by_number = [i for i in indices if i is not None]
+    if all(i.dtype not in (torch.bool, torch.uint8) for i in by_number):
+        shape: torch.Size = torch.broadcast_shapes(*(i.shape for i in by_number))  # type: ignore[no-untyped-call]
+        return shape.numel()
+    first = next(place for place, i in enumerate(indices) if i is not None)
+    rest = given.shape[first + sum(i.dim() if i.dtype is torch.bool else 1 for i in by_number) :]
+    return values.numel() // max(1, given.shape[:first].numel() * rest.numel())
 
 
 def softmax(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -66,6 +87,7 @@ def log_sigmoid_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten.embedding_dense_backward.default] = embedding_backward
+    SPECIAL[_aten.index_put.default] = index_put
     SPECIAL[_aten._softmax.default] = SPECIAL[_aten._log_softmax.default] = softmax
     SPECIAL[_aten._softmax_backward_data.default] = softmax_backward
     SPECIAL[_aten._log_softmax_backward_data.default] = log_softmax_backward
