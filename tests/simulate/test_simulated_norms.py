@@ -36,6 +36,27 @@ def test_numbers_are_the_cpus(dtype: torch.dtype, norm: type[nn.Module], element
     assert all(torch.equal(a, b) for a, b in zip(on_cpu, on_device, strict=True))
 
 
+def trained(device: str) -> list[float]:
+    torch.manual_seed(0)
+    norms, layers = (nn.ModuleList(made).to(device) for made in ([nn.RMSNorm(64)] * 2, [nn.Linear(64, 64)] * 2))
+    optimizer = torch.optim.AdamW([*norms.parameters(), *layers.parameters()], lr=1e-2)
+    losses = []
+    for _ in range(4):
+        x = torch.randn(2, 20, 64).to(device)
+        for norm, layer in zip(norms, layers, strict=True):
+            x = x + layer(norm(x))
+        loss = x.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_losses_of_residual_blocks_are_the_cpus() -> None:
+    assert trained("cpu") == trained("cuda")
+
+
 def test_rms_norm_saves_its_input_and_a_number_for_each_row() -> None:
     given = torch.randn(64, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     weight = torch.ones(128, device="cuda", dtype=torch.bfloat16, requires_grad=True)

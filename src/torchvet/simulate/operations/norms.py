@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from torchvet.simulate.allocation.temporaries import copy_of, held
-from torchvet.simulate.operations.operators import SPECIAL, compute, on_host, run
+from torchvet.simulate.operations import accumulating
+from torchvet.simulate.operations.operators import SPECIAL, compute, on_host, run, without_arithmetic
 from torchvet.simulate.tensors import numbers_of, wrap
 
 _aten = torch.ops.aten
@@ -40,10 +41,13 @@ def rms_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tor
     by_each = (gradient * numbers).sum_to_size(each.shape)
     by_mean = -0.5 * by_each * each.pow(3)
     by_squares = by_mean.expand(numbers.shape) / (numbers.numel() // max(1, each.numel()))
-    by_given = gradient * each + by_squares * (2 * numbers.pow(1))
+    parts = gradient * each, by_squares * (2 * numbers.pow(1))
+    by_given = (parts[0] + parts[1]).to(given.dtype)
+    if given.dtype is wide and not without_arithmetic():
+        accumulating.is_sum_of(by_given, *parts)
     index = given.ordinal
     found = (
-        wrap(by_given.to(given.dtype), index) if wanted[0] else None,
+        wrap(by_given, index) if wanted[0] else None,
         None if by_scale is None else wrap(by_scale, index),
     )
     held(index, [copy_of(by_out), copy_of(given)])
