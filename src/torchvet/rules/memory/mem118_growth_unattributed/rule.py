@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import searched, usable_censuses
-from torchvet.finding import Related
 from torchvet.formatting import count
-from torchvet.recording.records.base import SAVED_HOOKS, Census, Place, SiteBytes, Stranger, Survivors
-from torchvet.recording.records.memory import ObjectLines
+from torchvet.recording.records.base import Census, SiteBytes, Survivors
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.memory._traced import native_holder, outermost, traced
 from torchvet.rules.shared.growth_rule import allocated, first_place, summed
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.unreachable_storages import names_of
 from torchvet.rules.shared.witnesses import (
     Witness,
     allocator,
@@ -68,34 +64,26 @@ class GrowthUnattributed(Rule):
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
             measured=self._measured(rank, rate, end),
-            related=[*_outermost(rank), *map(allocated, sites[:3])],
-            holder=_holder(rank),
+            related=[*outermost(rank), *map(allocated, sites[:3])],
+            holder=native_holder(rank),
         )  # fmt: skip
 
     def _of_allocator(self, rank: RankRecording, counted: Witness, recording: Recording) -> Finding:
         rate = counted.measured or 0.0
-        objects = rank.last(ObjectLines)
-        shown = _lines_in(recording, objects)[:_SHOWN]
-        of_tensors = objects is not None and objects.storages >= _MOST * rate
+        shown = traced(rank, counted, recording)
         likely, sure = _likely(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
             rank,
             severity=self._grade(rank, rate) if sure else "info",
-            place=shown[0][0] if shown else None,
+            place=shown.place,
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
-            cause=f"{_traced(counted, objects) or likely}. Ruled out: {_ruled_out(rank)}",
-            advice=_FOLLOW_OBJECTS if shown else _FIND_OBJECTS,
+            cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank)}",
+            advice=shown.advice,
             measured=self._measured(rank, rate, end),
-            holder=_holder(rank) if of_tensors else None,
-            related=[
-                *(_outermost(rank) if of_tensors else ()),
-                *(
-                    self.beside("allocated", f"{size(n)} per step of Python objects that live on", at)
-                    for at, n in shown
-                ),
-            ],
+            holder=shown.holder,
+            related=shown.related,
         )
 
     def _grade(self, rank: RankRecording, rate: float) -> Severity:
@@ -122,18 +110,6 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
-_FIND_OBJECTS = (
-    "look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a library's "
-    "cache): `tracemalloc` names the line of Python objects, memray that of native ones"
-)
-_FOLLOW_OBJECTS = (
-    "look at what the result of this line is stored in, and keep only what is needed, in something of fixed size; "
-    "memray names the lines of native memory"
-)
-_SHOWN = 3
-_MOST = 0.5
-"""The share of the heap's growth from which on traced objects account for it: their blocks are rounded up, and some are
-taken from memory that was there."""
 _STRETCHES = 2
 _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
@@ -155,29 +131,6 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
     return f"something that is no tensor is kept from step to step: {what}", steady
 
 
-def _lines_in(recording: Recording, objects: ObjectLines | None) -> list[tuple[Place, float]]:
-    """The lines whose objects live on, with their functions, and bytes per step."""
-    found = []
-    for one in objects.lines if objects is not None else ():
-        span = recording.index.function_at(one.place.path, one.place.line)
-        name = span.qualname if span is not None else ""
-        found.append((msgspec.structs.replace(one.place, function=name), one.bytes))
-    return found
-
-
-def _traced(counted: Witness, objects: ObjectLines | None) -> str | None:
-    """What grows in the heap, where the steps in which Python's objects were traced show most of it."""
-    rate = counted.measured or 0.0
-    if objects is None or counted.name == "device memory":
-        return None
-    if objects.bytes >= _MOST * rate:
-        return f"{size(objects.bytes)} per step of Python objects live on that these lines make"
-    if objects.storages >= _MOST * rate:
-        what = f"tensors with {size(objects.storages)} per step live on"
-        return f"{what}, made by another thread or as the parameters of models that nothing names"
-    return None
-
-
 def _surviving(rank: RankRecording) -> list[SiteBytes]:
     """Where the storages were made that live on, the largest first: those without a name where they are known."""
     census = searched(rank)
@@ -188,24 +141,6 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
         if not record.final or record.window not in latest:
             latest[record.window] = record
     return summed(site for record in latest.values() for site in record.sites)
-
-
-def _native(rank: RankRecording) -> list[Stranger]:
-    """What the last search that came upon any named in the place of a name: a hook, a kind of graph node, a method."""
-    looks = ([s for s in c.strangers if s.kind == "native" and s.owner] for c in reversed(usable_censuses(rank)))
-    return next(filter(None, looks), [])
-
-
-def _holder(rank: RankRecording) -> Holder | None:
-    names = names_of(_native(rank))
-    return Holder(name=names[0], kind="native", path=names) if names else None
-
-
-def _outermost(rank: RankRecording) -> list[Related]:
-    """The outermost Python objects that lead to what no name does, with their lines where they are functions."""
-    who = [s for s in _native(rank) if s.owner != SAVED_HOOKS]
-    places = [Place(s.path, s.line, s.owner) if s.path and s.line else None for s in who]
-    return [Rule.beside("leads to it", s.owner, place) for s, place in zip(who, places, strict=True)]
 
 
 def _cut_short(rank: RankRecording) -> Census | None:
@@ -220,7 +155,7 @@ def _kind(rank: RankRecording) -> str:
     if cut is not None:
         return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
     kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
-    if _outermost(rank):
+    if outermost(rank):
         return (
             "Python objects lead to them, and what holds those is out of Python's sight: a hook of an autograd graph, "
             "a thread, a registry of C"
