@@ -46,11 +46,13 @@ def prepared(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     os.chdir(folder)
     warnings.simplefilter("ignore")
-    from torch.testing._internal.common_device_type import CUDATestBase
+    from torch.testing._internal import common_device_type
 
     tolerant()
+    for_cuda_too()
     # These two are torch's own harness, which asks C++ directly.
-    CUDATestBase._do_cuda_memory_leak_check = CUDATestBase._do_cuda_non_default_stream = False
+    harness = common_device_type.CUDATestBase
+    harness._do_cuda_memory_leak_check = harness._do_cuda_non_default_stream = False
 
 
 def _gone(name: str) -> Any:
@@ -70,6 +72,20 @@ def tolerant() -> None:
             with contextlib.suppress(Exception):
                 module = importlib.import_module(f"torch.testing._internal.{part.name}")
                 vars(module).setdefault("__getattr__", _gone)
+
+
+def for_cuda_too() -> None:
+    """Copies of the tests that another accelerator keeps are made for CUDA as well."""
+    from torch.testing._internal import common_device_type
+
+    made = common_device_type.instantiate_device_type_tests
+
+    def instantiate(generic: type, scope: dict[str, Any], **given: Any) -> None:
+        if "xpu" in (given.get("only_for") or ()):
+            del given["only_for"]
+        made(generic, scope, **given)
+
+    common_device_type.instantiate_device_type_tests = instantiate
 
 
 def cases(name: str) -> Iterator[tuple[type[unittest.TestCase], str]]:
