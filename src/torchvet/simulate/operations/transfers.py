@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
+from torchvet.simulate.allocation import pinned
 from torchvet.simulate.operations.operators import SPECIAL, compute, landed, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, reshape_shell, wrap
 
@@ -31,7 +32,9 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     host = on_host(func, [numbers_of(source)], options)
     if after is None:
         host = landed(host)
-        return host.pin_memory() if kwargs.get("pin_memory") else host
+        # torch asks for page-locked memory where a copy is to run on (`_to_copy` in TensorConversions.cpp).
+        runs_on = kwargs.get("non_blocking") and before is not None and host.layout is torch.strided
+        return pinned.remember(host) if runs_on or kwargs.get("pin_memory") else host
     return wrap(host, after)
 
 
