@@ -154,11 +154,11 @@ def judged(case: type[unittest.TestCase], test: str, seconds: float) -> tuple[st
     said = [line for line in text.splitlines() if line and not line.startswith((" ", "To execute", "This message"))]
     errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
     last = " ".join(said[said.index(errors[-1]) :])[:200] if errors else (said or ["?"])[-1][:200]
+    if REFUSED.search(last):
+        return "refused", last
     twin = on_cpu(case, test, seconds)
     if twin == "failed":
         return "fails on the CPU too", last
-    if REFUSED.search(last):
-        return "refused", last
     if last.startswith("AssertionError") and WRONG.search(last):
         return "other values" if twin == "passed" else "other values, no twin", last
     return "failed", last

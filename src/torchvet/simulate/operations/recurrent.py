@@ -21,8 +21,8 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _TWICE = (
     "the derivative for '_cudnn_rnn_backward' is not implemented. Double backwards is not supported for CuDNN RNNs due "
     "to limitations in the CuDNN API. To run double backwards, please disable the CuDNN backend temporarily while "
-    "running the forward pass of your RNN. For example: \nwith torch.backends.cudnn.flags(enabled=False):\n    output = "
-    "model(inputs)"
+    "running the forward pass of your RNN. For example: \nwith torch.backends.cudnn.flags(enabled=False):\n"
+    "    output = model(inputs)"
 )
 
 
