@@ -27,8 +27,8 @@ from torchvet.simulate.operations import (
     accumulating,
     asserts,
     attention,
-    convolutions,
     factories,
+    half_precision,
     kernels,
     recurrent,
     transfers,
@@ -61,7 +61,7 @@ def start(card: Card, count: int = 1) -> None:
     recurrent.install(library)
     asserts.install(library)
     kernels.install()
-    convolutions.install()
+    half_precision.install()
     accumulating.install()
     checkpoints.install()
     generators.install()

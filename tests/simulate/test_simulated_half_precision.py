@@ -1,4 +1,4 @@
-"""Convolutions in half precision: numbers as CUDA's accumulate."""
+"""Convolutions and grid sampling in half precision: numbers as CUDA's kernels have them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def test_float32_is_the_cpus_to_the_bit_and_dtypes_do_not_mix() -> None:
     before = torch.cuda.memory_allocated()
     kept = F.conv2d(x.half(), weight.half())
     assert torch.cuda.max_memory_allocated() - before <= 3 * 512 and kept.is_cuda
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(8, 8), (4, 8, 8)])
+def test_points_are_placed_in_float32(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    image, grid = torch.randn(2, 3, *shape), torch.rand(2, *shape, len(shape)) * 2 - 1
+    results = []
+    for device in ("cuda", "cpu"):
+        working = dtype if device == "cuda" else torch.float32
+        leaves = [t.to(dtype).to(device, working).requires_grad_() for t in (image, grid)]
+        F.grid_sample(*leaves, align_corners=True).backward(torch.ones(2, 3, *shape, device=device, dtype=working))
+        results.append([F.grid_sample(*leaves, align_corners=True), *(t.grad for t in leaves)])
+    for mine, exact in zip(*results, strict=True):
+        assert mine.dtype is dtype and torch.equal(mine.cpu(), exact.to(dtype))
