@@ -222,3 +222,51 @@ def test_a_leaf_in_a_compressed_sparse_layout_gets_the_gradient_that_the_cpu_giv
         assert weight.grad is not None
         found.append((weight.grad.layout, weight.grad.tolist()))
     assert found[0] == found[1]
+
+
+REFUSED_AS_NONDETERMINISTIC = {
+    "max_pool3d_with_indices_backward_cuda": lambda x: F.max_pool3d(x[None, None], 2).sum().backward(),
+    "adaptive_avg_pool2d_backward_cuda": lambda x: F.adaptive_avg_pool2d(x, 3).sum().backward(),
+    "reflection_pad1d_backward_out_cuda": lambda x: F.pad(x, (1, 1), "reflect").sum().backward(),
+    "_bincount_cuda": lambda x: torch.bincount(torch.ones(2, dtype=torch.long, device="cuda"), x[0, 0, :2]),
+    "_histc_cuda with floating point input": lambda x: x.histc(3),
+    "median CUDA with indices output": lambda x: x.median(0),
+    "put_": lambda x: x.detach().put_(
+        torch.zeros(2, dtype=torch.long, device="cuda"), x[0, 0, :2].clone(), accumulate=True
+    ),
+    "embedding_bag_backward_cuda_max": lambda x: (
+        nn.EmbeddingBag(3, 2, mode="max").cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward()
+    ),
+}
+DETERMINISTIC = [
+    lambda x: F.interpolate(x[None], scale_factor=2.0, mode="bilinear").sum().backward(),
+    lambda x: F.avg_pool2d(x, 2).sum().backward(),
+    lambda x: F.adaptive_avg_pool2d(x, 3),
+    lambda x: (torch.bincount(torch.ones(2, dtype=torch.long, device="cuda")), x.median(), x.cumsum(0)),
+    lambda x: nn.EmbeddingBag(3, 2).cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward(),
+]
+
+
+@pytest.mark.parametrize("operator", REFUSED_AS_NONDETERMINISTIC)
+def test_what_is_not_deterministic_on_cuda_is_refused_where_that_was_asked_for(operator: str) -> None:
+    run = REFUSED_AS_NONDETERMINISTIC[operator]
+    x = torch.randn(4, 6, 6, device="cuda", requires_grad=True)
+    run(x)
+    try:
+        torch.use_deterministic_algorithms(True)
+        with pytest.raises(RuntimeError, match=f"^{operator} does not have a deterministic implementation"):
+            run(x)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match=f"^{operator} does not have a deterministic implementation"):
+            run(x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("run", DETERMINISTIC)
+def test_what_is_deterministic_is_done(run: Any) -> None:
+    try:
+        torch.use_deterministic_algorithms(True)
+        run(torch.randn(4, 6, 6, device="cuda", requires_grad=True))
+    finally:
+        torch.use_deterministic_algorithms(False)

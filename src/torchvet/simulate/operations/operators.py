@@ -11,7 +11,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torchvet.simulate import devices
 from torchvet.simulate.allocation import host_memory, workspaces
 from torchvet.simulate.api import generators
-from torchvet.simulate.operations import asserts, placement
+from torchvet.simulate.operations import asserts, deterministic, placement
 from torchvet.simulate.refusals import as_cuda
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
@@ -28,7 +28,7 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("draws", "func", "name", "product", "reshapes", "special", "views", "written")
+    __slots__ = ("alerts", "draws", "func", "name", "product", "reshapes", "special", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -36,6 +36,7 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
         self.draws = generators.draws(func)
+        self.alerts = self.name in deterministic.NAMES
         self.written = _written(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
@@ -96,6 +97,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
         index = _destination(host_kwargs)
     if plan.product:
         workspaces.needed(seen[0])
+    if plan.alerts:
+        deterministic.check(plan.name, args, kwargs)
     try:
         if plan.draws:  # the host's generator stands in for the device's while the kernel draws
             with generators.drawing(seen[0]):
