@@ -238,13 +238,16 @@ REFUSED_AS_NONDETERMINISTIC = {
         nn.EmbeddingBag(3, 2, mode="max").cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward()
     ),
 }
-DETERMINISTIC = [
-    lambda x: F.interpolate(x[None], scale_factor=2.0, mode="bilinear").sum().backward(),
-    lambda x: F.avg_pool2d(x, 2).sum().backward(),
-    lambda x: F.adaptive_avg_pool2d(x, 3),
-    lambda x: (torch.bincount(torch.ones(2, dtype=torch.long, device="cuda")), x.median(), x.cumsum(0)),
-    lambda x: nn.EmbeddingBag(3, 2).cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward(),
-]
+DETERMINISTIC = {
+    "interpolation": lambda x: F.interpolate(x[None], scale_factor=2.0, mode="bilinear").sum().backward(),
+    "pooling": lambda x: F.avg_pool2d(x, 2).sum().backward(),
+    "without a gradient": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "counts": lambda x: torch.bincount(torch.ones(2, dtype=torch.long, device="cuda")),
+    "values alone": lambda x: (x.median(), x.cumsum(0)),
+    "another mode": lambda x: (
+        nn.EmbeddingBag(3, 2).cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward()
+    ),
+}
 
 
 @pytest.mark.parametrize("operator", REFUSED_AS_NONDETERMINISTIC)
@@ -263,10 +266,10 @@ def test_what_is_not_deterministic_on_cuda_is_refused_where_that_was_asked_for(o
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("run", DETERMINISTIC)
-def test_what_is_deterministic_is_done(run: Any) -> None:
+@pytest.mark.parametrize("what", DETERMINISTIC)
+def test_what_is_deterministic_is_done(what: str) -> None:
     try:
         torch.use_deterministic_algorithms(True)
-        run(torch.randn(4, 6, 6, device="cuda", requires_grad=True))
+        DETERMINISTIC[what](torch.randn(4, 6, 6, device="cuda", requires_grad=True))
     finally:
         torch.use_deterministic_algorithms(False)
