@@ -32,6 +32,8 @@ import torch.testing._internal
 
 FILES = ("test_view_ops", "test_indexing", "test_torch", "test_autograd", "test_linalg", "test_shape_ops")
 WRONG = re.compile("not close|not equal|Booleans mismatch|!=", re.IGNORECASE)
+_KIND = re.compile(r"cuda|cpu|[\d.]+", re.IGNORECASE)
+"""What may differ between the same failure on both."""
 _PATIENCE = 8
 """A test that has not answered is given so many times the seconds, once."""
 REFUSED = re.compile("not simulated")
@@ -135,12 +137,21 @@ def apart(case: type[unittest.TestCase], test: str, seconds: float) -> tuple[str
     return pickle.loads(text) if text else ("aborted", f"signal {os.WTERMSIG(status)}")
 
 
-def on_cpu(case: type[unittest.TestCase], test: str, seconds: float) -> str:
+def on_cpu(case: type[unittest.TestCase], test: str, seconds: float) -> tuple[str, str]:
     """How the test's twin for the CPU goes; "none" where it has none."""
     module = sys.modules[case.__module__]
     twin = getattr(module, case.__name__.removesuffix("CUDA") + "CPU", None)
     name = test.replace("_cuda", "_cpu")
-    return apart(twin, name, seconds)[0] if twin is not None and hasattr(twin, name) else "none"
+    return apart(twin, name, seconds) if twin is not None and hasattr(twin, name) else ("none", "")
+
+
+def last_of(text: str) -> str:
+    """An error's own text, which comes after the last frame."""
+    said = [line for line in text.splitlines() if line and not line.startswith((" ", "To execute", "This message"))]
+    errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
+    # Refusals of the dispatcher are longer than what is kept of them.
+    cut = "an operator of torch's own without a kernel" if "[backend fallback]" in text else ""
+    return cut or (" ".join(said[said.index(errors[-1]) :])[:200] if errors else (said or ["?"])[-1][:200])
 
 
 def judged(case: type[unittest.TestCase], test: str, seconds: float) -> tuple[str, str]:
@@ -150,14 +161,11 @@ def judged(case: type[unittest.TestCase], test: str, seconds: float) -> tuple[st
         kind, text = apart(case, test, _PATIENCE * seconds)
     if kind != "failed":
         return kind, text.strip().splitlines()[-1] if text.strip() else ""
-    # After the last frame comes the error's own text.
-    said = [line for line in text.splitlines() if line and not line.startswith((" ", "To execute", "This message"))]
-    errors = [line for line in said if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
-    last = " ".join(said[said.index(errors[-1]) :])[:200] if errors else (said or ["?"])[-1][:200]
+    last = last_of(text)
     if REFUSED.search(last):
         return "refused", last
-    twin = on_cpu(case, test, seconds)
-    if twin == "failed":
+    twin, why = on_cpu(case, test, seconds)
+    if twin == "failed" and _KIND.sub("", last_of(why)) == _KIND.sub("", last):
         return "fails on the CPU too", last
     if last.startswith("AssertionError") and WRONG.search(last):
         return "other values" if twin == "passed" else "other values, no twin", last

@@ -10,6 +10,7 @@ import weakref
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torchvet.simulate.api import generators
 from torchvet.simulate.cuda import cards
@@ -111,7 +112,8 @@ def _in_blocks(sums: torch.Tensor) -> torch.Tensor:
 
 def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, causal: bool, scale: Any) -> bool:
     grouped = query.size(1) != key.size(1)
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    # What the program has switched off are CUDA's kernels, and one was chosen.
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         choice = torch._fused_sdp_choice(query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped)
     return choice == _FLASH
 
