@@ -1,7 +1,7 @@
-"""Convolutions and grid sampling in half precision, computed in float32 and rounded, as CUDA's kernels do.
+"""Operators in half precision that are computed in float32 and rounded, as CUDA's kernels do.
 
-The CPU's kernels for grid sampling place their points in half precision, and are off by a tenth. Those for convolutions
-accumulate in float32 too. At least 99.7 % of their results are these to the
+For some the CPU has no kernel in half precision. Its kernels for grid sampling place points in half precision, and
+are off by a tenth. Those for convolutions accumulate in float32 too. At least 99.7 % of their results are these to the
 bit, the others differ in the last one, and both are as far from float64's (torch 2.13.0, four shapes). In float16 their
 backward passes take 16 to 145 times as long.
 """
@@ -16,18 +16,27 @@ from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 
 _aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
+_ROUNDED = (
+    "grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward",
+    "avg_pool3d", "avg_pool3d_backward", "multi_margin_loss", "multi_margin_loss_backward",
+    "multilabel_margin_loss_forward", "multilabel_margin_loss_backward", "_upsample_bilinear2d_aa",
+    "_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa", "_upsample_bicubic2d_aa_backward",
+)  # fmt: skip
 
 
 def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel for float32; what is not in one half precision throughout as it is."""
-    dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)}
+    dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()}
     (dtype,) = dtypes if len(dtypes) == 1 else (None,)
     if dtype not in _HALF:
         return on_host(func, args, kwargs)
-    out = on_host(func, [a.float() if isinstance(a, torch.Tensor) else a for a in args], kwargs)
-    if isinstance(out, tuple):
-        return tuple(None if one is None else one.to(dtype) for one in out)
-    return out.to(dtype)
+    wider = [a.float() if isinstance(a, torch.Tensor) and a.dtype is dtype else a for a in args]
+    out = on_host(func, wider, kwargs)
+    return tuple(_narrow(one, dtype) for one in out) if isinstance(out, tuple) else _narrow(out, dtype)
+
+
+def _narrow(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if value is not None and value.dtype is torch.float32 else value
 
 
 def _type(tensor: torch.Tensor) -> str:
@@ -51,7 +60,5 @@ def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten.convolution.default] = _forward
     SPECIAL[_aten.convolution_backward.default] = _rounded
-    for sampled in (_aten.grid_sampler_2d, _aten.grid_sampler_3d):
-        SPECIAL[sampled.default] = _rounded
-    for gradient in (_aten.grid_sampler_2d_backward, _aten.grid_sampler_3d_backward):
-        SPECIAL[gradient.default] = _rounded
+    for name in _ROUNDED:
+        SPECIAL[getattr(_aten, name).default] = _rounded
