@@ -273,3 +273,52 @@ def test_what_is_deterministic_is_done(what: str) -> None:
         DETERMINISTIC[what](torch.randn(4, 6, 6, device="cuda", requires_grad=True))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_storages_are_made_of_numbers_and_move_to_pinned_memory() -> None:
+    made = torch.UntypedStorage([1, 2, 3], device="cuda")
+    assert made.is_cuda and made.nbytes() == 3 and made.cpu().tolist() == [1, 2, 3]
+    assert torch.UntypedStorage(device="cuda").nbytes() == 0
+    assert made.to(device="cpu", non_blocking=True).is_pinned() and not made.to(device="cpu").is_pinned()
+
+
+def test_results_are_written_on_the_device_alone_and_capsules_go_back_to_it() -> None:
+    x = torch.ones(2, 2, device="cuda")
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.nonzero(x, out=torch.empty((), dtype=torch.long))
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.add(x.sum(), x.sum(), out=torch.empty(()))
+    out = torch.empty((), device="cuda")
+    assert torch.add(x.sum(), torch.tensor(1.0), out=out) is out and out.item() == 5
+    capsule = torch.utils.dlpack.to_dlpack(x)
+    assert torch.asarray(capsule).data_ptr() == x.data_ptr() and torch.asarray([1.0]).device.type == "cpu"
+
+
+def test_indices_into_nothing_are_an_error_of_python() -> None:
+    with pytest.raises(IndexError, match="is out of bounds for dimension with size 0"):
+        torch.empty(10, 0, device="cuda")[:, [0, 1]]
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        torch.empty(10, 3, device="cuda")[:, [0, 5]]
+
+
+def test_the_activation_of_a_product_is_cudas() -> None:
+    bias, one, other = torch.randn(3).cuda(), torch.randn(2, 4).cuda(), torch.randn(4, 3).cuda()
+    product = torch.addmm(bias, one, other)
+    assert torch.equal(torch._addmm_activation(bias, one, other, use_gelu=True), F.gelu(product, approximate="tanh"))
+    assert torch.equal(torch._addmm_activation(bias, one, other), product.relu())
+
+
+def test_libraries_may_be_preferred() -> None:
+    before = torch.backends.cuda.preferred_linalg_library()
+    after = torch.backends.cuda.preferred_linalg_library("cusolver")
+    assert after is torch.backends.cuda.preferred_linalg_library() and "Cusolver" in str(after)
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    torch.linalg.inv(torch.eye(2, device="cuda"))
+    torch.backends.cuda.preferred_linalg_library(before)
+
+
+def test_what_only_the_cpu_cannot_do_is_refused_as_not_simulated() -> None:
+    with pytest.raises(RuntimeError, match=r"not simulated. The CPU has no kernel .*\(torchvet's simulated GPU"):
+        torch.ones(2, dtype=torch.complex64, device="cuda").nansum()
+    with pytest.raises(NotImplementedError, match="_cuda\" not implemented for 'Half'"):
+        torch.linalg.eigh(torch.eye(2, device="cuda").half())

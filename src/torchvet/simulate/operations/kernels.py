@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operations.operators import SPECIAL
+from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
@@ -86,6 +86,19 @@ def flatten_weight(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor
     return weight.detach()
 
 
+def activated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_addmm_activation`: CUDA's GELU there is the one by tanh."""
+    return compute(func, args, kwargs, _by_tanh)
+
+
+def _by_tanh(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    options = {name: value for name, value in kwargs.items() if name != "use_gelu"}
+    if not kwargs.get("use_gelu"):
+        return on_host(func, args, kwargs)
+    product = on_host(_aten.addmm.default, args, options)
+    return on_host(_aten.gelu.default, [product], {"approximate": "tanh"})
+
+
 def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What has a kernel for the CPU and none for CUDA."""
     raise NotImplementedError(
@@ -96,6 +109,7 @@ def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten._sparse_mm_reduce_impl.default] = refused
+    SPECIAL[_aten._addmm_activation.default] = activated
     SPECIAL[_aten._cudnn_rnn_flatten_weight.default] = flatten_weight
     SPECIAL[_aten._thnn_fused_lstm_cell.default] = lstm_cell
     SPECIAL[_aten._thnn_fused_lstm_cell_backward_impl.default] = lstm_cell_backward

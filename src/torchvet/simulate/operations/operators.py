@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,15 @@ from torchvet.simulate import devices
 from torchvet.simulate.allocation import host_memory, workspaces
 from torchvet.simulate.api import generators
 from torchvet.simulate.operations import asserts, deterministic, placement
-from torchvet.simulate.refusals import as_cuda
+from torchvet.simulate.refusals import as_cuda, refusal
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 SPECIAL: dict[Any, Any] = {}
 """Operators that are done in another way, as `handler(func, args, kwargs)`: see `transfers.py` and `kernels.py`."""
 
+_HOSTS_OWN = re.compile(r"\b(on|for) (the )?CPU\b|\bMKL\b|not implemented for 'ComplexHalf'")
+"""In what the CPU's kernels cannot do and say, and CUDA's can."""
 _RESHAPING = ("resize_", "resize_as_", "set_", "resize", "_resize_output_")
 
 
@@ -28,7 +31,7 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("alerts", "draws", "func", "name", "product", "reshapes", "special", "views", "written")
+    __slots__ = ("alerts", "draws", "func", "name", "outs", "product", "reshapes", "special", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -41,6 +44,7 @@ class _Plan:
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
         )
+        self.outs = tuple(a.name for a in schema.arguments if a.is_out)
         self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
 
 
@@ -90,7 +94,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()}
     # Tensors nearly always lie on one device, which these two lists show without a second walk.
-    if strangers or seen.count(seen[0]) != len(seen):
+    astray = strangers or (plan.outs and not all(isinstance(kwargs.get(n), SimulatedTensor) for n in plan.outs))
+    if astray or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
     if kwargs.get("device") is not None:
@@ -133,6 +138,8 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return carry_out(func, args, kwargs)
     except RuntimeError as error:
+        if _HOSTS_OWN.search(str(error)):
+            raise refusal(str(func), f"The CPU has no kernel for it: {error}.") from None
         if "DefaultCPUAllocator" not in str(error):
             if error.args and isinstance(error.args[0], str):
                 error.args = (as_cuda(error.args[0], by_kernel=True), *error.args[1:])
