@@ -322,3 +322,8 @@ def test_what_only_the_cpu_cannot_do_is_refused_as_not_simulated() -> None:
         torch.ones(2, dtype=torch.complex64, device="cuda").nansum()
     with pytest.raises(NotImplementedError, match="_cuda\" not implemented for 'Half'"):
         torch.linalg.eigh(torch.eye(2, device="cuda").half())
+
+
+def test_a_tensor_without_memory_is_called_by_its_own_device() -> None:
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and meta!"):
+        torch.ones(2, device="cuda") + torch.ones(2, device="meta")

@@ -43,7 +43,7 @@ def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Te
             if isinstance(tensor, simulated):
                 found.append(str(tensor.device))
             elif isinstance(tensor, torch.Tensor) and (tensor.dim() or tensor is kwargs.get("out")):
-                found.append("cpu")
+                found.append(str(tensor.device))  # the host's, or meta
     if len(set(found)) > 1:
         raise _convolved(args, simulated) if name in _CONVOLUTIONS else devices_differ(name, found)
 
