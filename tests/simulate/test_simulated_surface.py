@@ -327,3 +327,23 @@ def test_what_only_the_cpu_cannot_do_is_refused_as_not_simulated() -> None:
 def test_a_tensor_without_memory_is_called_by_its_own_device() -> None:
     with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and meta!"):
         torch.ones(2, device="cuda") + torch.ones(2, device="meta")
+
+
+REFUSED_ON_WHOLE_NUMBERS = {
+    "addmm_cuda": lambda x: x @ x,
+    "baddbmm_cuda": lambda x: torch.bmm(x[None], x[None]),
+    "dot": lambda x: x[0].dot(x[0]),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], 2),
+    "upsample_bilinear2d_out_frame": lambda x: F.interpolate(x.byte()[None, None], size=(2, 2), mode="bilinear"),
+}
+
+
+@pytest.mark.parametrize("kernel", REFUSED_ON_WHOLE_NUMBERS)
+def test_what_cuda_does_not_do_on_whole_numbers_is_refused(kernel: str) -> None:
+    run = REFUSED_ON_WHOLE_NUMBERS[kernel]
+    run(torch.arange(16).view(4, 4))
+    with pytest.raises(NotImplementedError, match=f'"{kernel}" not implemented for'):
+        run(torch.arange(16, device="cuda").view(4, 4))
+    x = torch.arange(16, device="cuda").view(4, 4)
+    assert (x * x).sum().item() == 1240 and x.float() @ x.float() is not None
+    assert torch.sparse_coo_tensor([[0], [1]], [2], (2, 2), device="cuda").to_dense().sum().item() == 2

@@ -12,7 +12,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torchvet.simulate import devices
 from torchvet.simulate.allocation import host_memory, workspaces
 from torchvet.simulate.api import generators
-from torchvet.simulate.operations import asserts, deterministic, placement
+from torchvet.simulate.operations import asserts, deterministic, placement, whole_numbers
 from torchvet.simulate.refusals import as_cuda, refusal
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
@@ -31,7 +31,19 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("alerts", "draws", "func", "name", "outs", "product", "reshapes", "special", "views", "written")
+    __slots__ = (
+        "alerts",
+        "draws",
+        "func",
+        "name",
+        "outs",
+        "product",
+        "refuses",
+        "reshapes",
+        "special",
+        "views",
+        "written",
+    )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -39,6 +51,7 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
         self.draws = generators.draws(func)
+        self.refuses = self.name in whole_numbers.KERNELS
         self.alerts = self.name in deterministic.NAMES
         self.written = _written(schema)
         self.reshapes = (
@@ -102,6 +115,8 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
         index = _destination(host_kwargs)
     if plan.product:
         workspaces.needed(seen[0])
+    if plan.refuses:
+        whole_numbers.check(plan.name, args)
     if plan.alerts:
         deterministic.check(plan.name, args, kwargs)
     try:
