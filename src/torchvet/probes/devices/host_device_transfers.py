@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from torchvet.probes.base import frames
-from torchvet.probes.base.kit import ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
 from torchvet.probes.devices.copies_underway import Underway
 from torchvet.probes.internals import private
 from torchvet.recording.records.base import Place, Record, StepKind
@@ -36,7 +36,7 @@ _Site = tuple[Place, Kind, str]
 class Crossings(SiteWatcher[_Site, Crossing]):
     """Copies between host and device."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -90,19 +90,20 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         if source.is_cuda == out.is_cuda or "cpu" not in (source.device.type, out.device.type):
             return
         if source.is_cuda:
-            runs_on = non_blocking and out.is_pinned()
             # `cpu()` cannot be asked to run on.
-            what = "to()" if non_blocking and not into else func
-            key = self._note("to host", what, source, waits=not runs_on)
-            if key is not None and out.numel() > 1:
-                self._fetched.put(out, key[0])
-            if key is not None and runs_on:
-                self._underway.add(out, key)
+            self._fetches("to()" if non_blocking and not into else func, source, out, non_blocking and out.is_pinned())
             return
         pinned = source.is_pinned()
         key = self._note("to device", func, source, waits=not (pinned and non_blocking))
         if key is not None:
             self._where_from(key, source, pinned)
+
+    def _fetches(self, func: Any, source: torch.Tensor, out: torch.Tensor, runs_on: bool) -> None:
+        key = self._note("to host", func, source, waits=not runs_on)
+        if key is not None and out.numel() > 1:
+            self._fetched.put(out, key[0])
+        if key is not None and runs_on:
+            self._underway.add(out, key)
 
     def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if args[0].is_cuda and frames.called_by_torch(*_SCALER):

@@ -83,13 +83,12 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     if not gradients:
         return False
     gradients = gradients if gradients[0].__class__ is torch.Tensor else list(map(numbers, gradients))
-    with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`), and this runs at every step
-        plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
-        if plain and _SUMMED.issuperset([g.dtype for g in gradients]):
-            try:
-                return not math.isfinite(sum([g.sum().item() for g in gradients]))
-            except RuntimeError:  # sparse, nested, without data
-                pass
+    if _can_be_summed(gradients):
+        try:
+            return not math.isfinite(sum([g.sum().item() for g in gradients]))
+        except RuntimeError:  # sparse, nested, without data
+            pass
+    with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
         if not gradients[0].is_cuda:
             # Without fused kernels it does not matter what is together: nearly always all are of one kind.
             try:
@@ -97,6 +96,13 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
             except RuntimeError:  # sparse, on several devices, without data
                 pass
         return any(map(_not_finite, _grouped(dense(gradients))))
+
+
+def _can_be_summed(gradients: list[torch.Tensor]) -> bool:
+    """Not those with a graph of their own: to switch gradients off takes as long as two sums."""
+    plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
+    without = True not in [g.requires_grad for g in gradients]
+    return plain and without and _SUMMED.issuperset([g.dtype for g in gradients])
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:

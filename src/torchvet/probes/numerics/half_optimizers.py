@@ -55,6 +55,7 @@ class HalfOptimizers(Watcher):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where was it made?"""
+        self.hear_in_samples()
         self._states[id(optimizer)] = _State(optimizer, frames.user_place(3))
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
@@ -67,6 +68,8 @@ class HalfOptimizers(Watcher):
             return
         if state.steps == 1:
             self._begin(optimizer, state)
+            if all(one.other for one in self._states.values()):
+                self.hear_in_samples("optimizer_starts")
         steps = state.steps
         due = steps <= _EVERY or not steps & (steps - 1) or not (steps - 1) & (steps - 2)
         state.looking = due and not state.other

@@ -16,11 +16,9 @@ from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 
 _aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
-_ROUNDED = (
-    "grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward avg_pool3d avg_pool3d_backward "
-    "multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward "
-    "_upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward"
-).split()
+_SAMPLING = ("grid_sampler_2d", "grid_sampler_3d", "avg_pool3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+_MARGINS = ("multi_margin_loss", "multilabel_margin_loss_forward", "multilabel_margin_loss_backward")
+_ROUNDED = (*_SAMPLING, *(f"{name}_backward" for name in _SAMPLING), *_MARGINS, "multi_margin_loss_backward")
 
 
 def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

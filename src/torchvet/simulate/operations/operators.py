@@ -25,25 +25,19 @@ _HOSTS_OWN = re.compile(r"\b(on|for) (the )?CPU\b|\bMKL\b|not implemented for 'C
 _RESHAPING = ("resize_", "resize_as_", "set_", "resize", "_resize_output_")
 
 
+_REFUSES = dict.fromkeys(whole_numbers.KERNELS, whole_numbers.check) | dict.fromkeys(
+    deterministic.NAMES, deterministic.check
+)
+"""Who is asked whether CUDA refuses what the CPU does."""
+
+
 class _Plan:
     """What an operator's schema says about its results.
 
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = (
-        "alerts",
-        "draws",
-        "func",
-        "name",
-        "outs",
-        "product",
-        "refuses",
-        "reshapes",
-        "special",
-        "views",
-        "written",
-    )
+    __slots__ = ("draws", "func", "name", "outs", "product", "refuses", "reshapes", "special", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -51,8 +45,7 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
         self.draws = generators.draws(func)
-        self.refuses = self.name in whole_numbers.KERNELS
-        self.alerts = self.name in deterministic.NAMES
+        self.refuses = _REFUSES.get(self.name)
         self.written = _written(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
@@ -107,18 +100,15 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()}
     # Tensors nearly always lie on one device, which these two lists show without a second walk.
-    astray = strangers or (plan.outs and not all(isinstance(kwargs.get(n), SimulatedTensor) for n in plan.outs))
-    if astray or seen.count(seen[0]) != len(seen):
+    if strangers or plan.outs or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
     if kwargs.get("device") is not None:
         index = _destination(host_kwargs)
     if plan.product:
         workspaces.needed(seen[0])
-    if plan.refuses:
-        whole_numbers.check(plan.name, args)
-    if plan.alerts:
-        deterministic.check(plan.name, args, kwargs)
+    if plan.refuses is not None:
+        plan.refuses(plan.name, args, kwargs)
     try:
         if plan.draws:  # the host's generator stands in for the device's while the kernel draws
             with generators.drawing(seen[0]):

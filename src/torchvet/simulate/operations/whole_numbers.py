@@ -22,7 +22,7 @@ KERNELS = {
 _NAMES = {torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long"}
 
 
-def check(name: str, args: Any) -> None:
+def check(name: str, args: Any, kwargs: dict[str, Any]) -> None:
     """Raise CUDA's refusal."""
     first = args[0]
     kind = _NAMES.get(first.dtype) if isinstance(first, torch.Tensor) and first.layout is torch.strided else None
