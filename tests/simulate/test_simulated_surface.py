@@ -306,6 +306,9 @@ def test_the_activation_of_a_product_is_cudas() -> None:
     product = torch.addmm(bias, one, other)
     assert torch.equal(torch._addmm_activation(bias, one, other, use_gelu=True), F.gelu(product, approximate="tanh"))
     assert torch.equal(torch._addmm_activation(bias, one, other), product.relu())
+    out = torch.empty(2, 3, device="cuda")
+    torch._addmm_activation(bias, one, other, alpha=2, use_gelu=True, out=out)
+    assert torch.equal(out, F.gelu(torch.addmm(bias, one, other, alpha=2), approximate="tanh"))
 
 
 def test_libraries_may_be_preferred() -> None:

@@ -92,11 +92,12 @@ def activated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _by_tanh(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    options = {name: value for name, value in kwargs.items() if name != "use_gelu"}
     if not kwargs.get("use_gelu"):
         return on_host(func, args, kwargs)
-    product = on_host(_aten.addmm.default, args, options)
-    return on_host(_aten.gelu.default, [product], {"approximate": "tanh"})
+    factors = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
+    product = on_host(_aten.addmm.default, args, factors)
+    gelu = _aten.gelu.out if "out" in kwargs else _aten.gelu.default
+    return on_host(gelu, [product], {"approximate": "tanh", **{n: kwargs[n] for n in ("out",) if n in kwargs}})
 
 
 def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -109,7 +110,7 @@ def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten._sparse_mm_reduce_impl.default] = refused
-    SPECIAL[_aten._addmm_activation.default] = activated
+    SPECIAL[_aten._addmm_activation.default] = SPECIAL[_aten._addmm_activation.out] = activated
     SPECIAL[_aten._cudnn_rnn_flatten_weight.default] = flatten_weight
     SPECIAL[_aten._thnn_fused_lstm_cell.default] = lstm_cell
     SPECIAL[_aten._thnn_fused_lstm_cell_backward_impl.default] = lstm_cell_backward

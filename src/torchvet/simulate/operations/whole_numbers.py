@@ -16,7 +16,8 @@ KERNELS = {
     "max_pool3d_with_indices": "max_pool3d_with_indices_out_frame",
     "avg_pool2d": "avg_pool2d_out_cuda_frame",
     "avg_pool3d": "avg_pool3d_out_cuda",
-    "upsample_bilinear2d": "upsample_bilinear2d_out_frame",
+    **dict.fromkeys(("upsample_bilinear2d", "_upsample_bilinear2d_aa"), "upsample_bilinear2d_out_frame"),
+    "_upsample_bicubic2d_aa": "upsample_bilinear2d_out_frame",
     "upsample_bicubic2d": "upsample_bicubic2d_out_frame",
 }
 _NAMES = {torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long"}
