@@ -94,7 +94,7 @@ def activated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _by_tanh(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if not kwargs.get("use_gelu"):
         return on_host(func, args, kwargs)
-    factors = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
+    factors: dict[str, Any] = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
     product = on_host(_aten.addmm.default, args, factors)
     gelu = _aten.gelu.out if "out" in kwargs else _aten.gelu.default
     return on_host(gelu, [product], {"approximate": "tanh", **{n: kwargs[n] for n in ("out",) if n in kwargs}})
