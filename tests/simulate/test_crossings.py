@@ -5,6 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import torch
+
 import torchvet
 from torchvet.finding import Finding
 from torchvet.recording import read
@@ -158,3 +160,63 @@ def test_advice_is_for_what_waits(tmp_path: Path) -> None:
 def test_batches_that_wait_are_told(tmp_path: Path) -> None:
     found = watched("", tmp_path, pinned=False)[1]
     assert {(f.code, f.severity) for f in found} == {("OPS104", "info")}
+
+
+EARLY = """\
+    got = w.to("cpu", non_blocking=True)  # early
+    print(got.sum())
+    pinned[0].copy_(w[:, 0], non_blocking=True)  # early
+    shown = pinned[0, 3:5].tolist()
+    several = [w.to("cpu", non_blocking=True) for _ in range(2)]  # early
+    both = torch.stack(several)
+"""
+IN_TIME = """\
+    got = w.to("cpu", non_blocking=True)
+    known, back = got.view(-1)[:2].is_pinned(), got.to("cuda", non_blocking=True)
+    torch.cuda.synchronize()
+    print(got.sum())
+    got = w.to("cpu", non_blocking=True)
+    done.record()
+    done.synchronize()
+    print(got.sum())
+    got = w.to("cpu", non_blocking=True)
+    number = total.item()
+    print(got.sum(), number)
+    pinned[step % 2].copy_(w[:, 0], non_blocking=True)
+    print(pinned[1 - step % 2].sum())
+    pageable.copy_(w, non_blocking=True)
+    print(pageable.sum())
+    got = w.to("cpu", non_blocking=True)
+    while not done.query():
+        pass
+    print(got.tolist()[0])
+    print(w.cpu().sum())
+    got = w.to("cpu", non_blocking=True)
+    solved = torch.linalg.inv(w[:4] @ w[:4].T + torch.eye(4, device="cuda"))
+    print(got.sum(), solved.shape)
+"""
+MEMORY = "done, pinned, pageable = torch.cuda.Event(), torch.zeros(2, 64, pin_memory=True), torch.zeros(64, 1)\n"
+
+
+def test_a_copy_that_is_read_before_the_host_waits_is_told(tmp_path: Path) -> None:
+    _, found = watched(EARLY, tmp_path, begun=MEMORY)
+    lines = (tmp_path / "program.py").read_text("utf-8").splitlines()
+    early = [f for f in found if f.code == "OPS104"]
+    assert sorted(f.location.line for f in early if f.location) == [
+        n for n, line in enumerate(lines, 1) if line.endswith("# early")
+    ]
+    assert all(f.severity == "warning" and f.related[0].line == f.location.line + 1 for f in early if f.location)
+
+
+def test_a_copy_that_is_waited_for_or_needs_no_wait_is_no_race(tmp_path: Path) -> None:
+    records, found = watched(IN_TIME, tmp_path, begun=MEMORY)
+    assert [f for f in found if f.code == "OPS104"] == []
+    lines = (tmp_path / "program.py").read_text("utf-8").splitlines()
+    waits = {lines[r.place.line - 1].strip(): r.waits == r.calls for r in records if r.kind == "to host"}
+    assert waits["pageable.copy_(w, non_blocking=True)"] and not waits['got = w.to("cpu", non_blocking=True)']
+
+
+def test_what_runs_on_to_the_host_is_in_pinned_memory() -> None:
+    x = torch.ones(3, device="cuda")
+    assert x.to("cpu", non_blocking=True).is_pinned() and not x.to("cpu").is_pinned() and not x.cpu().is_pinned()
+    assert not torch.ones(3).to(torch.float64, non_blocking=True).is_pinned()

@@ -52,6 +52,25 @@ labels, index = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([0, 2], device="cuda
 batch = {"x": host}
 """
 
+STATE = """\
+import io
+file, model = io.BytesIO(), nn.Linear(4, 3).cuda()
+optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+
+
+def train():
+    model(gpu).sum().backward()
+    optimizer.step()
+
+
+def load(where):
+    file.seek(0)
+    return torch.load(file, map_location=where)
+
+
+train()
+torch.save(optimizer.state_dict(), file)
+"""
 FAULTS = {
     "Net().cuda()(batch['x'])": ("DEV101", "batch['x'] is on cpu where ", "linear in Net.encoder.mix"),
     "model = Net()\nmodel(gpu)": ("DEV101", "model.encoder.mix.weight is on cpu where gpu is on cuda:0", ""),
@@ -74,6 +93,22 @@ FAULTS = {
     "model = Net(plain=True).cuda()\nmodel(gpu)": ("DEV109", "the modules in model.layers are not registered", ""),
     "model = nn.Linear(4, 3)\noptimizer = torch.optim.Adagrad(model.parameters())\nmodel.cuda()\n"
     "model(gpu).sum().backward()\noptimizer.step()": ("DEV103", "Adagrad's sum of weight is on cpu", "moved since"),
+    STATE + "for p, kept in zip(model.parameters(), load('cpu')['state'].values()):\n"
+    "    optimizer.state[p] = kept\ntrain()": (
+        "DEV103",
+        "Adam's exp_avg of weight is on cpu",
+        "loaded this state from",
+    ),
+    STATE + "model.cpu()\noptimizer.load_state_dict(load('cpu'))\nmodel.cuda()\ntrain()": (
+        "DEV103",
+        "Adam's exp_avg of weight is on cpu",
+        "loaded this state from a file to cpu, and nothing has moved it since",
+    ),
+    STATE + "for p in model.parameters():\n    optimizer.state[p] |= {'exp_avg': torch.zeros(p.shape)}\ntrain()": (
+        "DEV103",
+        "Adam's exp_avg of weight is on cpu",
+        "what put it there was not seen",
+    ),
     "F.cross_entropy(gpu, labels.cuda() + 9)": ("DEV104", "labels.cuda() + 9 holds 9 at row 0", "takes 0 to 3"),
     "F.one_hot(index, 2)": ("DEV104", "index holds 2 at row 1", "the simulated GPU raises it at the line itself"),
     "nn.Embedding(2, 3).cuda()(index)": ("DEV104", "index holds 2 at row 1", "device-side assert"),
@@ -146,6 +181,10 @@ def test_the_line_is_where_the_module_keeps_it_or_where_a_batch_is_handed_on(tmp
 
 def test_what_goes_together_and_what_is_caught_is_not_told(tmp_path: Path) -> None:
     assert watched(HEALTHY, tmp_path) == []
+
+
+def test_state_that_the_optimizer_takes_from_a_file_moves_with_it(tmp_path: Path) -> None:
+    assert watched(STATE + "optimizer.load_state_dict(load('cpu'))\ntrain()\ntrain()", tmp_path) == []
 
 
 def test_the_assert_is_cudas() -> None:

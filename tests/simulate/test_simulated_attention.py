@@ -103,6 +103,21 @@ def test_passes_that_keep_their_graph_run_twice() -> None:
     assert torch.equal(first.cpu(), second.cpu())
 
 
+@pytest.mark.parametrize("allowed", ["EFFICIENT_ATTENTION", "FLASH_ATTENTION", "MATH"])
+def test_a_kernel_that_a_program_allows_alone_is_taken(allowed: str) -> None:
+    """Whatever the CPU would make of the same choice."""
+    kernel = getattr(torch.nn.attention.SDPBackend, allowed)
+    query = torch.randn(1, 2, 8, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    expected = F.scaled_dot_product_attention(query, query, query)
+    with torch.nn.attention.sdpa_kernel(kernel):
+        out = F.scaled_dot_product_attention(query, query, query)
+        F.scaled_dot_product_attention(query, query, query, dropout_p=0.5).sum().backward()
+    assert torch.allclose(out.float(), expected.float(), atol=1e-2)
+    assert torch.backends.cuda.math_sdp_enabled() and torch.backends.cuda.flash_sdp_enabled()
+    with torch.nn.attention.sdpa_kernel(kernel):
+        assert torch.backends.cuda.math_sdp_enabled() == (allowed == "MATH")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_saved_tensors_that_come_back_as_copies_give_the_same_gradients(dtype: torch.dtype) -> None:
     from torchvet.simulate.operations import attention_graphs

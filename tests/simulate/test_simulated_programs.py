@@ -58,6 +58,25 @@ def test_recurrent_networks_are_the_cpus(kind: type[nn.Module]) -> None:
     assert losses("cuda", lambda: Recurrent(kind)) == losses("cpu", lambda: Recurrent(kind))
 
 
+def penalized(device: str, kind: type[nn.Module]) -> list[float]:
+    """The output, and the gradients of a penalty on gradients."""
+    torch.manual_seed(0)
+    model, x = kind(3, 4, num_layers=2, bidirectional=True), torch.randn(5, 2, 3)
+    model, x = model.to(device), x.to(device).requires_grad_()
+    out = model(x)[0]
+    (by_x,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    by_x.square().sum().backward()
+    return [t.sum().item() for t in (out, by_x, x.grad, *(p.grad for p in model.parameters())) if t is not None]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_networks_are_differentiated_twice_only_without_cudnn(kind: type[nn.Module]) -> None:
+    with pytest.raises(RuntimeError, match="please disable the CuDNN backend temporarily"):
+        penalized("cuda", kind)
+    with torch.backends.cudnn.flags(enabled=False):
+        assert penalized("cuda", kind) == pytest.approx(penalized("cpu", kind), rel=1e-4, abs=1e-6)
+
+
 def test_attention_is_the_cpus() -> None:
     def trained(device: str, **options: Any) -> list[Any]:
         torch.manual_seed(0)

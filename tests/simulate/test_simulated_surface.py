@@ -222,3 +222,131 @@ def test_a_leaf_in_a_compressed_sparse_layout_gets_the_gradient_that_the_cpu_giv
         assert weight.grad is not None
         found.append((weight.grad.layout, weight.grad.tolist()))
     assert found[0] == found[1]
+
+
+REFUSED_AS_NONDETERMINISTIC = {
+    "max_pool3d_with_indices_backward_cuda": lambda x: F.max_pool3d(x[None, None], 2).sum().backward(),
+    "adaptive_avg_pool2d_backward_cuda": lambda x: F.adaptive_avg_pool2d(x, 3).sum().backward(),
+    "reflection_pad1d_backward_out_cuda": lambda x: F.pad(x, (1, 1), "reflect").sum().backward(),
+    "_bincount_cuda": lambda x: torch.bincount(torch.ones(2, dtype=torch.long, device="cuda"), x[0, 0, :2]),
+    "_histc_cuda with floating point input": lambda x: x.histc(3),
+    "median CUDA with indices output": lambda x: x.median(0),
+    "put_": lambda x: x.detach().put_(
+        torch.zeros(2, dtype=torch.long, device="cuda"), x[0, 0, :2].clone(), accumulate=True
+    ),
+    "embedding_bag_backward_cuda_max": lambda x: (
+        nn.EmbeddingBag(3, 2, mode="max").cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward()
+    ),
+}
+DETERMINISTIC = {
+    "interpolation": lambda x: F.interpolate(x[None], scale_factor=2.0, mode="bilinear").sum().backward(),
+    "pooling": lambda x: F.avg_pool2d(x, 2).sum().backward(),
+    "without a gradient": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "counts": lambda x: torch.bincount(torch.ones(2, dtype=torch.long, device="cuda")),
+    "values alone": lambda x: (x.median(), x.cumsum(0)),
+    "another mode": lambda x: (
+        nn.EmbeddingBag(3, 2).cuda()(torch.zeros(1, 2, dtype=torch.long, device="cuda")).sum().backward()
+    ),
+}
+
+
+@pytest.mark.parametrize("operator", REFUSED_AS_NONDETERMINISTIC)
+def test_what_is_not_deterministic_on_cuda_is_refused_where_that_was_asked_for(operator: str) -> None:
+    run = REFUSED_AS_NONDETERMINISTIC[operator]
+    x = torch.randn(4, 6, 6, device="cuda", requires_grad=True)
+    run(x)
+    try:
+        torch.use_deterministic_algorithms(True)
+        with pytest.raises(RuntimeError, match=f"^{operator} does not have a deterministic implementation"):
+            run(x)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match=f"^{operator} does not have a deterministic implementation"):
+            run(x)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("what", DETERMINISTIC)
+def test_what_is_deterministic_is_done(what: str) -> None:
+    try:
+        torch.use_deterministic_algorithms(True)
+        DETERMINISTIC[what](torch.randn(4, 6, 6, device="cuda", requires_grad=True))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_storages_are_made_of_numbers_and_move_to_pinned_memory() -> None:
+    made = torch.UntypedStorage([1, 2, 3], device="cuda")
+    assert made.is_cuda and made.nbytes() == 3 and made.cpu().tolist() == [1, 2, 3]
+    assert torch.UntypedStorage(device="cuda").nbytes() == 0
+    assert made.to(device="cpu", non_blocking=True).is_pinned() and not made.to(device="cpu").is_pinned()
+
+
+def test_results_are_written_on_the_device_alone_and_capsules_go_back_to_it() -> None:
+    x = torch.ones(2, 2, device="cuda")
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.nonzero(x, out=torch.empty((), dtype=torch.long))
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.add(x.sum(), x.sum(), out=torch.empty(()))
+    out = torch.empty((), device="cuda")
+    assert torch.add(x.sum(), torch.tensor(1.0), out=out) is out and out.item() == 5
+    capsule = torch.utils.dlpack.to_dlpack(x)
+    assert torch.asarray(capsule).data_ptr() == x.data_ptr() and torch.asarray([1.0]).device.type == "cpu"
+
+
+def test_indices_into_nothing_are_an_error_of_python() -> None:
+    with pytest.raises(IndexError, match="is out of bounds for dimension with size 0"):
+        torch.empty(10, 0, device="cuda")[:, [0, 1]]
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        torch.empty(10, 3, device="cuda")[:, [0, 5]]
+
+
+def test_the_activation_of_a_product_is_cudas() -> None:
+    bias, one, other = torch.randn(3).cuda(), torch.randn(2, 4).cuda(), torch.randn(4, 3).cuda()
+    product = torch.addmm(bias, one, other)
+    assert torch.equal(torch._addmm_activation(bias, one, other, use_gelu=True), F.gelu(product, approximate="tanh"))
+    assert torch.equal(torch._addmm_activation(bias, one, other), product.relu())
+    out = torch.empty(2, 3, device="cuda")
+    torch._addmm_activation(bias, one, other, alpha=2, use_gelu=True, out=out)
+    assert torch.equal(out, F.gelu(torch.addmm(bias, one, other, alpha=2), approximate="tanh"))
+
+
+def test_libraries_may_be_preferred() -> None:
+    before = torch.backends.cuda.preferred_linalg_library()
+    after = torch.backends.cuda.preferred_linalg_library("cusolver")
+    assert after is torch.backends.cuda.preferred_linalg_library() and "Cusolver" in str(after)
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    torch.linalg.inv(torch.eye(2, device="cuda"))
+    torch.backends.cuda.preferred_linalg_library(before)
+
+
+def test_what_only_the_cpu_cannot_do_is_refused_as_not_simulated() -> None:
+    with pytest.raises(RuntimeError, match=r"not simulated. The CPU has no kernel .*\(torchvet's simulated GPU"):
+        torch.ones(2, dtype=torch.complex64, device="cuda").nansum()
+    with pytest.raises(NotImplementedError, match="_cuda\" not implemented for 'Half'"):
+        torch.linalg.eigh(torch.eye(2, device="cuda").half())
+
+
+def test_a_tensor_without_memory_is_called_by_its_own_device() -> None:
+    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and meta!"):
+        torch.ones(2, device="cuda") + torch.ones(2, device="meta")
+
+
+REFUSED_ON_WHOLE_NUMBERS = {
+    "addmm_cuda": lambda x: x @ x,
+    "baddbmm_cuda": lambda x: torch.bmm(x[None], x[None]),
+    "dot": lambda x: x[0].dot(x[0]),
+    "max_pool2d": lambda x: F.max_pool2d(x[None], 2),
+    "upsample_bilinear2d_out_frame": lambda x: F.interpolate(x.byte()[None, None], size=(2, 2), mode="bilinear"),
+}
+
+
+@pytest.mark.parametrize("kernel", REFUSED_ON_WHOLE_NUMBERS)
+def test_what_cuda_does_not_do_on_whole_numbers_is_refused(kernel: str) -> None:
+    run = REFUSED_ON_WHOLE_NUMBERS[kernel]
+    run(torch.arange(16).view(4, 4))
+    with pytest.raises(NotImplementedError, match=f'"{kernel}" not implemented for'):
+        run(torch.arange(16, device="cuda").view(4, 4))
+    x = torch.arange(16, device="cuda").view(4, 4)
+    assert (x * x).sum().item() == 1240 and x.float() @ x.float() is not None
+    assert torch.sparse_coo_tensor([[0], [1]], [2], (2, 2), device="cuda").to_dense().sum().item() == 2

@@ -11,7 +11,7 @@ from torchvet.simulate.devices import BACKEND
 _NAMES = (
     (re.compile(rf"\b{BACKEND}(\w+)Type\b"), r"torch.cuda.\1Tensor"),
     (re.compile(rf"(?<=[A-Za-z])(?:{BACKEND}|PrivateUse1)\b|\bPrivateUse1\b"), "CUDA"),
-    (re.compile(BACKEND), "cuda"),
+    (re.compile(rf"{BACKEND}(?!'s simulated GPU)"), "cuda"),
 )
 _KERNELS = (
     (re.compile(r"(?<=from the ')(\w*)CPU(?=' backend)"), r"\1CUDA"),

@@ -27,8 +27,8 @@ from torchvet.simulate.operations import (
     accumulating,
     asserts,
     attention,
-    convolutions,
     factories,
+    half_precision,
     kernels,
     norms,
     own_memory,
@@ -64,7 +64,7 @@ def start(card: Card, count: int = 1) -> None:
     norms.install(library)
     asserts.install(library)
     kernels.install()
-    convolutions.install()
+    half_precision.install()
     accumulating.install()
     own_memory.install()
     checkpoints.install()

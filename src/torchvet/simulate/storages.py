@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
-from torchvet.simulate.allocation import memory
+from torchvet.simulate.allocation import memory, pinned
 from torchvet.simulate.tensors import wrap
 
 _own_device = torch._C.StorageBase.device  # type: ignore[attr-defined]
@@ -68,7 +68,10 @@ def _cuda(self: torch.UntypedStorage, device: Any = None, non_blocking: bool = F
 def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
     if devices.is_simulated(device):
         return on_device(self, devices.index_of(device))
-    return self.cpu() if memory.device_of(self) is not None else _own_to(self, device=device)  # type: ignore[no-any-return, no-untyped-call]
+    if memory.device_of(self) is None:
+        return _own_to(self, device=device)  # type: ignore[no-any-return]
+    host: torch.UntypedStorage = self.cpu()  # type: ignore[no-untyped-call]
+    return pinned.remember_storage(host) if non_blocking else host
 
 
 _own_to = torch.storage._StorageBase.to
@@ -77,7 +80,9 @@ _own_to = torch.storage._StorageBase.to
 def _new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
     if device is not None and devices.is_simulated(device):
         with torch._C.DisableTorchFunction():
-            size = args[0] if args and isinstance(args[0], int) else 0
+            if args and not isinstance(args[0], int):
+                return on_device(torch._C.StorageBase.__new__(cls, *args), devices.index_of(device))
+            size = args[0] if args else 0
             host = torch.empty(size, dtype=torch.uint8)
             return wrap(host, devices.index_of(device)).untyped_storage()
     if device is not None:

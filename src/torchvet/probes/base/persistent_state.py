@@ -11,7 +11,9 @@ import torch
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.by_storage import ByStorage
 from torchvet.probes.base.gradients import gradient_of
+from torchvet.recording.records.base import Place
 
 
 class KnownMemory:
@@ -27,6 +29,10 @@ class KnownMemory:
         self._moments = itertools.count(1)
         """When each optimizer was made and when it stepped last, by identity: numbers that only rise."""
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self.loaded: ByStorage[Place] = ByStorage()
+        """The line that loaded a storage from a file."""
+        self.built_on: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
+        """The device of an optimizer's parameters when it was built, where it was one."""
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
 
     def add_optimizer(self, optimizer: Optimizer) -> None:

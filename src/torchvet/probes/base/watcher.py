@@ -181,8 +181,9 @@ class Watcher:
         self._undo.close()
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Put `wrap(original)` in place of a class's or module's own attribute until `remove()`."""
-        replace(self._undo, owner, name, wrap(owner.__dict__[name]))
+        """Put `wrap(original)` in place of a class's or module's attribute until `remove()`."""
+        own = owner.__dict__.get(name)
+        replace(self._undo, owner, name, wrap(getattr(owner, name) if own is None else own))
 
     # Events of every step ---------------------------------------------------------------------------------------
 

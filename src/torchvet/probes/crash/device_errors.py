@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from torchvet.probes.base.kit import Record, Watcher
+from torchvet.probes.base.kit import Optimizer, Record, Watcher
 from torchvet.probes.crash import mismatch, missing_device, positions, statements, values
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, deciding, levels_of
@@ -23,6 +23,12 @@ _KINDS: tuple[_Kind, ...] = (
 
 class DeviceErrors(Watcher):
     """Errors of devices."""
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """On which device its parameters are: they may move before it makes its state, or after."""
+        found = {str(p.device) for group in optimizer.param_groups for p in group["params"]}
+        if len(found) == 1:
+            self.host.known.built_on[optimizer] = found.pop()
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""

@@ -119,7 +119,9 @@ class Names:
                 if key is not None:
                     whose = names.get(id(parameter), "a parameter")
                     kind = type(optimizer).__name__
-                    return said(f"{kind}'s {key} of {whose}", "optimizer state", kind)  # type: ignore[no-any-return]
+                    found: Placed = said(f"{kind}'s {key} of {whose}", "optimizer state", kind)
+                    loaded, built_on = self._known.loaded.get(tensor), self._known.built_on.get(optimizer, "")
+                    return msgspec.structs.replace(found, loaded=loaded, built_on=built_on)
         return None
 
     def _attribute(self, tensor: torch.Tensor, said: Any) -> Placed | None:

@@ -35,10 +35,19 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._copied))
 
     def _loaded(self, found: Any, f: Any, map_location: Any = None, *_: Any, **__: Any) -> None:
-        place = frames.user_place() if map_location is None else None
+        place = frames.user_place()
         tensors = {t.untyped_storage()._cdata: t for t in _tensors(found)} if place is not None else {}
-        if place is None or not tensors or len(self.sites) >= _AT_MOST_PLACES:
+        if place is None or not tensors:
             return
+        loaded = self.host.known.loaded
+        loaded.sweep()
+        for tensor in tensors.values():
+            loaded.put(tensor, place)
+        if map_location is None and len(self.sites) < _AT_MOST_PLACES:
+            self._unmapped(place, tensors)
+
+    def _unmapped(self, place: Place, tensors: dict[int, torch.Tensor]) -> None:
+        """A file was loaded to the devices that it names."""
         sizes: Counter[str] = Counter()
         for tensor in tensors.values():
             sizes[str(tensor.device)] += tensor.untyped_storage().nbytes()

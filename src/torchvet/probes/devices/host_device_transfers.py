@@ -10,6 +10,7 @@ import torch
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
+from torchvet.probes.devices.copies_underway import Underway
 from torchvet.probes.internals import private
 from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.crossing import Crossing
@@ -45,6 +46,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         """By site: the storage that was brought last, with the tensor's offset there and its version."""
         self._fetched: ByStorage[Place] = ByStorage()
         """Host storages of this step whose data came from the device, with the line that fetched it."""
+        self._underway: Underway[_Site] = Underway()
         self._queued = True
         """Whether the device was given work since the host last waited for it."""
 
@@ -59,6 +61,11 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         self.host.ledger.listeners.append(self._operator)
         for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
             self.replace(owner, "synchronize", tap(self.host, _WAITS, before=self._synchronizes))
+        for owner in (torch.cuda.Event, torch.cuda.Stream):
+            self.replace(owner, "query", tap(self.host, _WAITS, after=self._asked))
+        self.replace(torch.accelerator, "synchronize", tap(self.host, _WAITS, before=self._synchronizes))
+        # It reads the numbers without an operator.
+        self.replace(torch.Tensor, "tolist", tap(self.host, _WAITS, before=self._listed))
         # torch reads the numbers that it prints with dispatch modes switched off.
         self.replace(private.tensor_text, "_str", tap(self.host, _WAITS, before=self._prints))
 
@@ -71,6 +78,8 @@ class Crossings(SiteWatcher[_Site, Crossing]):
             record.most = max(record.most, calls)
         self._in_step.clear()
         self._fetched.clear()
+        # What is done in steps between sampled ones is not heard.
+        self._underway.arrived()
 
     # What is heard -------------------------------------------------------------------------------------------------
 
@@ -81,18 +90,25 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         if source.is_cuda == out.is_cuda or "cpu" not in (source.device.type, out.device.type):
             return
         if source.is_cuda:
-            key = self._note("to host", func, source, waits=not non_blocking)
-            if key is not None and out.numel() > 1:
-                self._fetched.put(out, key[0])
+            # `cpu()` cannot be asked to run on.
+            self._fetches("to()" if non_blocking and not into else func, source, out, non_blocking and out.is_pinned())
             return
         pinned = source.is_pinned()
         key = self._note("to device", func, source, waits=not (pinned and non_blocking))
         if key is not None:
             self._where_from(key, source, pinned)
 
+    def _fetches(self, func: Any, source: torch.Tensor, out: torch.Tensor, runs_on: bool) -> None:
+        key = self._note("to host", func, source, waits=not runs_on)
+        if key is not None and out.numel() > 1:
+            self._fetched.put(out, key[0])
+        if key is not None and runs_on:
+            self._underway.add(out, key)
+
     def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if args[0].is_cuda and frames.called_by_torch(*_SCALER):
             self._queued = False
+            self._underway.arrived()
         elif args[0].is_cuda:
             self._note("wait", func, args[0], waits=True)
 
@@ -108,6 +124,8 @@ class Crossings(SiteWatcher[_Site, Crossing]):
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if not self._queued:
             self._queued = _is_work(func, args, out)
+        if self._underway:
+            self._early(self._underway.read_by(func, args, _on_device(out)))
         self._derived(args, out)
 
     def _derived(self, args: Any, out: Any) -> None:
@@ -125,6 +143,22 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         if self.host.sampling:
             self._note("wait", "synchronize()", None, waits=True)
 
+    def _asked(self, done: bool, *_: Any, **__: Any) -> None:
+        """An event or a stream was asked whether all is done."""
+        if done:
+            self._underway.arrived()
+
+    def _listed(self, tensor: Any, *_: Any, **__: Any) -> None:
+        if self._underway and isinstance(tensor, torch.Tensor):
+            self._early(self._underway.read(tensor))
+
+    def _early(self, keys: list[_Site]) -> None:
+        """The host has read what these copies may not have brought yet."""
+        place = frames.user_place(2) if keys else None
+        for key in keys if place is not None else ():
+            self.sites[key].early += 1
+            self.sites[key].early_at = place
+
     def _prints(self, tensor: Any, *_: Any, **__: Any) -> None:
         if self.host.sampling and isinstance(tensor, torch.Tensor) and tensor.is_cuda:
             self._note("wait", "print()", tensor, waits=True)
@@ -133,6 +167,8 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def _note(self, kind: Kind, func: Any, tensor: torch.Tensor | None, waits: bool) -> _Site | None:
         """Add to a site; its key, or None where no line of the program's is to blame."""
+        if waits:
+            self._underway.arrived()
         place = frames.user_place(2)
         if place is None:
             return None

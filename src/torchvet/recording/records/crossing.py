@@ -13,8 +13,8 @@ _HABIT = 0.5
 class Crossing(Record):
     """Copies between host and device, or waits, of one kind from one line in sampled steps: running totals.
 
-    `to host` and `wait` make the host wait for the device; `to device` does unless the memory is pinned and the copy
-    non_blocking. `steps` of `sampled` had at least one, `most` in one step. `bytes` of all copies together.
+    `wait` makes the host wait for the device; copies do unless the host's memory is pinned and the copy non_blocking.
+    `steps` of `sampled` had at least one, `most` in one step. `bytes` of all copies together.
     """
 
     place: Place
@@ -41,6 +41,9 @@ class Crossing(Record):
     back: int = 0
     """Calls whose data had come from the device in the same step, at `back_from`."""
     back_from: Place | None = None
+    early: int = 0
+    """Calls whose copy ran on, and whose memory the host read, last at `early_at`, before it had waited."""
+    early_at: Place | None = None
     examples: str = ""
     """Shape and dtype of the last tensor."""
 

@@ -31,6 +31,10 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str = ""
     """The root module, or the optimizer, that it belongs to, by the program's name for it."""
     made: Place | None = None
+    loaded: Place | None = None
+    """The line that loaded this very memory from a file."""
+    built_on: str = ""
+    """The device of the optimizer's parameters when it was built, where that was seen and was one."""
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

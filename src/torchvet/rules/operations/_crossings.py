@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import size
@@ -57,10 +58,14 @@ class CrossingRule(Rule):
 
 def each_step(rank: RankRecording) -> Iterator[Crossing]:
     """Every line that copies or waits in about every step, the totals written last."""
+    return (record for record in last_totals(rank) if record.each_step)
+
+
+def last_totals(rank: RankRecording) -> Iterable[Crossing]:
+    """Of every line that copies or waits the totals that were written last."""
     from torchvet.recording.records.crossing import Crossing
 
-    last = {(record.place, record.kind, record.what): record for record in rank.all(Crossing)}
-    return (record for record in last.values() if record.each_step)
+    return {(record.place, record.kind, record.what): record for record in rank.all(Crossing)}.values()
 
 
 def mostly(part: int, record: Crossing) -> bool:

@@ -46,14 +46,19 @@ def install() -> None:
 
 
 def remember(tensor: torch.Tensor) -> torch.Tensor:
+    """From now on this tensor's memory counts as page-locked."""
+    remember_storage(tensor.untyped_storage())
+    return tensor
+
+
+def remember_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """From now on this storage counts as page-locked."""
-    storage = tensor.untyped_storage()
     key, size = storage._cdata, 1 << max(0, storage.nbytes() - 1).bit_length()
     if key not in _storages:
         _blocks.grow(1)
         _bytes.grow(size)
         _storages[key] = weakref.ref(storage, lambda _: _forget(key, size))
-    return tensor
+    return storage
 
 
 _blocks, _bytes = Statistic(), Statistic()

@@ -34,8 +34,18 @@ def _taken_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+def asarray(obj: Any, **kwargs: Any) -> torch.Tensor:
+    """As torch's, which takes capsules too."""
+    return _own_asarray(from_dlpack(obj) if id(obj) in _capsules else obj, **kwargs)
+
+
+_own_asarray = torch.asarray
+
+
 def install() -> None:
     """Put them where programs look for them."""
+    asarray.__doc__ = _own_asarray.__doc__
+    torch.asarray = asarray
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = to_dlpack  # type: ignore[attr-defined, assignment]
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = from_dlpack  # type: ignore[attr-defined]
 

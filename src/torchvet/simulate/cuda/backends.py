@@ -36,8 +36,20 @@ def _set_limit(limit: int) -> None:
     _limit[0] = limit
 
 
+_preferred: dict[str, Any] = {}
+"""Libraries that the program prefers, by kind: kept for who asks, as none of them is there."""
+
+
+def _keep_preferences(kind: str) -> None:
+    own = getattr(torch._C, f"_get_{kind}_preferred_backend")
+    setattr(torch._C, f"_get_{kind}_preferred_backend", lambda: _preferred.get(kind, own()))
+    setattr(torch._C, f"_set_{kind}_preferred_backend", lambda library: _preferred.update({kind: library}))
+
+
 def install() -> None:
     """Put the answers in place."""
+    for kind in ("linalg", "blas"):
+        _keep_preferences(kind)
     torch._C._cuda_get_cudnn_benchmark_limit = lambda: _limit[0]
     torch._C._cuda_set_cudnn_benchmark_limit = _set_limit  # type: ignore[assignment]
     torch.backends.cuda.is_built = lambda: True

@@ -14,7 +14,7 @@ import torch
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
 _REFUSALS = re.compile(
-    r"index out of range in self|is out of bounds for dimension|element is out of DATA bounds|"
+    r"index out of range in self|is out of bounds for dimension(?! with size 0)|element is out of DATA bounds|"
     r"Target -?\d+ is out of bounds|tried to access index|which is not in the valid range|target out of range|"
     r"argument #2 'target' is out of range|Class values must be|"
     r"all elements of (input|target) should be between 0 and 1|Expected p_in >= 0 && p_in <= 1|"

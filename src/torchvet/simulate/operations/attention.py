@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from torchvet.simulate.allocation import temporaries
 from torchvet.simulate.api import generators
@@ -163,7 +164,8 @@ def _in_rows(gradient: torch.Tensor) -> torch.Tensor:
 
 def _fused_on_host(query: Any, key: Any, value: Any, bias: Any, dropout: float, causal: bool, scale: Any) -> bool:
     grouped = query.size(1) != key.size(1)
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
+    # What the program has switched off are CUDA's kernels, and one was chosen.
+    with torch._C._DisableTorchDispatch(), torch.no_grad(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         choice = torch._fused_sdp_choice(query, key, value, bias, dropout, causal, scale=scale, enable_gqa=grouped)
     return choice == _FLASH
 

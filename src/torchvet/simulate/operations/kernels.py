@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.simulate.operations.operators import SPECIAL
+from torchvet.simulate.operations.operators import SPECIAL, compute, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _aten = torch.ops.aten
@@ -86,6 +86,20 @@ def flatten_weight(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor
     return weight.detach()
 
 
+def activated(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_addmm_activation`: CUDA's GELU there is the one by tanh."""
+    return compute(func, args, kwargs, _by_tanh)
+
+
+def _by_tanh(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    if not kwargs.get("use_gelu"):
+        return on_host(func, args, kwargs)
+    factors: dict[str, Any] = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
+    product = on_host(_aten.addmm.default, args, factors)
+    gelu = _aten.gelu.out if "out" in kwargs else _aten.gelu.default
+    return on_host(gelu, [product], {"approximate": "tanh", **{n: kwargs[n] for n in ("out",) if n in kwargs}})
+
+
 def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What has a kernel for the CPU and none for CUDA."""
     raise NotImplementedError(
@@ -96,6 +110,7 @@ def refused(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten._sparse_mm_reduce_impl.default] = refused
+    SPECIAL[_aten._addmm_activation.default] = SPECIAL[_aten._addmm_activation.out] = activated
     SPECIAL[_aten._cudnn_rnn_flatten_weight.default] = flatten_weight
     SPECIAL[_aten._thnn_fused_lstm_cell.default] = lstm_cell
     SPECIAL[_aten._thnn_fused_lstm_cell_backward_impl.default] = lstm_cell_backward

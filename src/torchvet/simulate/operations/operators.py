@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,23 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torchvet.simulate import devices
 from torchvet.simulate.allocation import host_memory, workspaces
 from torchvet.simulate.api import generators
-from torchvet.simulate.operations import asserts, placement
-from torchvet.simulate.refusals import as_cuda
+from torchvet.simulate.operations import asserts, deterministic, placement, whole_numbers
+from torchvet.simulate.refusals import as_cuda, refusal
 from torchvet.simulate.tensors import SimulatedTensor, dispatch_to, reshape_shell, wrap
 
 Kernel = Callable[[Any, Any, dict[str, Any]], Any]
 SPECIAL: dict[Any, Any] = {}
 """Operators that are done in another way, as `handler(func, args, kwargs)`: see `transfers.py` and `kernels.py`."""
 
+_HOSTS_OWN = re.compile(r"\b(on|for) (the )?CPU\b|\bMKL\b|not implemented for 'ComplexHalf'")
+"""In what the CPU's kernels cannot do and say, and CUDA's can."""
 _RESHAPING = ("resize_", "resize_as_", "set_", "resize", "_resize_output_")
+
+
+_REFUSES = dict.fromkeys(whole_numbers.KERNELS, whole_numbers.check) | dict.fromkeys(
+    deterministic.NAMES, deterministic.check
+)
+"""Who is asked whether CUDA refuses what the CPU does."""
 
 
 class _Plan:
@@ -28,7 +37,7 @@ class _Plan:
     `written` says for each result whose argument it is, by position or name, where it is one's own written in place.
     """
 
-    __slots__ = ("draws", "func", "name", "product", "reshapes", "special", "views", "written")
+    __slots__ = ("draws", "func", "name", "outs", "product", "refuses", "reshapes", "special", "views", "written")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -36,10 +45,12 @@ class _Plan:
         self.name: str = schema.name.partition("::")[2]
         self.product = self.name.removesuffix("_") in workspaces.PRODUCTS
         self.draws = generators.draws(func)
+        self.refuses = _REFUSES.get(self.name)
         self.written = _written(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags or any(a.is_out for a in schema.arguments) or self.name in _RESHAPING
         )
+        self.outs = tuple(a.name for a in schema.arguments if a.is_out)
         self.views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
 
 
@@ -89,13 +100,15 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()}
     # Tensors nearly always lie on one device, which these two lists show without a second walk.
-    if strangers or seen.count(seen[0]) != len(seen):
+    if strangers or plan.outs or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
     if kwargs.get("device") is not None:
         index = _destination(host_kwargs)
     if plan.product:
         workspaces.needed(seen[0])
+    if plan.refuses is not None:
+        plan.refuses(plan.name, args, kwargs)
     try:
         if plan.draws:  # the host's generator stands in for the device's while the kernel draws
             with generators.drawing(seen[0]):
@@ -130,6 +143,8 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return carry_out(func, args, kwargs)
     except RuntimeError as error:
+        if _HOSTS_OWN.search(str(error)):
+            raise refusal(str(func), f"The CPU has no kernel for it: {error}.") from None
         if "DefaultCPUAllocator" not in str(error):
             if error.args and isinstance(error.args[0], str):
                 error.args = (as_cuda(error.args[0], by_kernel=True), *error.args[1:])

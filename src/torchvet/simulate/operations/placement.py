@@ -30,7 +30,8 @@ def devices_differ(name: str, found: list[str]) -> RuntimeError:
 
 
 def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Tensor]) -> None:
-    """Raise where tensors of one operator are on different devices. Tensors of no dimension may stay on the host."""
+    """Raise where tensors of one operator are on different devices. Tensors of no dimension may stay on the host, but
+    not where they are written to."""
     if name in ANY_DEVICE:
         return
     if name in MIXED_INDICES:
@@ -41,8 +42,8 @@ def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Te
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, simulated):
                 found.append(str(tensor.device))
-            elif isinstance(tensor, torch.Tensor) and tensor.dim():
-                found.append("cpu")
+            elif isinstance(tensor, torch.Tensor) and (tensor.dim() or tensor is kwargs.get("out")):
+                found.append(str(tensor.device))  # the host's, or meta
     if len(set(found)) > 1:
         raise _convolved(args, simulated) if name in _CONVOLUTIONS else devices_differ(name, found)
 

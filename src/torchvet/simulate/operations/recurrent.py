@@ -1,6 +1,6 @@
 """`nn.LSTM`, `nn.GRU` and `nn.RNN` as one operator, as cuDNN has them: their numbers are the CPU's own, to the bit.
 
-Like cuDNN's they cannot be differentiated twice.
+Like cuDNN's they cannot be differentiated twice. With cuDNN switched off torch composes them of cells, which can.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from torchvet.simulate.operations import placement
@@ -17,6 +16,14 @@ from torchvet.simulate.tensors import SimulatedTensor, numbers_of, wrap
 
 _CASTING = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+_TWICE = (
+    "the derivative for '_cudnn_rnn_backward' is not implemented. Double backwards is not supported for CuDNN RNNs due "
+    "to limitations in the CuDNN API. To run double backwards, please disable the CuDNN backend temporarily while "
+    "running the forward pass of your RNN. For example: \nwith torch.backends.cudnn.flags(enabled=False):\n"
+    "    output = model(inputs)"
+)
 
 
 heard = [False]
@@ -40,13 +47,21 @@ class _Whole(torch.autograd.Function):
             outs = func(*pytree.tree_unflatten(hosts, spec))
         if grad:
             ctx.index, ctx.hosts, ctx.outs = index, hosts, outs
-            ctx.save_for_backward(_reserve(func._schema.name, outs, index))
+            kept = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            ctx.save_for_backward(_reserve(func._schema.name, outs, index), *kept)
         return tuple(wrap(out.detach(), index) for out in outs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
-        _ = ctx.saved_tensors  # torch's error where the graph has been freed
+        _, *kept = ctx.saved_tensors  # torch's error where the graph has been freed
+        with torch.no_grad():
+            found = _Whole._found(ctx, gradients)
+        if torch.is_grad_enabled():
+            found = _Once.apply(len(found), *found, *kept, *gradients)  # type: ignore[no-untyped-call]
+        return None, None, *found
+
+    @staticmethod
+    def _found(ctx: Any, gradients: Any) -> list[Any]:
         wanted = [h for h in ctx.hosts if isinstance(h, torch.Tensor) and h.requires_grad]
         # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
         by_outs = tuple(numbers_of(g) for g in gradients)
@@ -54,8 +69,20 @@ class _Whole(torch.autograd.Function):
             tuple(ctx.outs), by_outs, True, False, tuple(wanted), allow_unreachable=True, accumulate_grad=False
         )
         by_host = iter(None if g is None else wrap(g, ctx.index) for g in found)
-        given = [next(by_host) if isinstance(h, torch.Tensor) and h.requires_grad else None for h in ctx.hosts]
-        return None, None, *given
+        return [next(by_host) if isinstance(h, torch.Tensor) and h.requires_grad else None for h in ctx.hosts]
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are. To differentiate them is refused, in cuDNN's words: without it they would pass for
+    constants."""
+
+    @staticmethod
+    def forward(ctx: Any, number: int, *values: Any) -> tuple[Any, ...]:
+        return tuple(None if v is None else v.view_as(v) for v in values[:number])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(_TWICE)
 
 
 def _reserve(name: str, outs: Any, index: int) -> torch.Tensor:
@@ -70,6 +97,8 @@ def _kernel(func: Any) -> Any:
     packed = func._schema.overload_name == "data"
 
     def kernel(*args: Any) -> Any:
+        if not torch.backends.cudnn.enabled:
+            return func.decompose(*args)
         casting = torch.is_autocast_enabled("cuda")
         with torch._C.DisableTorchFunction(), torch._C._ExcludeDispatchKeyGuard(_CASTING):
             leaves, spec = pytree.tree_flatten(list(args))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
+from torchvet.simulate.allocation import pinned
 from torchvet.simulate.allocation.temporaries import copy_of, held
 from torchvet.simulate.operations.operators import SPECIAL, compute, landed, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, reshape_shell, wrap
@@ -32,12 +33,18 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     host = on_host(func, [numbers_of(source)], options)
     if after is None:
         _staged(source, host, before)
-        host = landed(host)
-        return host.pin_memory() if kwargs.get("pin_memory") else host
+        return _placed(landed(host), kwargs, before is not None)
     found = wrap(host, after)
     if before is None and kwargs.get("non_blocking"):
         _converted(source, host, after)
     return found
+
+
+def _placed(host: torch.Tensor, kwargs: dict[str, Any], fetched: bool) -> torch.Tensor:
+    """In page-locked memory where that is asked for, or where a copy from a device is to run on: see `_to_copy` of
+    `TensorConversions.cpp`."""
+    runs_on = kwargs.get("non_blocking") and fetched and host.layout is torch.strided
+    return pinned.remember(host) if runs_on or kwargs.get("pin_memory") else host
 
 
 def _staged(source: torch.Tensor, target: torch.Tensor, index: int | None) -> None:

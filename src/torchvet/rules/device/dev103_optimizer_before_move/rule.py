@@ -9,7 +9,7 @@ from torchvet.recording.records.device import DeviceMismatch, Placed, ReplacedPa
 from torchvet.recording.records.training import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Event, argument, is_call, is_set, keyword, receiver, targets_of, terminal
 from torchvet.source.model import torch_names as names
@@ -59,12 +59,11 @@ class OptimizerBeforeMove(_crashes.CrashRule):
     def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
         """State that is not where its parameters are."""
         message = f"{stray.name} is on {stray.device} where the gradients are on {_crashes.there(record, stray)}"
-        cause = (
-            f"{stray.owner} made its state while the parameters were on {stray.device}, and they were moved "
-            "since: moving a model moves no optimizer's state"
-        )
-        advice = "move the model first, then build the optimizer, or load its state"
-        return self.observed(rank, record.place, message, cause=cause, advice=advice, related=_crashes.where(record))
+        cause, advice = _unmoved(stray)
+        related = _crashes.where(record)
+        if stray.loaded is not None:
+            related.append(Related(role="loaded", message="loaded", path=stray.loaded.path, line=stray.loaded.line))
+        return self.observed(rank, record.place, message, cause=cause, advice=advice, related=related)
 
     def in_file(self, file: SourceFile) -> Findings:
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
@@ -161,6 +160,32 @@ class OptimizerBeforeMove(_crashes.CrashRule):
             edits=() if leaf else made_after(file, made, event, model),
             related=[self.also(file, "built", made)],
         )
+
+
+def _unmoved(stray: Placed) -> tuple[str, str]:
+    """Why an optimizer's state is not where its parameters are, as far as the run saw it, and what to do."""
+    if stray.loaded is not None:
+        cause = (
+            f"line {stray.loaded.line} loaded this state from a file to {stray.device}, and nothing has moved it "
+            "since: moving a model moves no optimizer's state"
+        )
+        advice = (
+            "call `optimizer.load_state_dict` once the model is on its device: it moves the state there; what is put "
+            "into `optimizer.state` by hand has to be moved by hand"
+        )
+    elif stray.built_on == stray.device:
+        cause = (
+            f"{stray.owner} was built while its parameters were on {stray.device}, and they were moved since: moving a "
+            "model moves no optimizer's state"
+        )
+        advice = "move the model first, then build the optimizer, or load its state"
+    else:
+        cause = (
+            f"what put it there was not seen; {stray.owner} makes state where the parameter is, and moving a model "
+            "moves no optimizer's state"
+        )
+        advice = "move each tensor of `optimizer.state` to the device of its parameter"
+    return cause, advice
 
 
 class _Change(NamedTuple):

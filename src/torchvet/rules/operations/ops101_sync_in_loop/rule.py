@@ -27,7 +27,10 @@ _ONE_BY_ONE = 32
 """Reads a step from one line, from which on it is a loop over elements, though only the first has to wait for long:
 each is a copy of its own."""
 _KEPT = "add up detached values on the device and read them where they are printed"
-_FETCHED = "do its work on the device, or copy less often, with `non_blocking=True`, and read the copy a step later"
+_FETCHED = (
+    "do its work on the device, or copy less often, with `non_blocking=True`, and read the copy a step later, after "
+    "`synchronize()` of an event recorded behind it"
+)
 _SIZED = "keep sizes fixed: `torch.where`, or a product with the mask, asks the device for no number"
 _COUNTED = "count in a tensor of fixed size (`torch.bincount(…, minlength=…)`, `scatter_add`), or less often"
 _ADVICE = {
@@ -128,7 +131,7 @@ class SyncInLoop(CrossingRule, TraceRule):
         cause = "once the host has waited, nothing is queued: the device idles until the next launches arrive"
         advice = (
             "read values less often, and all at once: keep sums on the device, copy with non_blocking=True and read "
-            "them a step later"
+            "them a step later, after synchronize() of an event recorded behind the copy"
         )
         return self.loses(found, message, cause, advice)
 

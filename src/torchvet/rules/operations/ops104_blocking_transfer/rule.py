@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import size
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, SourceFile
-from torchvet.rules.operations._crossings import CrossingRule, amount, mostly
+from torchvet.formatting import count, size
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Related, SourceFile
+from torchvet.rules.operations._crossings import CrossingRule, amount, last_totals, mostly
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.source.model import Event, Unit, edits, is_literal, is_name, keyword, receiver, targets_of
 
@@ -41,6 +41,27 @@ class BlockingTransfer(CrossingRule, TraceRule):
             if len(loaders) == 1 and not any(k.arg is None for k in loaders[0].keywords):
                 judged.add(id(head))
                 yield from self._judge(file, event, loaders[0])
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Also copies to the host that are read before they have arrived: those did not block, and had to."""
+        yield from super().in_rank(rank, recording)
+        yield from (self._early(rank, record) for record in last_totals(rank) if record.early)
+
+    def _early(self, rank: RankRecording, record: Crossing) -> Finding:
+        seen = f"{count(record.early, 'time')} in {count(record.sampled, 'sampled step')}"
+        at = record.early_at
+        return self.observed(
+            rank,
+            record.place,
+            f"what {record.what} copies to the host with non_blocking=True is read before the host has waited for "
+            f"anything ({seen})",
+            severity="warning",
+            cause="the copy goes to pinned memory and returns before the numbers are there: on CUDA the host may read "
+            "what was in that memory before",
+            advice="copy without non_blocking, or record a torch.cuda.Event after the copy and call its synchronize() "
+            "before the numbers are read",
+            related=[Related(role="read", message="read", path=at.path, line=at.line)] if at is not None else [],
+        )
 
     def brought(self, rank: RankRecording, record: Crossing, recording: Recording) -> Iterator[Finding]:
         """Lines that bring batches to the device and wait for them. Whether that shows depends on the device's speed,

@@ -1,4 +1,4 @@
-"""Convolutions in half precision: numbers as CUDA's accumulate."""
+"""Convolutions and grid sampling in half precision: numbers as CUDA's kernels have them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,41 @@ def test_float32_is_the_cpus_to_the_bit_and_dtypes_do_not_mix() -> None:
     before = torch.cuda.memory_allocated()
     kept = F.conv2d(x.half(), weight.half())
     assert torch.cuda.max_memory_allocated() - before <= 3 * 512 and kept.is_cuda
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(8, 8), (4, 8, 8)])
+def test_points_are_placed_in_float32(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    image, grid = torch.randn(2, 3, *shape), torch.rand(2, *shape, len(shape)) * 2 - 1
+    results = []
+    for device in ("cuda", "cpu"):
+        working = dtype if device == "cuda" else torch.float32
+        leaves = [t.to(dtype).to(device, working).requires_grad_() for t in (image, grid)]
+        F.grid_sample(*leaves, align_corners=True).backward(torch.ones(2, 3, *shape, device=device, dtype=working))
+        results.append([F.grid_sample(*leaves, align_corners=True), *(t.grad for t in leaves)])
+    for mine, exact in zip(*results, strict=True):
+        assert mine.dtype is dtype and torch.equal(mine.cpu(), exact.to(dtype))
+
+
+WITHOUT_A_KERNEL = {
+    "pooling": lambda x, target: F.avg_pool3d(x.view(1, 1, 2, 3, 4), (1, 3, 2)),
+    "margins": lambda x, target: F.multi_margin_loss(x, target[:, 0]),
+    "margins of labels": lambda x, target: F.multilabel_margin_loss(x, target),
+    "antialiasing": lambda x, target: F.interpolate(x[None, None], size=(3, 2), mode="bilinear", antialias=True),
+    "bicubic": lambda x, target: F.interpolate(x[None, None], size=(3, 2), mode="bicubic", antialias=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("what", WITHOUT_A_KERNEL)
+def test_what_the_cpu_has_no_kernel_for_is_done(what: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    values, target = torch.randn(6, 4).to(dtype), torch.randint(0, 4, (6, 4))
+    mine, exact = values.to("cuda").requires_grad_(), values.float().requires_grad_()
+    out, reference = WITHOUT_A_KERNEL[what](mine, target.cuda()), WITHOUT_A_KERNEL[what](exact, target)
+    out.sum().backward()
+    reference.sum().backward()
+    assert out.dtype is dtype and torch.equal(out.cpu(), reference.to(dtype))
+    assert mine.grad is not None and exact.grad is not None
+    assert torch.allclose(mine.grad.cpu().float(), exact.grad, rtol=1e-2, atol=1e-3)
