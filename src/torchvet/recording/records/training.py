@@ -169,6 +169,25 @@ class EarlySchedule(Record):
     alone: bool = False
 
 
+class FallenRate(Record):
+    """A `schedule` (its class) has taken its optimizer's rate from `highest` to `rate`, and at the `looks` from step
+    `since` to step `until` the `parameters` that were compared were the same to the last bit, although the optimizer
+    had written to them and they had gradients. `schedule_steps` were taken meanwhile, on the line `place`; `made` is
+    the line of its constructor."""
+
+    place: Place | None
+    made: Place | None
+    schedule: str
+    optimizer: str = ""
+    rate: float = 0.0
+    highest: float = 0.0
+    since: int = 0
+    until: int = 0
+    looks: int = 0
+    schedule_steps: int = 0
+    parameters: int = 0
+
+
 class TrainModePass(Record):
     """A `layer` that behaves otherwise in train mode ran in that mode with gradients switched off: the innermost line,
     those `around` it outward, and how many of the passes that were looked at."""
