@@ -97,11 +97,32 @@ class OptimizerUse(Record):
     zero_count: int = 0
     zero_looks: int = 0
     """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
+    dropped: int = 0
+    """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
+    in between."""
 
     @property
     def gradients_were_cleared(self) -> bool:
         """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
         return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
+
+
+class NeverStepped(Record):
+    """An optimizer, made on `place`, that never stepped; `steps` take that back.
+
+    Of the first `passes` backward calls after which its `parameters` were looked at, `dropped` left gradients that were
+    cleared before the next one. The first call was on the line `backward`. `changed`: whether the program wrote to a
+    parameter itself.
+    """
+
+    place: Place
+    name: str
+    parameters: int
+    passes: int
+    dropped: int
+    backward: Place | None = None
+    changed: bool = False
+    steps: int = 0
 
 
 class ConstantSoftmax(Record):
