@@ -29,6 +29,7 @@ class FollowedRate:
     record: FallenRate
     since: int = 0
     """The look from which on nothing has moved."""
+    rate: float = 0.0
     times: int = 0
     first: int = 0
     """How often the schedule had been stepped by then."""
@@ -44,30 +45,36 @@ class FollowedRate:
         optimizer, schedule = self.optimizer(), self.schedule()
         if optimizer is None or schedule is None:
             return
-        groups = optimizer.param_groups
-        rate = max((float(group["lr"]) for group in groups), default=0.0)
-        known = (float(group.get("initial_lr", 0.0)) for group in groups)
-        highest = self.record.highest = max(self.record.highest, rate, *known)
-        if highest <= 0 or rate > _FALLEN * highest:
+        if self._has_fallen(optimizer):
+            self._compare(optimizer, step, int(getattr(schedule, "_step_count", 0)))
+        else:
             self.kept = []
-            return
-        steps = int(getattr(schedule, "_step_count", 0))
+
+    def _has_fallen(self, optimizer: Optimizer) -> bool:
+        groups, record = optimizer.param_groups, self.record
+        known = (float(group.get("initial_lr", 0.0)) for group in groups)
+        self.rate = max((float(group["lr"]) for group in groups), default=0.0)
+        record.highest = max(record.highest, self.rate, *known)
+        return record.highest > 0 and self.rate <= _FALLEN * record.highest
+
+    def _compare(self, optimizer: Optimizer, step: int, steps: int) -> None:
+        """What has moved since the last look? `steps` are those of the schedule."""
         written = [one for one in self.kept if (p := one[0]()) is not None and p._version != one[1]]
-        if not written and self.kept:
+        if self.kept and not written:
             return  # the optimizer has not stepped since
         if not written or any(_moved(one) for one in written):
             self.since, self.first, self.times = step, steps, 0
         else:
             self.times += 1
-            self._still(step, rate, steps)
+            self._still(step, steps)
         self.kept = [(weakref.ref(p), p._version, p.detach().clone()) for p in _with_gradients(optimizer)]
 
-    def _still(self, step: int, rate: float, steps: int) -> None:
+    def _still(self, step: int, steps: int) -> None:
         """Nothing has moved since a look before."""
         record = self.record
         if step - self.since >= record.until - record.since:
             record.since, record.until, record.looks = self.since, step, self.times + 1
-            record.rate, record.schedule_steps, record.parameters = rate, steps - self.first, len(self.kept)
+            record.rate, record.schedule_steps, record.parameters = self.rate, steps - self.first, len(self.kept)
 
 
 def _moved(one: tuple[weakref.ref[torch.Tensor], int, torch.Tensor]) -> bool:

@@ -180,6 +180,25 @@ class OwnWeights(Record):
     changed: int = 0
 
 
+class NothingLoaded(Record):
+    """`load_state_dict` on one line was given `given` names, none of which the `model` has: it took nothing, and raised
+    nothing. `name` is one of them, `wanted` one of the model's.
+
+    With the `prefix` taken off (or, after a minus sign, put on) `fitting` of its `parameters` would have been found.
+    `later`: whether it has taken something of another dict since.
+    """
+
+    place: Place
+    model: str
+    parameters: int
+    given: int
+    name: str = ""
+    wanted: str = ""
+    prefix: str = ""
+    fitting: int = 0
+    later: bool = False
+
+
 class EarlySchedule(Record):
     """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before it,
     without an argument, where no gradients were there yet, and the same line took the next after the optimizer's."""

@@ -23,7 +23,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.source.model import Event, Loop
+from torchvet.source.model import Loop
 from torchvet.source.model.origins import identity
 
 _ENOUGH = 4
@@ -134,31 +134,39 @@ class GradientsClearedTooLate(loops.LoopRule):
 
     def _uses_the_last(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
         """The step behind an inner loop that makes gradients and clears them in each of its turns."""
-        if not isinstance(clear.event.node, ast.Call):
-            return None
-        stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        stepped = self._next_step(step, clear)
         made = [e for e in step.of("backward") if stepped is not None and clear.order < e.order < stepped.order]
-        if stepped is None or not made or (stepped.kind == "step" and stepped.event.call.args):
+        if stepped is None or not made or not all(clear.sure_with(e) for e in made):
             return None
-        # In the unit that has all of them, else in the step's own.
+        loop = self._inner_loop(clear, made, stepped)
+        if loop is None or not self._plainly(file, step, loop) or self._hidden(file, step, clear, stepped):
+            return None
+        return stepped
+
+    @staticmethod
+    def _inner_loop(clear: Effect, made: list[Effect], stepped: Effect) -> Loop | None:
+        """The loop that clears and makes them, if the step is behind it: in the unit that has them all, else in that of
+        the training step."""
         together = len({id(e.event.unit) for e in (clear, *made, stepped)}) == 1
         first, *passes, last = (e.event if together else e.at for e in (clear, *made, stepped))
         loop = first.loop
-        within = loop is not None and all(e.inside(loop) for e in passes) and not last.inside(loop)
-        if loop is None or not within or not all(clear.sure_with(e) for e in made):
+        inner = loop is not None and not last.inside(loop) and all(e.inside(loop) for e in passes)
+        return loop if inner else None
+
+    def _next_step(self, step: Step, clear: Effect) -> Effect | None:
+        """The next step of the optimizer whose gradients a call clears. With a closure it makes them itself."""
+        if not isinstance(clear.event.node, ast.Call):
             return None
-        return (
-            stepped
-            if self._plainly(file, step, loop, passes[-1]) and not self._hidden(file, step, clear, stepped)
-            else None
-        )
+        stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
+        closure = stepped is not None and stepped.kind == "step" and stepped.event.call.args
+        return None if closure else stepped
 
     @staticmethod
-    def _plainly(file: SourceFile, step: Step, loop: Loop, made: Event) -> bool:
+    def _plainly(file: SourceFile, step: Step, loop: Loop) -> bool:
         """Whether nothing in the loop reads the gradients, or leaves it early."""
         text = loops.loop_text(file, loop)
         reads = "grad" in _NOT_GRADIENTS.sub("", text) or "break" in text
-        return not reads and not any(e.inside(loop) and e.index > made.index for e in step.opaque)
+        return not reads and not any(e.inside(loop) for e in step.opaque)
 
     @staticmethod
     def _hidden(file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> bool:
@@ -174,11 +182,8 @@ class GradientsClearedTooLate(loops.LoopRule):
 
     def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
         """The next step of the same optimizer, where nothing makes gradients for it in between."""
-        if not isinstance(clear.event.node, ast.Call):
-            return None
-        stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
-        # With a closure the step makes its gradients itself.
-        if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
+        stepped = self._next_step(step, clear)
+        if stepped is None:
             return None
         if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
