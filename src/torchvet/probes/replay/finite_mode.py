@@ -28,7 +28,7 @@ from torchvet.probes.replay.operands import (
     survives,
     value_at,
 )
-from torchvet.probes.replay.reasons import SINGULAR, backward_reason, base_name, forward_reason
+from torchvet.probes.replay.reasons import SINGULAR, adds_up, backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
 from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import Operand
@@ -179,6 +179,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         # NaN of finite operands or of infinities, or infinities of finite operands: this operator made them.
         if not nan and (has_nan or not inf):
             mine = [self._source(out, call, inputs, inf if has_nan else [])]
+        elif not nan and _spreads(call, inputs, inf):
+            mine = inf = [self._source(out, call, inputs, inf)]
         self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
 
     def _taints_of(self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: WasBad) -> list[Taint]:
@@ -262,6 +264,12 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """Whether an operator may run once more, on copies."""
         schema = getattr(func, "_schema", None)
         return schema is not None and not schema.is_mutable
+
+
+def _spreads(call: Call, inputs: list[torch.Tensor], inf: list[Source]) -> bool:
+    """Whether infinities that somebody wrote down are added to other numbers, which are lost by that."""
+    written = bool(inf) and all(s.benign for s in inf)
+    return written and adds_up(str(call.func)) and any(bool(torch.isfinite(t).any()) for t in inputs)
 
 
 def _counts(tensor: torch.Tensor) -> bool:

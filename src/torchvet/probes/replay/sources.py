@@ -143,6 +143,8 @@ def unique(sources: Iterable[Source]) -> list[Source]:
 def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
     notes = [root.note] if root.note else []
+    if reason == "masked-sum" and root.parents and root.parents[0].place is not None:
+        notes.append(f"{root.parents[0].operator} wrote the infinity at line {root.parents[0].place.line}")
     heirs = [s for s in later if root in s.parents]
     if heirs:
         line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""

@@ -47,7 +47,7 @@ class FirstNonfinite(Rule):
         return self.observed(
             rank,
             severity=severity_of(record, totals, rank.ticks),
-            message=message_of(record),
+            message=message_of(record) + _left_out(record, totals),
             place=record.place,
             cause=say.cause(record),
             advice=say.advice(record),
@@ -55,6 +55,13 @@ class FirstNonfinite(Rule):
             related=list(related_of(record, totals)),
             about=say.about(record),
         )
+
+
+def _left_out(record: NonFinite, totals: NonFiniteTotals) -> str:
+    """How many batches went like this one."""
+    if record.symptom != "skipped" or totals.skipping < _HABIT:
+        return ""
+    return f"; {totals.skipping:,} batches since then went without a backward pass"
 
 
 def _happened(record: NonFinite) -> int:
@@ -67,9 +74,12 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
     if record.symptom == "output":
-        return "warning" if _is_habit(totals.outputs, totals.passes) else "info"
+        ruined = totals.ruined >= _HABIT and 2 * totals.ruined >= totals.passes
+        return "warning" if ruined or _is_habit(totals.outputs, totals.passes) else "info"
     if record.symptom == "skipped":
         # Heard of in sampled steps only: to meet two by chance, many must be so.
+        if totals.skipping >= max(_HABIT, totals.checked):
+            return "error"  # of most batches no step comes
         return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
     if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
