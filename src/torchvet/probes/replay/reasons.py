@@ -123,7 +123,7 @@ def backward_reason(
     result is finite in float64."""
     name = node.rstrip("0123456789").removesuffix("Backward")
     singular = next((reason for reason, nodes in _SINGULAR_BACKWARD.items() if name in nodes), None)
-    if name in _DECOMPOSED and base_name(operator) in _DIVISIONS and operands and operands[-1].zeros:
+    if name in _DECOMPOSED and _divides_by_zero(operator, operands):
         return "equal-values"
     infinite = singular is not None or name in ("Div", "Reciprocal")
     if chosen and infinite and result.nans and any(o.zeros for o in operands):
@@ -133,6 +133,10 @@ def backward_reason(
     if result.infinities and not result.nans:
         return _infinite_gradient(base_name(operator), operands, wide)
     return forward_reason(operator, operands, result, wide=wide)
+
+
+def _divides_by_zero(operator: str, operands: list[Operand]) -> bool:
+    return base_name(operator) in _DIVISIONS and bool(operands) and operands[-1].zeros > 0
 
 
 def _infinite_gradient(name: str, operands: list[Operand], wide: bool | None) -> Reason:

@@ -140,15 +140,18 @@ def unique(sources: Iterable[Source]) -> list[Source]:
     return list({id(s): s for s in sources}.values())
 
 
+def _at(source: Source) -> str:
+    return f" at line {source.place.line}" if source.place is not None else ""
+
+
 def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
     notes = [root.note] if root.note else []
-    if reason == "masked-sum" and root.parents and root.parents[0].place is not None:
-        notes.append(f"{root.parents[0].operator} wrote the infinity at line {root.parents[0].place.line}")
+    written = [s for s in root.parents if s.place is not None and reason == "masked-sum"][:1]
+    notes += [f"{s.operator} wrote the infinity{_at(s)}" for s in written]
     heirs = [s for s in later if root in s.parents]
     if heirs:
-        line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""
-        notes.append(f"{heirs[0].operator} made NaN of its infinities{line}")
+        notes.append(f"{heirs[0].operator} made NaN of its infinities{_at(heirs[0])}")
         if heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
             reason = "where-branch"
     if root.compiled:

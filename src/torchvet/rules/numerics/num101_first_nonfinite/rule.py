@@ -77,10 +77,7 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         ruined = totals.ruined >= _HABIT and 2 * totals.ruined >= totals.passes
         return "warning" if ruined or _is_habit(totals.outputs, totals.passes) else "info"
     if record.symptom == "skipped":
-        # Heard of in sampled steps only: to meet two by chance, many must be so.
-        if totals.skipping >= max(_HABIT, totals.checked):
-            return "error"  # of most batches no step comes
-        return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
+        return _of_left_out(totals, ticks)
     if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
     if record.symptom == "loss" and totals.nan_losses > 1:
@@ -90,6 +87,14 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return _of_scaled(record, totals, ticks, habit)
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _of_left_out(totals: NonFiniteTotals, ticks: int) -> Severity:
+    """A program that goes on without a loss may never step."""
+    if totals.skipping >= max(_HABIT, totals.checked):
+        return "error"  # of most batches no step comes
+    # Heard of in sampled steps only: to meet two by chance, many must be so.
+    return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
 
 
 def _of_scaled(record: NonFinite, totals: NonFiniteTotals, ticks: int, habit: bool) -> Severity:
