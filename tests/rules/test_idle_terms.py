@@ -1,4 +1,4 @@
-"""A term of a loss that trains another model's parameters alone, whose gradients are cleared; and what looks like it."""
+"""A term of a loss that reaches another model alone, whose gradients are cleared; and what looks like it."""
 
 from __future__ import annotations
 
