@@ -250,6 +250,20 @@ class EvalModeSteps(Record):
     switched: Place | None = None
 
 
+class FirstStatistics(Record):
+    """A `model` that no optimizer steps, whose weights the program changed between `changes` looks: at `untouched` of
+    them all its batch norm `layers` had the statistics that they were made with (mean 0, variance 1). It evaluated in
+    `passes` sampled forward passes, on the line `used`; `written` is the line that changes the weights."""
+
+    model: str
+    layers: int
+    changes: int = 0
+    untouched: int = 0
+    passes: int = 0
+    used: Place | None = None
+    written: Place | None = None
+
+
 class SummedLosses(Record):
     """A backward call on a sum of `parts` losses whose graphs share no node and were built one after the other.
 
