@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Related, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._spreads import divided_by
 from torchvet.rules.numerics.fixes.guards import guarded
 
 _HABIT, _OFTEN = 3, 20
@@ -41,9 +42,11 @@ class FirstNonfinite(Rule):
             key = (record.place, record.reason, record.operator)
             if key not in seen:
                 seen.add(key)
-                yield self._finding(rank, record, totals)
+                yield self._finding(rank, record, totals, divided_by(recording) if record.columns else [])
 
-    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
+    def _finding(
+        self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals, spreads: list[Related]
+    ) -> Finding:
         return self.observed(
             rank,
             severity=severity_of(record, totals, rank.ticks),
@@ -52,7 +55,7 @@ class FirstNonfinite(Rule):
             cause=say.cause(record),
             advice=say.advice(record),
             measured=Measured(steps=_happened(record)),
-            related=list(related_of(record, totals)),
+            related=[*related_of(record, totals), *spreads],
             about=say.about(record),
         )
 
