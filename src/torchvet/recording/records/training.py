@@ -241,13 +241,14 @@ class TrainModePass(Record):
 class EvalModeSteps(Record):
     """A `model` that was trained in train mode before was trained with its `layer` and all of that kind in eval mode,
     first seen at step `since`, in `steps` of the steps that were looked at. `switched` is the line that called `eval()`
-    on it, where it ran without gradients next: an evaluation."""
+    on it, where it ran without gradients next: an evaluation. `around` are the lines that led there, outward."""
 
     model: str
     layer: str
     since: int
     steps: int = 0
     switched: Place | None = None
+    around: list[Place] = []
 
 
 class FirstStatistics(Record):
