@@ -20,7 +20,7 @@ def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7
     written: list[Any] = []
     sampler = HostSampler(SimpleNamespace(write=written.append, sampling=False))  # type: ignore[arg-type]
     for tick in steps:
-        sampler.boundary(tick, "training")
+        sampler.settle(tick, "training")
     sampler.totals(0)
     return written
 
@@ -57,7 +57,7 @@ def test_sampled_steps_are_not_the_programs_own(monkeypatch: pytest.MonkeyPatch)
     sampler = HostSampler(told)  # type: ignore[arg-type]
     for tick in range(1, 9):
         told.sampling = tick < 4
-        sampler.boundary(tick, "training")
+        sampler.settle(tick, "training")
     sampler.totals(0)
     assert [t for r in written for t in r.ticks] == [4, 5, 6, 7, 8]
 

@@ -37,9 +37,9 @@ def test_a_step_on_another_thread_counts_while_one_looks(tmp_path: Path) -> None
         steps.count(steps.optimizer_ended(2))
 
     with steps.turn() as mine:
-        assert mine and not steps.free and not steps.heard_elsewhere()
+        assert mine and steps.looking and not steps.heard_elsewhere()
         _elsewhere(train)
-    assert steps.free
+    assert not steps.looking
     log.flush()
     (rank,) = read(tmp_path).ranks
     assert refused == [True]

@@ -100,7 +100,7 @@ def test_a_watcher_that_sleeps_is_told_of_steps_once_it_wakes() -> None:
 class _Boundaries(_Counts):
     """Counts batches and boundaries."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def boundary(self, tick: int, kind: Any) -> None:
         self.batches += 1

@@ -133,7 +133,7 @@ class StepClock:
         if self.level != "training" and not part:
             one.step_ended()
             return self._boundary("backward")
-        if one.backwards <= max(_SILENT, _TIMES * max(one.most, self._at_first())):
+        if one.backwards <= _SILENT or one.backwards <= _TIMES * max(one.most, self._at_first()):
             return None
         steps, one.uncounted = one.uncounted, 0
         return self._boundary("backward", steps)

@@ -8,6 +8,7 @@ steps are still being discovered and during sampled windows.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import time
 from collections.abc import Callable
@@ -69,10 +70,8 @@ class Sheltered:
         for name in _EVENTS:
             setattr(self, name, sheltered(getattr(listener, name), keep))
 
-    @property
-    def active(self) -> bool:
-        """The listener's."""
-        return self._listener.active
+    active: bool = property(operator.attrgetter("_listener.active"))  # type: ignore[assignment]
+    """The listener's. Asked several times a step."""
 
 
 def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool]) -> Callable[..., None]:
@@ -186,10 +185,14 @@ def _before_step(listener: Listener) -> Callable[..., None]:
     def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
         if listener.active and not (torch.compiler.is_compiling() or tracing()):
             # The optimizer itself is among the arguments.
-            given = any(callable(a) and a is not optimizer for a in (*args, *(kwargs or {}).values()))
-            listener.optimizer_starts(optimizer, given)
+            closure = (len(args) > 1 or bool(kwargs)) and _has_closure(optimizer, (*args, *(kwargs or {}).values()))
+            listener.optimizer_starts(optimizer, closure)
 
     return call
+
+
+def _has_closure(optimizer: Optimizer, given: tuple[Any, ...]) -> bool:
+    return any(callable(a) and a is not optimizer for a in given)
 
 
 def _after_step(listener: Listener) -> Callable[..., None]:

@@ -119,7 +119,7 @@ class Host:
     def looking(self, what: str, kind: str = "events") -> Look:
         """Work of torchvet's own: what goes wrong in it is recorded as unchecked (`what`), what it makes is no event,
         and its seconds are accounted for, as those of a `kind` of look (`costs.KINDS`)."""
-        return Look(self.costs, kind, self._session.failed, what, self.ledger)
+        return Look(self.costs, kind, self._session.failed, what, self.ledger.pausing)
 
 
 class Pass(NamedTuple):
@@ -145,8 +145,8 @@ class Watcher:
 
     always = False
     """Whether it is part of runs that time precisions, too."""
-    only_sampled = False
-    """Whether events of every step mean something in sampled steps only. It hears those, and one step more."""
+    only_sampled: frozenset[str] = frozenset()
+    """Events of every step that mean something in sampled steps only. It hears those, and one step more."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -159,6 +159,12 @@ class Watcher:
         """From now on events that were ignored mean something."""
         if self.ignored:
             self.ignored = frozenset()
+            self.heeding()
+
+    def hear_in_samples(self, *events: str) -> None:
+        """From now on only these events of every step mean nothing outside of sampled steps."""
+        if self.only_sampled != set(events):
+            self.only_sampled = frozenset(events)
             self.heeding()
 
     @classmethod

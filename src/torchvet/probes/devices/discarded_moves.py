@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, outward
+from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, StepKind, Watcher, frames, outward
 from torchvet.probes.crash import positions, statements
 from torchvet.recording.records.device import DiscardedMove
 from torchvet.source import timing
@@ -34,7 +34,7 @@ _EARLY = 4096
 class DiscardedMoves(Watcher):
     """Moves and conversions whose result is thrown away."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

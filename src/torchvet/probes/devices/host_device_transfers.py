@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from torchvet.probes.base import frames
-from torchvet.probes.base.kit import ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, SiteWatcher, bare_name, names, overloads, tap
 from torchvet.probes.internals import private
 from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.crossing import Crossing
@@ -35,7 +35,7 @@ _Site = tuple[Place, Kind, str]
 class Crossings(SiteWatcher[_Site, Crossing]):
     """Copies between host and device."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -83,13 +83,14 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     if not gradients:
         return False
     gradients = gradients if gradients[0].__class__ is torch.Tensor else list(map(numbers, gradients))
-    with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`), and this runs at every step
-        plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
-        if plain and _SUMMED.issuperset([g.dtype for g in gradients]):
-            try:
-                return not math.isfinite(sum([g.sum().item() for g in gradients]))
-            except RuntimeError:  # sparse, nested, without data
-                pass
+    plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
+    # Those with a graph of their own are left to what switches gradients off, which takes as long as two sums.
+    if plain and _SUMMED.issuperset([g.dtype for g in gradients]) and True not in [g.requires_grad for g in gradients]:
+        try:
+            return not math.isfinite(sum([g.sum().item() for g in gradients]))
+        except RuntimeError:  # sparse, nested, without data
+            pass
+    with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
         if not gradients[0].is_cuda:
             # Without fused kernels it does not matter what is together: nearly always all are of one kind.
             try:

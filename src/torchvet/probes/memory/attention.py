@@ -9,7 +9,17 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, StepKind, bare_name, frames, overloads
+from torchvet.probes.base.kit import (
+    EVERY_STEP,
+    ByStorage,
+    Host,
+    Place,
+    SiteWatcher,
+    StepKind,
+    bare_name,
+    frames,
+    overloads,
+)
 from torchvet.probes.internals import private
 from torchvet.recording.records.memory import AttentionMatrix
 
@@ -33,7 +43,7 @@ _FUNCTIONAL = os.path.join("torch", "nn", "functional.py")
 class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
     """Attention that is written out."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher, bare_name, frames, overloads
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, bare_name, frames, overloads
 from torchvet.probes.internals import private
 from torchvet.recording.records.memory import PairTable
 
@@ -27,7 +27,7 @@ _FEWEST = 17
 class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
     """Losses over all pairs."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -37,7 +37,7 @@ class HostSampler(Watcher):
         self._heap: list[int] = []
         self._resident: list[int] = []
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: sample if it is time to."""
         if tick < self._last:
             self._restart()  # ticks began anew: a stronger step signal appeared

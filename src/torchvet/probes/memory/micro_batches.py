@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, frames, graphs
+from torchvet.probes.base.kit import EVERY_STEP, Host, Place, SiteWatcher, frames, graphs
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.recording.records.training import SummedLosses
@@ -29,7 +29,7 @@ _SUMS = frozenset(
 class MicroBatches(SiteWatcher[Place, SummedLosses]):
     """Losses that are summed over several batches before one backward pass."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

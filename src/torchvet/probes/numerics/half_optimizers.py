@@ -55,6 +55,7 @@ class HalfOptimizers(Watcher):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where was it made?"""
+        self.hear_in_samples()
         self._states[id(optimizer)] = _State(optimizer, frames.user_place(3))
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
@@ -79,6 +80,8 @@ class HalfOptimizers(Watcher):
         # What such an optimizer rounds away it keeps elsewhere: nothing is lost.
         if not halves or _compensated(optimizer):
             state.other = True
+            if all(one.other for one in self._states.values()):
+                self.hear_in_samples("optimizer_starts")
             return
         self.heed()
         step = max(1, len(halves) // _WITNESSES)

@@ -122,7 +122,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             call = _outermost_call(sys._getframe(1))
             self._written.put(tensor, _Written(tensor.dtype, self.host.line(), call, {self.host.tick}))
 
-    def boundary(self, tick: int, kind: StepKind) -> None:
+    def settle(self, tick: int, kind: StepKind) -> None:
         """Look as often as is cheap."""
         if self._allowance.left():
             began = time.thread_time()

@@ -42,7 +42,8 @@ class SkipWatch:
     def left_out(self) -> tuple[Spot, ...] | None:
         """Where the program asked, if no backward pass has begun since."""
         asked, self._asked = self._asked, None
-        self._functions.update(spot.code for spot in asked or ())
+        if asked is not None:
+            self._functions.update(spot.code for spot in asked)
         return asked
 
     def batch_got(self) -> None:

@@ -163,7 +163,7 @@ class Bus:
         if found is None:
             own = [one for one in self._all if getattr(type(one), event) is not getattr(Watcher, event)]
             if event in EVERY_STEP:
-                own = [one for one in own if event not in one.ignored and (self._sampled or not one.only_sampled)]
+                own = [o for o in own if event not in (o.ignored if self._sampled else o.ignored | o.only_sampled)]
             found = self._listening[event] = [(one, getattr(one, event)) for one in own]
         return found
 

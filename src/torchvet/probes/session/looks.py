@@ -49,7 +49,7 @@ class Looks(Host):
     @property
     def active(self) -> bool:
         """Whether events count; not after the end, in forked children, and while a thread looks."""
-        return self._session.active and self._stepping.free
+        return self._session.active and not self._stepping.looking
 
     @property
     def sampling(self) -> bool:
@@ -66,9 +66,12 @@ class Looks(Host):
     def _boundary(self, passed: Boundary | None) -> None:
         if passed is None:
             return
-        with self._stepping.turn(passed) as mine:
-            if mine:
-                self._look_or_count(self._stepping.resumed(passed))
+        stepping = self._stepping
+        if stepping.take_turn(passed):
+            try:
+                self._look_or_count(stepping.resumed(passed))
+            finally:
+                stepping.end_turn()
         # Outside of the turn and of every guard: this is to reach the program.
         limit = self.options.steps
         if limit is not None and self.clock.main_steps >= limit:

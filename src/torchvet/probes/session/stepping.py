@@ -38,37 +38,41 @@ class Stepping:
         self._log = log
         self._counting = threading.RLock()
         self._turn = threading.Lock()
-        self._looking = 0
+        self.looking = 0
+        """The thread that looks; 0 where none does."""
         self._in_optimizer: set[int] = set()
         self._plain_backward_seen = False
         self._era = 0
         self._restarted = False
         """Whether steps were counted anew while another thread looked."""
 
-    @property
-    def free(self) -> bool:
-        """Whether no thread looks."""
-        return not self._looking
+    def take_turn(self, passed: Boundary | None = None) -> bool:
+        """Whether this thread may look: no other does until it calls `end_turn`. Else a boundary is counted."""
+        # A thread of the program never waits for torchvet's look in another.
+        if self._turn.acquire(blocking=False):
+            self.looking = threading.get_ident()
+            return True
+        self.count(passed)
+        return False
+
+    def end_turn(self) -> None:
+        """The look is over."""
+        self.looking = 0
+        self._turn.release()
 
     @contextmanager
-    def turn(self, passed: Boundary | None = None) -> Iterator[bool]:
-        """Look within, if this is true: no other thread does until the end. Else a boundary is counted."""
-        # A thread of the program never waits for torchvet's look in another.
-        taken = self._turn.acquire(blocking=False)
-        if taken:
-            self._looking = threading.get_ident()
-        else:
-            self.count(passed)
+    def turn(self) -> Iterator[bool]:
+        """Both. Not for what happens in every step: a generator takes longer than all that a plain step looks at."""
+        mine = self.take_turn()
         try:
-            yield taken
+            yield mine
         finally:
-            if taken:
-                self._looking = 0
-                self._turn.release()
+            if mine:
+                self.end_turn()
 
     def end(self) -> None:
         """Nothing is heard any more."""
-        self._looking = threading.get_ident()
+        self.looking = threading.get_ident()
 
     def passed(self, ask: Callable[..., StepKind | None], *told: Any) -> Boundary | None:
         """Tell the clock of an event: the boundary that it makes, if it makes one."""
@@ -139,7 +143,7 @@ class Stepping:
 
     def heard_elsewhere(self) -> bool:
         """Whether what happens on this thread is not heard because another looks."""
-        return self._looking not in (0, threading.get_ident())
+        return self.looking not in (0, threading.get_ident())
 
 
 def _within_backward() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher
+from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, SiteWatcher
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.recording.records.training import ConstantSoftmax
@@ -21,7 +21,7 @@ _LOOKS = 8
 class ConstantSoftmaxes(SiteWatcher[Place, ConstantSoftmax]):
     """Softmax over one element."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

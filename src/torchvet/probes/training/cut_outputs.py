@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Optimizer, Place, Record, SiteWatcher, StepKind, graphs
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, SiteWatcher, StepKind, graphs
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
 from torchvet.probes.training.idle_terms import IdleTerms
@@ -26,7 +26,7 @@ _KEPT = ("_raw_saved_result", "_raw_saved_output")
 class CutOutputs(SiteWatcher[Place, CutOutput]):
     """What leaves the graph."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

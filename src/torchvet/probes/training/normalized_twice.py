@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, Host, Place, SiteWatcher
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher
 from torchvet.probes.internals import private
 from torchvet.recording.records.training import NormalisedTwice
 
@@ -18,7 +18,7 @@ _AGAIN = {_aten._log_softmax.default: "softmax", _aten.binary_cross_entropy_with
 class NormalisedLosses(SiteWatcher[Place, NormalisedTwice]):
     """Losses that normalise again."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.crash import attributes
 from torchvet.recording.records.device import HiddenModules, ReplacedParameters
 
@@ -22,7 +22,7 @@ _SURE = 2
 class Ownership(Watcher):
     """Parameters out of an optimizer's reach."""
 
-    only_sampled = True
+    only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
