@@ -208,13 +208,8 @@ def test_a_target_that_is_loaded_from_itself(case: tuple[str, list[str]], tmp_pa
 
 
 def test_the_lines_that_led_to_the_evaluation_are_told(tmp_path: Path) -> None:
-    program = (
-        "rule = torch.optim.Adam(model.parameters(), lr=0.01)\n"
-        "def judge():\n    model.eval()\n    with torch.no_grad():\n        model(torch.randn(16, 8))\n"
-        "for epoch in range(6):\n    train(model, rule, 20)\n    judge()"
-    )
-    text = HEAD + program
+    text = HEAD + MODES.format(again="")
     (one,) = (f for f in forked(text, tmp_path) or () if f["code"] == "TRN103")
     told = {r["role"]: text.splitlines()[r["line"] - 1].strip() for r in reversed(one["related"])}
     line = text.splitlines()[one["location"]["line"] - 1].strip()
-    assert (line, told["called"]) == ("model.eval()", "judge()")
+    assert (line, told["called"]) == ("second.eval()", "judge()")
