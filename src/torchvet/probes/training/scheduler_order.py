@@ -46,13 +46,19 @@ class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
             if begun is not None and frames.user_place(2) == begun.place:
                 begun.alone = True
         count = getattr(scheduler, "_step_count", 0)
-        if count < 2 and self.host.active:
+        if count < 2 and self.host.active and not self._is_placed(scheduler):
             with self.host.looking("the order of schedulers"):
                 place = frames.user_place(2)
                 self._follow(scheduler, count, place)
                 early = count == 1 and not getattr(scheduler.optimizer, "_opt_called", False)
                 if early and place is not None and place not in self.sites:
                     self._note(scheduler, place, plain=len(args) == 1 and not kwargs)
+
+    def _is_placed(self, scheduler: Any) -> bool:
+        """Whether all is known of one that counts no steps."""
+        known = self._rates.get(id(scheduler.optimizer))
+        counts = hasattr(scheduler, "_step_count")
+        return not counts and known is not None and known.schedule() is scheduler and known.record.place is not None
 
     def _follow(self, scheduler: Any, count: int, place: Place | None) -> None:
         key = id(scheduler.optimizer)
@@ -67,6 +73,7 @@ class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
     def settle(self, tick: int, kind: StepKind) -> None:
         """What have schedules made of the rates?"""
         if self._rates and self._checkups.due(tick):
+            self._rates = {key: one for key, one in self._rates.items() if one.optimizer() or one.record.looks}
             for one in self._rates.values():
                 one.look(self.host.step)
 
