@@ -91,7 +91,7 @@ class GradientsClearedTooLate(loops.LoopRule):
             at if len(lines) == 1 else never.backward,
             f"{never.name} never stepped: in {never.passes} backward passes that were looked at, gradients of its "
             f"{never.parameters} parameters were cleared {never.dropped} times without having been used",
-            cause="no pass came to the step before the gradients were cleared, and the weights are as they were made",
+            cause="no pass came to the step before the gradients were cleared, and the weights have not changed",
             advice="look at the condition of the step: where it counts batches, an epoch may have fewer of them; step "
             "at the end of the epoch, too, or count on from epoch to epoch",
             severity="warning",
