@@ -18,8 +18,8 @@ _SOFTMAX = names(
     "_softmax _log_softmax softmax log_softmax _safe_softmax _scaled_dot_product_attention_math "
     "_scaled_dot_product_flash_attention_for_cpu"
 )
-_SUMS = names("sum mean cumsum dot mv mm bmm addmm baddbmm matmul logcumsumexp")
-"""What adds up elements: one infinity among them is enough."""
+_SUMS = names("sum mean cumsum dot mv mm bmm matmul")
+"""What adds up elements: one infinity among them is enough. (What `addmm` adds may be a mask.)"""
 _DECOMPOSED = names("LinalgEigh LinalgEig LinalgSvd")
 _PRODUCTS = names("mul mm bmm addmm baddbmm matmul convolution linear dot addbmm mv")
 _SINGULAR_BACKWARD: dict[Reason, frozenset[str]] = {
