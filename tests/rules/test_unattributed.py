@@ -54,6 +54,14 @@ def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, say
     assert says in one.cause
 
 
+def test_the_outermost_object_that_leads_there_is_named_with_its_line() -> None:
+    who = Stranger(kind="native", owner="release", path=FILE, line=12)
+    seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[who])
+    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    assert one.holder is not None and one.holder.name == "release" and "out of Python's sight" in one.cause
+    assert (one.related[0].role, one.related[0].line) == ("leads to it", 12)
+
+
 def test_a_hook_that_keeps_them_is_a_cycle_and_reported_once() -> None:
     hook = Stranger(kind="native", owner="saved_tensors_hooks", attribute="TanhBackward0")
     seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[hook])

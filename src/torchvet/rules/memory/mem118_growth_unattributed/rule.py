@@ -6,12 +6,13 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import searched, usable_censuses
+from torchvet.finding import Related
 from torchvet.formatting import count
-from torchvet.recording.records.base import Census, SiteBytes, Survivors
+from torchvet.recording.records.base import SAVED_HOOKS, Census, Place, SiteBytes, Stranger, Survivors
 from torchvet.recording.records.memory import ObjectLines
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Holder, Measured, Place, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Finding, Findings, Holder, Measured, RankRecording, Recording, Rule, Severity
 from torchvet.rules.shared.growth_rule import allocated, first_place, summed
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -66,27 +67,34 @@ class GrowthUnattributed(Rule):
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
-            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]], holder=_holder(rank),
+            measured=self._measured(rank, rate, end),
+            related=[*_outermost(rank), *map(allocated, sites[:3])],
+            holder=_holder(rank),
         )  # fmt: skip
 
     def _of_allocator(self, rank: RankRecording, counted: Witness, recording: Recording) -> Finding:
         rate = counted.measured or 0.0
         objects = rank.last(ObjectLines)
-        lines = _lines_in(recording, objects)
+        shown = _lines_in(recording, objects)[:_SHOWN]
+        of_tensors = objects is not None and objects.storages >= _MOST * rate
         likely, sure = _likely(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
             rank,
             severity=self._grade(rank, rate) if sure else "info",
-            place=lines[0][0] if lines else None,
+            place=shown[0][0] if shown else None,
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
             cause=f"{_traced(counted, objects) or likely}. Ruled out: {_ruled_out(rank)}",
-            advice=_FOLLOW_OBJECTS if lines else _FIND_OBJECTS,
+            advice=_FOLLOW_OBJECTS if shown else _FIND_OBJECTS,
             measured=self._measured(rank, rate, end),
+            holder=_holder(rank) if of_tensors else None,
             related=[
-                self.beside("allocated", f"{size(amount)} per step of Python objects that live on", place)
-                for place, amount in lines[:_SHOWN]
+                *(_outermost(rank) if of_tensors else ()),
+                *(
+                    self.beside("allocated", f"{size(n)} per step of Python objects that live on", at)
+                    for at, n in shown
+                ),
             ],
         )
 
@@ -166,7 +174,7 @@ def _traced(counted: Witness, objects: ObjectLines | None) -> str | None:
         return f"{size(objects.bytes)} per step of Python objects live on that these lines make"
     if objects.storages >= _MOST * rate:
         what = f"tensors with {size(objects.storages)} per step live on"
-        return f"{what}, made where sampled steps do not note them: by another thread, or as parameters"
+        return f"{what}, made by another thread or as the parameters of models that nothing names"
     return None
 
 
@@ -182,11 +190,22 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
     return summed(site for record in latest.values() for site in record.sites)
 
 
+def _native(rank: RankRecording) -> list[Stranger]:
+    """What the last search that came upon any named in the place of a name: a hook, a kind of graph node, a method."""
+    looks = ([s for s in c.strangers if s.kind == "native" and s.owner] for c in reversed(usable_censuses(rank)))
+    return next(filter(None, looks), [])
+
+
 def _holder(rank: RankRecording) -> Holder | None:
-    """What the search came upon in the place of a name: a kind of graph node, a hook."""
-    census = searched(rank)
-    names = names_of([s for s in census.strangers if s.kind == "native"]) if census is not None else []
+    names = names_of(_native(rank))
     return Holder(name=names[0], kind="native", path=names) if names else None
+
+
+def _outermost(rank: RankRecording) -> list[Related]:
+    """The outermost Python objects that lead to what no name does, with their lines where they are functions."""
+    who = [s for s in _native(rank) if s.owner != SAVED_HOOKS]
+    places = [Place(s.path, s.line, s.owner) if s.path and s.line else None for s in who]
+    return [Rule.beside("leads to it", s.owner, place) for s, place in zip(who, places, strict=True)]
 
 
 def _cut_short(rank: RankRecording) -> Census | None:
@@ -201,6 +220,11 @@ def _kind(rank: RankRecording) -> str:
     if cut is not None:
         return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
     kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    if _outermost(rank):
+        return (
+            "Python objects lead to them, and what holds those is out of Python's sight: a hook of an autograd graph, "
+            "a thread, a registry of C"
+        )
     if "native" in kinds:
         return "no Python object holds them: they are owned by C++ (an autograd graph, a library's object)"
     if kinds & {"cycle", "ctx"}:
