@@ -146,7 +146,22 @@ def test_a_loss_that_is_nan_twice_is_no_matter_of_a_scale(nan_losses: int, sever
     [(1, 0, "info"), (1, 2, "info"), (2, 0, "warning"), (1, TICKS // 2, "warning")],
 )
 def test_losses_that_are_left_out_are_graded_by_how_many(left_out: int, skipping: int, severity: str) -> None:
-    totals = NonFiniteTotals(tick=TICKS, left_out=left_out, skipping=skipping, last_bad=TICKS - 5)
+    totals = NonFiniteTotals(tick=TICKS, left_out=left_out, skipping=skipping, last_bad=TICKS - 5, checked=TICKS)
     record = empty_mean(5)
     record.symptom = "skipped"
     assert found(record, totals) == [("NUM101", severity)]
+
+
+@pytest.mark.parametrize(("skipping", "severity"), [(TICKS // 2, "error"), (TICKS // 4, "warning"), (1, "info")])
+def test_batches_that_are_left_out_are_graded_by_their_number(skipping: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, skipping=skipping, left_out=1, last_bad=TICKS - 5, checked=TICKS // 2)
+    (one,) = diagnose(run(msgspec.structs.replace(empty_mean(5), symptom="skipped"), totals)).findings
+    assert one.severity == severity
+    assert (f"{skipping} batches since then" in one.message) == (skipping > 1)
+
+
+@pytest.mark.parametrize(("ruined", "severity"), [(20, "warning"), (2, "info")])
+def test_answers_that_are_nothing_but_nan_need_no_number_taken_of_them(ruined: int, severity: str) -> None:
+    totals = NonFiniteTotals(tick=TICKS, outputs=1, passes=30, ruined=ruined, last_bad=TICKS - 5)
+    (one,) = diagnose(run(msgspec.structs.replace(empty_mean(5), symptom="output"), totals)).findings
+    assert one.severity == severity

@@ -188,3 +188,28 @@ for number in range({rounds}):
     round_of_tasks(model)
 """
     assert told(program, tmp_path, "TRN111") == [(severity, line.format(kind=kind)) for severity, line in expected]
+
+
+FOLLOWERS = {
+    "of itself": ("target.load_state_dict(target.state_dict())", ["target.load_state_dict(target.state_dict())"]),
+    "of the other": ("target.load_state_dict(model.state_dict())", []),
+    "once": ("target.load_state_dict(target.state_dict()) if epoch == 2 else None", []),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWERS.values(), ids=FOLLOWERS)
+def test_a_target_that_is_loaded_from_itself(case: tuple[str, list[str]], tmp_path: Path) -> None:
+    line, expected = case
+    program = (
+        "target = Net()\nrule = torch.optim.Adam(model.parameters(), lr=0.01)\n"
+        f"for epoch in range(6):\n    train(model, rule, 10)\n    {line}"
+    )
+    assert told(program, tmp_path, "TRN110") == [("warning", line) for line in expected]
+
+
+def test_the_lines_that_led_to_the_evaluation_are_told(tmp_path: Path) -> None:
+    text = HEAD + MODES.format(again="pass")
+    (one,) = (f for f in forked(text, tmp_path) or () if f["code"] == "TRN103")
+    called = next(r["line"] for r in one["related"] if r["role"] == "called")
+    lines = [text.splitlines()[n - 1].strip() for n in (one["location"]["line"], called)]
+    assert lines == ["second.eval()", "judge()"]

@@ -13,6 +13,7 @@ from torchvet.analysis.steps import current_steps, evaluated_before, steps_betwe
 from torchvet.formatting import picked
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Window
+from torchvet.recording.records.nonfinite import NonFiniteTotals
 from torchvet.recording.records.training import CollectorUse, Host, Outcome, Overhead
 
 
@@ -64,6 +65,9 @@ def _steps(rank: RankRecording) -> dict[str, Any]:
             phases[name] += seconds
     if before := evaluated_before(rank):
         kinds["evaluation"] += before
+    totals = rank.last(NonFiniteTotals)
+    if totals is not None and 2 * totals.skipping > kinds["evaluation"] > 0:
+        kinds["skipped"] = kinds.pop("evaluation")  # the program left their losses out
     total = sum(phases.values())
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
     by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0

@@ -162,6 +162,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.pausing = Pausing()
         self.refused = False
         """Set where this torch cannot be looked at so: the mode is never switched on."""
+        self.inference = False
+        """Whether it was not switched on in `inference_mode`."""
         self.stopped = False
         """Set where the mode should be left and cannot be yet."""
         self.operators = 0

@@ -62,6 +62,8 @@ def unchecked(ledger: Ledger, sampled: bool) -> Iterator[Unchecked]:
     elif not sampled and not ledger.refused:
         regions = " and outside compiled regions" if REGIONS.ran else ""
         reason = f"no step ran without another TorchDispatchMode{regions}"
+        if ledger.inference:
+            reason = "the steps ended within torch.inference_mode(), where operators cannot be heard; no_grad lets them"
         yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)
     if PACKING.skipped:
         yield Unchecked(

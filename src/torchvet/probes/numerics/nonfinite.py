@@ -372,6 +372,7 @@ class NonFiniteWatcher(Watcher):
             tick=tick,
             trailing=max(self._skips.values(), default=0),
             passes=self._outputs.passes,
+            ruined=self._outputs.ruined,
             skipping=self._skipped.batches,
         )
         return [totals] if totals.last_bad is not None or totals.skipped else []

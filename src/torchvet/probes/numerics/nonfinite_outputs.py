@@ -27,15 +27,19 @@ class OutputWatch:
         self._taken: tuple[Spot, ...] | None = None
         self.passes = 0
         """Passes looked at."""
+        self.ruined = 0
+        """Of those: which gave nothing but NaN."""
 
     def ended(self, output: Any) -> None:
         """A root module's forward pass has ended."""
         if torch.is_grad_enabled():
             return
         self.passes += 1
-        found = [t for t in tensors_in(output, 2) if not is_finite(t) and bool(torch.isnan(t).any())]
+        given = tensors_in(output, 2)
+        found = [t for t in given if not is_finite(t) and bool(torch.isnan(t).any())]
         # With weights that are lost already, the outputs say nothing new.
         self._bad = bool(found) and all(is_finite(p) for p in self._known.parameters())
+        self.ruined += self._bad and all(bool(torch.isnan(t).all()) for t in given if t.is_floating_point())
 
     def number_taken(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """`item()` and the like gave a number."""

@@ -28,7 +28,7 @@ from torchvet.probes.replay.operands import (
     survives,
     value_at,
 )
-from torchvet.probes.replay.reasons import SINGULAR, backward_reason, base_name, forward_reason
+from torchvet.probes.replay.reasons import SINGULAR, adds_up, backward_reason, base_name, forward_reason
 from torchvet.probes.replay.sources import Kind, Source, Taint, Taints, unique
 from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import Operand
@@ -175,11 +175,19 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         taints = self._taints_of(originals, inputs, call.was_bad)
         has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
         nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
-        mine: list[Source] = []
-        # NaN of finite operands or of infinities, or infinities of finite operands: this operator made them.
-        if not nan and (has_nan or not inf):
-            mine = [self._source(out, call, inputs, inf if has_nan else [])]
-        self.taints.add(out, (nan or mine) if has_nan else [], (inf or mine or nan) if has_inf else [])
+        mine = [] if nan else self._made(out, call, inputs, inf, has_nan)
+        # Infinities of a mask that were added up: from there on they are the sum's.
+        inherited = mine if mine and not has_nan else inf
+        self.taints.add(out, (nan or mine) if has_nan else [], (inherited or mine or nan) if has_inf else [])
+
+    def _made(
+        self, out: torch.Tensor, call: Call, inputs: list[torch.Tensor], inf: list[Source], has_nan: bool
+    ) -> list[Source]:
+        """NaN of finite operands or of infinities, or infinities of finite operands or of a mask's: this operator made
+        them."""
+        if inf and not has_nan and not _spreads(call, inputs, inf):
+            return []
+        return [self._source(out, call, inputs, inf)]
 
     def _taints_of(self, originals: list[torch.Tensor], inputs: list[torch.Tensor], was_bad: WasBad) -> list[Taint]:
         """Of the operands that were not finite before the operator ran: what is known, else that they came so."""
@@ -262,6 +270,12 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """Whether an operator may run once more, on copies."""
         schema = getattr(func, "_schema", None)
         return schema is not None and not schema.is_mutable
+
+
+def _spreads(call: Call, inputs: list[torch.Tensor], inf: list[Source]) -> bool:
+    """Whether infinities that somebody wrote down are added to other numbers, which are lost by that."""
+    written = bool(inf) and all(s.benign for s in inf)
+    return written and adds_up(str(call.func)) and any(bool(torch.isfinite(t).any()) for t in inputs)
 
 
 def _counts(tensor: torch.Tensor) -> bool:

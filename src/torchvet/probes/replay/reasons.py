@@ -18,6 +18,9 @@ _SOFTMAX = names(
     "_softmax _log_softmax softmax log_softmax _safe_softmax _scaled_dot_product_attention_math "
     "_scaled_dot_product_flash_attention_for_cpu"
 )
+_SUMS = names("sum mean cumsum dot mv mm bmm matmul")
+"""What adds up elements: one infinity among them is enough. (What `addmm` adds may be a mask.)"""
+_DECOMPOSED = names("LinalgEigh LinalgEig LinalgSvd")
 _PRODUCTS = names("mul mm bmm addmm baddbmm matmul convolution linear dot addbmm mv")
 _SINGULAR_BACKWARD: dict[Reason, frozenset[str]] = {
     "root-gradient-at-zero": names("Sqrt Rsqrt Std StdMean Var"),
@@ -65,6 +68,11 @@ def _too_large(name: str, wide: bool | None) -> bool:
     return wide is True or name in _ARITHMETIC
 
 
+def adds_up(operator: str) -> bool:
+    """Whether each of an operator's results is a sum of several elements."""
+    return base_name(operator) in _SUMS
+
+
 def base_name(operator: str) -> str:
     """`aten.div_.Tensor` as `div`."""
     parts = operator.split(".")
@@ -74,7 +82,7 @@ def base_name(operator: str) -> str:
 
 def _from_infinity(name: str, result: Operand) -> Reason:
     if not result.nans:
-        return "unknown"
+        return "masked-sum" if name in _SUMS else "unknown"
     return "masked-row" if name in _SOFTMAX else "inf-times-zero" if name in _PRODUCTS else "inf-minus-inf"
 
 
@@ -115,6 +123,8 @@ def backward_reason(
     result is finite in float64."""
     name = node.rstrip("0123456789").removesuffix("Backward")
     singular = next((reason for reason, nodes in _SINGULAR_BACKWARD.items() if name in nodes), None)
+    if name in _DECOMPOSED and _divides_by_zero(operator, operands):
+        return "equal-values"
     infinite = singular is not None or name in ("Div", "Reciprocal")
     if chosen and infinite and result.nans and any(o.zeros for o in operands):
         return "where-branch"  # 0 * inf: what was not chosen gets a gradient of zero
@@ -123,6 +133,10 @@ def backward_reason(
     if result.infinities and not result.nans:
         return _infinite_gradient(base_name(operator), operands, wide)
     return forward_reason(operator, operands, result, wide=wide)
+
+
+def _divides_by_zero(operator: str, operands: list[Operand]) -> bool:
+    return base_name(operator) in _DIVISIONS and bool(operands) and operands[-1].zeros > 0
 
 
 def _infinite_gradient(name: str, operands: list[Operand], wide: bool | None) -> Reason:

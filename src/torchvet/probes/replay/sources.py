@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -140,18 +140,28 @@ def unique(sources: Iterable[Source]) -> list[Source]:
     return list({id(s): s for s in sources}.values())
 
 
+def _at(source: Source) -> str:
+    return f" at line {source.place.line}" if source.place is not None else ""
+
+
+def _notes(root: Source, reason: Reason, heirs: list[Source]) -> Iterator[str]:
+    """What else there is to say of a source: who wrote its infinities, and who made NaN of them."""
+    if root.note:
+        yield root.note
+    if reason == "masked-sum" and root.parents:
+        yield f"{root.parents[0].operator} wrote the infinity{_at(root.parents[0])}"
+    if heirs:
+        yield f"{heirs[0].operator} made NaN of its infinities{_at(heirs[0])}"
+    if root.compiled:
+        yield "it ran in a torch.compile region: the line is where that begins"
+
+
 def record_of(root: Source, reason: Reason, later: Iterable[Source], record: NonFinite) -> NonFinite:
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
-    notes = [root.note] if root.note else []
     heirs = [s for s in later if root in s.parents]
-    if heirs:
-        line = f" at line {heirs[0].place.line}" if heirs[0].place is not None else ""
-        notes.append(f"{heirs[0].operator} made NaN of its infinities{line}")
-        if heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
-            reason = "where-branch"
-    if root.compiled:
-        notes.append("it ran in a torch.compile region: the line is where that begins")
-    record.note = "; ".join(notes) or None
+    record.note = "; ".join(_notes(root, reason, heirs)) or None
+    if heirs and heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
+        reason = "where-branch"
     record.found, record.reason = "input" if root.external is not None else "operator", reason
     for name in _SHARED:
         setattr(record, name, getattr(root, name))

@@ -53,6 +53,7 @@ PROBES: tuple[str, ...] = (
     "training.scheduler_order.EarlySchedules",
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
+    "training.first_statistics.FollowedAverages",
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.

@@ -72,6 +72,7 @@ class Sampling:
         if not ledger.enter():
             # No storages to note here (inference mode, say): names can be counted all the same.
             self._refused += 1
+            ledger.inference = ledger.inference or torch.is_inference_mode_enabled()
             if self._refused > _PATIENCE:
                 self._schedule.suspect(tick)
             return

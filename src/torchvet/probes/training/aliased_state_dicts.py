@@ -1,18 +1,20 @@
-"""Looks for weights that a model is given back although it never freed them: a state dict that is no copy."""
+"""Looks at loaded state dicts: one that is the model's own weights, and one of which the model takes nothing."""
 
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, around, frames, tap
-from torchvet.recording.records.training import OwnWeights
+from torchvet.probes.base.kit import Host, Place, Record, SiteWatcher, around, frames, tap
+from torchvet.recording.records.training import NothingLoaded, OwnWeights
 
 _WHAT = "loaded state dicts"
+_MOST_NAMES = 64
+"""Names of a model that are looked for in a dict that has none of them."""
 
 
 class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
@@ -23,9 +25,15 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
         self._taken: dict[int, tuple[weakref.ref[Any], Place, list[int], int]] = {}
         """State dicts that are alive, by identity: where they were taken, the versions of the weights, the step."""
 
+        self._passed_by: dict[Place, NothingLoaded] = {}
+        """Loads that took nothing."""
+        self._empty: dict[int, tuple[weakref.ref[torch.nn.Module], NothingLoaded]] = {}
+        """By module: the load that it took nothing of, until it takes something of another."""
+
     def install(self) -> None:
         """Hear what modules give and load."""
-        self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._note))
+        note = tap(self.host, _WHAT, before=self._note, after=self._loaded)
+        self.replace(torch.nn.Module, "load_state_dict", note)
         self.replace(torch.nn.Module, "state_dict", lambda original: around(original, self._asked))
 
     def _asked(self, args: Any, kwargs: Any) -> Any:
@@ -55,9 +63,44 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
         if known is not None and known[0]() is state_dict and known[2] != _versions(module):
             one.taken, one.changed = known[1], max(one.changed, self.host.step - known[3])
 
+    def _loaded(self, result: Any, module: torch.nn.Module, state_dict: Any, *_: Any, **__: Any) -> None:
+        """What has it left out? Where it was strict there is nothing to tell: it would have raised."""
+        missing: list[str] = getattr(result, "missing_keys", [])
+        unexpected: list[str] = getattr(result, "unexpected_keys", [])
+        known = self._empty.get(id(module))
+        if known is None and not (missing and unexpected):
+            return
+        if len(unexpected) < len(state_dict):
+            if known is not None and known[0]() is module:
+                known[1].later = True
+            return
+        place = frames.user_place()
+        if place is not None and missing:
+            own = [name for name, _ in module.named_parameters()]
+            one = NothingLoaded(place=place, model=type(module).__name__, parameters=len(own), given=len(state_dict))
+            one.name, one.wanted = str(unexpected[0]), str(missing[0])
+            one.prefix, one.fitting = _prefix({str(key) for key in unexpected}, own)
+            one = self._passed_by.setdefault(place, one)
+            self._empty[id(module)] = weakref.ref(module), one
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """See `Watcher`."""
+        return [*self.sites.values(), *self._passed_by.values()]
+
     def finish(self, how: str, error: BaseException | None) -> None:
         """Nothing of the program's is to be held, however weakly."""
         self._taken.clear()
+        self._empty.clear()
+
+
+def _prefix(given: set[str], own: list[str]) -> tuple[str, int]:
+    """What stands before the model's names in the dict (with a minus sign: what the dict lacks before its own), and how
+    many of them there would then be."""
+    found: Counter[str] = Counter()
+    for name in own[:_MOST_NAMES]:
+        found.update(key[: -len(name)] for key in given if key.endswith(f".{name}"))
+        found.update(f"-{name[: -len(key)]}" for key in given if name.endswith(f".{key}"))
+    return found.most_common(1)[0] if found else ("", 0)
 
 
 def _versions(module: torch.nn.Module) -> list[int]:

@@ -11,6 +11,7 @@ import torch
 from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, SiteWatcher, StepKind, graphs
 from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.numerics import half
+from torchvet.probes.training.idle_terms import IdleTerms
 from torchvet.recording.records.numeric import CutOutput
 
 _aten = torch.ops.aten
@@ -35,6 +36,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         """Nodes whose results autograd has detached in the step under way."""
         self._reached: set[int] | None = set()
         """Those that a backward pass of the step leads to; None where that is not known."""
+        self._idle = IdleTerms(self._above, host.known.parameters)
         self._allowance = half.Allowance(0.05, 0.002)
 
     def install(self) -> None:
@@ -65,7 +67,11 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """What does the loss depend on?"""
-        if not self._cuts or is_grad or self._reached is None:
+        if is_grad:
+            return
+        if self._cuts or self._idle.waits:
+            self._idle.backward_starts(tensors)
+        if not self._cuts or self._reached is None:
             return
         found = self._above(graphs.roots_of(tensors))
         self._reached = self._reached | found if found is not None else None
@@ -75,6 +81,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         reached, self._reached = self._reached, set()
         cuts, self._cuts = self._cuts, {}
         self._kept.clear()
+        self._idle.stepped(optimizer, cuts, self.sites)
         for place, above in cuts.items() if reached else ():
             self._judge(place, above, reached or set())
 
@@ -103,4 +110,4 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was lost, by line."""
-        return [record for record in self.sites.values() if record.lost]
+        return [record for record in self.sites.values() if record.lost or record.idle]

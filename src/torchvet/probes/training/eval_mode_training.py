@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames, user_lines
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.training.train_mode import differs
@@ -22,6 +23,10 @@ _CALLS = 500
 """Modules that are heard of until then: other models may run first."""
 _MOST = 20_000
 """Modules of a program that are looked through at a sampled step."""
+
+
+_AROUND = 3
+"""Lines that are told which led to `eval()`."""
 
 
 @dataclass
@@ -37,6 +42,8 @@ class _Known:
     stuck: EvalModeSteps | None = None
     switched: Place | None = None
     """The line that called `eval()` on it last."""
+    around: list[Place] = field(default_factory=list)
+    """Those that led to it, outward."""
     evaluated: bool = False
     """Whether it ran without gradients next."""
 
@@ -72,6 +79,7 @@ class StuckModes(Watcher):
         if place is not None and self._heard < _EVALUATIONS and known.root() is args[0]:
             self._heard += 1
             known.switched, known.evaluated = place, False
+            known.around = user_lines(sys._getframe(2), 1 + _AROUND)[1:]
             self._waiting.add(id(args[0]))
             self._left = _CALLS
             self._hook.on()
@@ -114,7 +122,7 @@ class StuckModes(Watcher):
             self._stuck.append(known.stuck)
         known.stuck.steps += 1
         if known.evaluated and known.switched is not None:
-            known.stuck.switched = known.switched
+            known.stuck.switched, known.stuck.around = known.switched, known.around
 
     def _model(self, root: torch.nn.Module) -> _Known:
         """What is known of a model; an identity may come again when a model is gone."""

@@ -15,7 +15,7 @@ from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.training.gradient_history import GradientHistory
 from torchvet.probes.training.owners_called import OwnersCalled
 from torchvet.probes.training.unowned_gradients import UnownedGradients
-from torchvet.recording.records.training import FIRST_STEPS, OptimizerUse, SparseGradient
+from torchvet.recording.records.training import FIRST_STEPS, NeverStepped, OptimizerUse, SparseGradient
 
 _MOST_PASSES = 64
 """Backward passes after which gradients are looked for: an optimizer may never step."""
@@ -66,6 +66,12 @@ class _State:
     had_gradient: bool = False
     left_gradient: bool = False
     """Whether a parameter had a gradient when the last backward returned."""
+    looked_after: int = 0
+    """The backward calls after which that was asked."""
+    begun: tuple[weakref.ref[torch.Tensor], int, Place | None] | None = None
+    """A parameter and its version, when it had its first gradient, and the line of the backward call."""
+    told: bool = False
+    """Whether a record says that it has never stepped."""
     built: _Built | None = None
     history: GradientHistory = field(default_factory=GradientHistory)
     looked: int = 0
@@ -129,12 +135,21 @@ class OptimizerProbe(Watcher):
         watching = self.host.sampling
         for state in self._states.values():
             state.backwards += 1
+            if state.left_gradient:
+                self._look_for_dropped(state)
             if state.fresh_start or not (watching or state.use.steps < FIRST_STEPS):
                 continue
             optimizer = state.ref()
             if optimizer is not None and _is_readable(optimizer):
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
+
+    @staticmethod
+    def _look_for_dropped(state: _State) -> None:
+        """Gradients were there when the last backward returned, and no step has come since."""
+        optimizer = state.ref()
+        if optimizer is not None and _is_readable(optimizer) and _cleared(optimizer):
+            state.use.dropped += 1
 
     def backward_ended(self, is_grad: bool) -> None:
         """After the passes of the first steps: did they leave gradients? Whoever finds none later has cleared them."""
@@ -145,9 +160,15 @@ class OptimizerProbe(Watcher):
         for state in early:
             optimizer = state.ref()
             state.left_gradient = optimizer is not None and any(_gradients(optimizer))
+            state.looked_after += 1
+            if state.begun is None and state.left_gradient and optimizer is not None:
+                first, _ = _having(optimizer)[0]
+                state.begun = weakref.ref(first), first._version, frames.user_place(3)
         if self._passes >= _MOST_PASSES or (self._states and not early):
             self.ignored = frozenset(["backward_ended"])
             self.heeding()
+            for state in self._states.values():
+                state.left_gradient = False
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
@@ -220,7 +241,25 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        return [*uses, *self._ownership.records(self._place()), *self._sparse_gradients(tick)]
+        return [*uses, *self._never_stepped(), *self._ownership.records(self._place()), *self._sparse_gradients(tick)]
+
+    def _never_stepped(self) -> Iterator[NeverStepped]:
+        for state in self._states.values():
+            use, begun = state.use, state.begun
+            if use.place is None or begun is None or not use.dropped or (use.steps and not state.told):
+                continue
+            state.told = True
+            weight, version, backward = begun[0](), *begun[1:]
+            yield NeverStepped(
+                place=use.place,
+                name=use.name,
+                parameters=use.parameters,
+                passes=state.looked_after,
+                dropped=use.dropped,
+                backward=backward,
+                changed=weight is None or weight._version != version,
+                steps=use.steps,
+            )
 
     def _use(self, state: _State, names: dict[int, str]) -> OptimizerUse:
         optimizer = state.ref()

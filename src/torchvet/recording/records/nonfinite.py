@@ -12,14 +12,15 @@ Reason = Literal[
     "overflow", "division-by-zero", "zero-by-zero", "log-of-zero", "log-of-negative", "root-of-negative",
     "root-gradient-at-zero", "norm-gradient-at-zero", "power-gradient-at-zero", "domain", "masked-row",
     "empty-reduction", "single-sample", "inf-minus-inf", "inf-times-zero", "where-branch", "bad-data", "bad-parameter",
-    "bad-buffer", "bad-state", "no-alignment", "unknown",
+    "bad-buffer", "bad-state", "no-alignment", "masked-sum", "equal-values", "unknown",
 ]  # fmt: skip
 """Why an operator made something that is not finite.
 
 `overflow`: a finite result does not fit its dtype. `domain`: outside the function's domain (acos, atanh...).
 `where-branch`: the gradient of a branch that `torch.where` did not take. The `bad-*` reasons have no operator: what
 went in was not finite already (a batch, a parameter, a buffer, a state carried from step to step). `no-alignment`: a
-CTC loss of a target that is longer than its input.
+CTC loss of a target that is longer than its input. `masked-sum`: an infinity that was written as a mask is among what
+is added up. `equal-values`: the backward of a decomposition divides by the difference of two equal eigenvalues.
 """
 
 
@@ -117,6 +118,8 @@ class NonFiniteTotals(Record):
     outputs: int = 0
     """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
     passes: int = 0
+    ruined: int = 0
+    """Of those passes: in how many the model gave nothing but NaN."""
     left_out: int = 0
     """Losses that the program found NaN itself and went on without, in sampled steps."""
     skipping: int = 0

@@ -81,6 +81,9 @@ class CutOutput(Record):
 
     `above` parameters of the optimizers led to it; backward reached none but some of these, and `missed` the most of
     them, in `lost` of `looks` sampled steps.
+
+    In `seen` sampled steps what the stepping optimizer's parameters led to left there, and a term of the loss reached
+    none of them, but `reached` parameters of others; in `idle` of these their gradients were cleared before any step.
     """
 
     place: Place
@@ -88,6 +91,14 @@ class CutOutput(Record):
     lost: int = 0
     above: int = 0
     missed: int = 0
+    seen: int = 0
+    idle: int = 0
+    reached: int = 0
+
+    @property
+    def trains_nothing(self) -> bool:
+        """Whether a term of the loss was for nothing in every step that was looked at."""
+        return self.idle >= _HABIT and self.idle >= self.seen - 1  # of the last step the end was not seen
 
     @property
     def is_habit(self) -> bool:

@@ -97,11 +97,32 @@ class OptimizerUse(Record):
     zero_count: int = 0
     zero_looks: int = 0
     """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
+    dropped: int = 0
+    """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
+    in between."""
 
     @property
     def gradients_were_cleared(self) -> bool:
         """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
         return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
+
+
+class NeverStepped(Record):
+    """An optimizer, made on `place`, that never stepped; `steps` take that back.
+
+    Of the first `passes` backward calls after which its `parameters` were looked at, `dropped` left gradients that were
+    cleared before the next one. The first call was on the line `backward`. `changed`: whether the program wrote to a
+    parameter itself.
+    """
+
+    place: Place
+    name: str
+    parameters: int
+    passes: int
+    dropped: int
+    backward: Place | None = None
+    changed: bool = False
+    steps: int = 0
 
 
 class ConstantSoftmax(Record):
@@ -159,6 +180,25 @@ class OwnWeights(Record):
     changed: int = 0
 
 
+class NothingLoaded(Record):
+    """`load_state_dict` on one line was given `given` names, none of which the `model` has: it took nothing, and raised
+    nothing. `name` is one of them, `wanted` one of the model's.
+
+    With the `prefix` taken off (or, after a minus sign, put on) `fitting` of its `parameters` would have been found.
+    `later`: whether it has taken something of another dict since.
+    """
+
+    place: Place
+    model: str
+    parameters: int
+    given: int
+    name: str = ""
+    wanted: str = ""
+    prefix: str = ""
+    fitting: int = 0
+    later: bool = False
+
+
 class EarlySchedule(Record):
     """The first step of a scheduler, by its class, came before its optimizer's. `alone`: it was the only one before it,
     without an argument, where no gradients were there yet, and the same line took the next after the optimizer's."""
@@ -167,6 +207,25 @@ class EarlySchedule(Record):
     name: str
     optimizer: str = ""
     alone: bool = False
+
+
+class FallenRate(Record):
+    """A `schedule` (its class) has taken its optimizer's rate from `highest` to `rate`, and at the `looks` from step
+    `since` to step `until` the `parameters` that were compared were the same to the last bit, although the optimizer
+    had written to them and they had gradients. `schedule_steps` were taken meanwhile, on the line `place`; `made` is
+    the line of its constructor."""
+
+    place: Place | None
+    made: Place | None
+    schedule: str
+    optimizer: str = ""
+    rate: float = 0.0
+    highest: float = 0.0
+    since: int = 0
+    until: int = 0
+    looks: int = 0
+    schedule_steps: int = 0
+    parameters: int = 0
 
 
 class TrainModePass(Record):
@@ -182,13 +241,28 @@ class TrainModePass(Record):
 class EvalModeSteps(Record):
     """A `model` that was trained in train mode before was trained with its `layer` and all of that kind in eval mode,
     first seen at step `since`, in `steps` of the steps that were looked at. `switched` is the line that called `eval()`
-    on it, where it ran without gradients next: an evaluation."""
+    on it, where it ran without gradients next: an evaluation. `around` are the lines that led there, outward."""
 
     model: str
     layer: str
     since: int
     steps: int = 0
     switched: Place | None = None
+    around: list[Place] = []
+
+
+class FirstStatistics(Record):
+    """A `model` that no optimizer steps, whose weights the program changed between `changes` looks: at `untouched` of
+    them all its batch norm `layers` had the statistics that they were made with (mean 0, variance 1). It evaluated in
+    `passes` sampled forward passes, on the line `used`; `written` is the line that changes the weights."""
+
+    model: str
+    layers: int
+    changes: int = 0
+    untouched: int = 0
+    passes: int = 0
+    used: Place | None = None
+    written: Place | None = None
 
 
 class SummedLosses(Record):

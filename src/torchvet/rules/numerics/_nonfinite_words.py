@@ -254,6 +254,9 @@ _CAUSES = {
     "single-sample": "the spread of a single sample: it divides by n - 1 = 0",
     "inf-minus-inf": "an infinity met another of the opposite sign, or was divided by one",
     "inf-times-zero": "an infinity was multiplied by 0",
+    "masked-sum": "an infinity that was written in as a mask is among what is added up here",
+    "equal-values": "two of the eigenvalues or singular values are equal: the gradient of the vectors divides by their "
+    "difference",
     "where-branch": "the branch not chosen has an infinite derivative, and times a gradient of 0 NaN",
 }
 _BAD = ("bad-data", "bad-parameter", "bad-buffer", "bad-state")
@@ -278,6 +281,9 @@ _ADVICE = {
     "single-sample": "use `correction=0`, with an eps where it is divided by, or skip the term for a single sample",
     "inf-minus-inf": "look at where the infinity comes from: mask with a large finite number instead",
     "inf-times-zero": "choose with `torch.where` or `masked_fill` instead of multiplying by a mask of 0 and 1",
+    "masked-sum": "leave the masked elements out of the sum: add up only the others, or put 0 in their place before",
+    "equal-values": "use a form that needs no vectors (`linalg.cholesky` to whiten, `eigvalsh` for values alone); or "
+    "make the values differ before, by more than rounding takes away",
     "where-branch": "make the argument safe before the function: `f(torch.where(ok, x, 1.0))`, then choose",
     "bad-data": "find where it is computed or read: `assert torch.isfinite({name}).all()` after each step of "
     "that; where values are missing by nature, leave them out of the loss",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Related, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._spreads import divided_by
 from torchvet.rules.numerics.fixes.guards import guarded
 
 _HABIT, _OFTEN = 3, 20
@@ -41,20 +42,29 @@ class FirstNonfinite(Rule):
             key = (record.place, record.reason, record.operator)
             if key not in seen:
                 seen.add(key)
-                yield self._finding(rank, record, totals)
+                yield self._finding(rank, record, totals, divided_by(recording) if record.columns else [])
 
-    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals) -> Finding:
+    def _finding(
+        self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals, spreads: list[Related]
+    ) -> Finding:
         return self.observed(
             rank,
             severity=severity_of(record, totals, rank.ticks),
-            message=message_of(record),
+            message=message_of(record) + _left_out(record, totals),
             place=record.place,
             cause=say.cause(record),
             advice=say.advice(record),
             measured=Measured(steps=_happened(record)),
-            related=list(related_of(record, totals)),
+            related=[*related_of(record, totals), *spreads],
             about=say.about(record),
         )
+
+
+def _left_out(record: NonFinite, totals: NonFiniteTotals) -> str:
+    """How many batches went like this one."""
+    if record.symptom != "skipped" or totals.skipping < _HABIT:
+        return ""
+    return f"; {totals.skipping:,} batches since then went without a backward pass"
 
 
 def _happened(record: NonFinite) -> int:
@@ -67,10 +77,10 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
     if record.symptom == "output":
-        return "warning" if _is_habit(totals.outputs, totals.passes) else "info"
+        ruined = totals.ruined >= _HABIT and 2 * totals.ruined >= totals.passes
+        return "warning" if ruined or _is_habit(totals.outputs, totals.passes) else "info"
     if record.symptom == "skipped":
-        # Heard of in sampled steps only: to meet two by chance, many must be so.
-        return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
+        return _of_left_out(totals, ticks)
     if totals.first_stepped is not None or record.reason == "bad-parameter":
         return "error"
     if record.symptom == "loss" and totals.nan_losses > 1:
@@ -80,6 +90,14 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return _of_scaled(record, totals, ticks, habit)
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _of_left_out(totals: NonFiniteTotals, ticks: int) -> Severity:
+    """A program that goes on without a loss may never step."""
+    if totals.skipping >= max(_HABIT, totals.checked):
+        return "error"  # of most batches no step comes
+    # Heard of in sampled steps only: to meet two by chance, many must be so.
+    return "warning" if totals.left_out > 1 or _is_habit(totals.skipping, ticks) else "info"
 
 
 def _of_scaled(record: NonFinite, totals: NonFiniteTotals, ticks: int, habit: bool) -> Severity:

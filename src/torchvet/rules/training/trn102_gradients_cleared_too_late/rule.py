@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 
+from torchvet.finding import Location
 from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.training import NeverStepped, OptimizerUse
 from torchvet.rules.kit import (
     Edits,
     Effect,
@@ -21,10 +23,17 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
 from torchvet.rules.shared.seen_suspicions import confirmed
+from torchvet.source.model import Loop
 from torchvet.source.model.origins import identity
 
 _ENOUGH = 4
 """Steps before what never happened is a habit."""
+_DROPS = 3
+"""The same, for gradients that were cleared without a step."""
+_PASSES = 10
+_NOT_GRADIENTS = re.compile(
+    r"zero_grad|no_grad|enable_grad|requires_grad|clip_grad\w*|grad\w*scaler|grad\w*_accum\w*", re.I
+)
 
 
 class GradientsClearedTooLate(loops.LoopRule):
@@ -47,12 +56,48 @@ class GradientsClearedTooLate(loops.LoopRule):
                 found = [
                     *confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
                 ]
+            elif use.dropped >= _DROPS:
+                found = [*self._seen_dropped(rank, recording, use)]
             yield from found
             if use.gradients_were_cleared and not found:
                 yield self._thrown_away(rank, use)
         ended = refused_empty(rank)
         if ended is not None and ended.cleared is not None:
             yield self._refused(rank, ended, ended.cleared)
+
+        for never in rank.latest(NeverStepped):
+            if not never.steps and never.dropped >= _DROPS and never.passes >= _PASSES and not never.changed:
+                yield from self._never(rank, recording, never)
+
+    def _seen_dropped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
+        """Gradients of several backward calls were to be added up, and all but the last were cleared."""
+        seen = f": {use.dropped} times in its first steps a backward's gradients were cleared without a step"
+        measured = Measured(steps=use.steps)
+        for finding in confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"):
+            if any(r.role == "each turn" for r in finding.related):
+                yield finding
+
+    def _never(self, rank: RankRecording, recording: Recording, never: NeverStepped) -> Findings:
+        """Source has a step for the optimizer that no pass has reached."""
+        path = never.backward.path if never.backward is not None else never.place.path
+        file = recording.model(path)
+        steps = [e for step in file.steps for e in step.effects if e.is_step] if file is not None else []
+        lines = {e.line: e for e in steps}
+        if not lines or never.backward is None:
+            return
+        at = Location(path=path, line=min(lines), function=lines[min(lines)].event.unit.name)
+        yield self.observed(
+            rank,
+            at if len(lines) == 1 else never.backward,
+            f"{never.name} never stepped: in {never.passes} backward passes that were looked at, gradients of its "
+            f"{never.parameters} parameters were cleared {never.dropped} times without having been used",
+            cause="no pass came to the step before the gradients were cleared, and the weights have not changed",
+            advice="look at the condition of the step: where it counts batches, an epoch may have fewer of them; step "
+            "at the end of the epoch, too, or count on from epoch to epoch",
+            severity="warning",
+            measured=Measured(steps=never.passes),
+            related=[self.beside("backward", "gradients are made here", never.backward)],
+        )
 
     def _thrown_away(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         message = f"{use.name}.step() changes nothing: in {use.thrown} checked steps it found no gradient"
@@ -82,19 +127,67 @@ class GradientsClearedTooLate(loops.LoopRule):
                 stepped = self._starved(file, step, clear)
                 if stepped is not None:
                     yield self._finding(file, step, clear, stepped)
+                    continue
+                stepped = self._uses_the_last(file, step, clear)
+                if stepped is not None:
+                    yield self._all_but_one(file, clear, stepped)
 
-    def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
-        """The next step of the same optimizer, where nothing makes gradients for it in between."""
+    def _uses_the_last(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+        """The step behind an inner loop that makes gradients and clears them in each of its turns."""
+        stepped = self._next_step(step, clear)
+        made = [e for e in step.of("backward") if stepped is not None and clear.order < e.order < stepped.order]
+        if stepped is None or not made or not all(clear.sure_with(e) for e in made):
+            return None
+        loop = self._inner_loop(clear, made, stepped)
+        if loop is None or not self._plainly(file, step, loop) or self._hidden(file, step, clear, stepped):
+            return None
+        return stepped
+
+    @staticmethod
+    def _inner_loop(clear: Effect, made: list[Effect], stepped: Effect) -> Loop | None:
+        """The loop that clears and makes them, if the step is behind it: in the unit that has them all, else in that of
+        the training step."""
+        together = len({id(e.event.unit) for e in (clear, *made, stepped)}) == 1
+        first, *passes, last = (e.event if together else e.at for e in (clear, *made, stepped))
+        loop = first.loop
+        inner = loop is not None and not last.inside(loop) and all(e.inside(loop) for e in passes)
+        return loop if inner else None
+
+    def _next_step(self, step: Step, clear: Effect) -> Effect | None:
+        """The next step of the optimizer whose gradients a call clears. With a closure it makes them itself."""
         if not isinstance(clear.event.node, ast.Call):
             return None
         stepped = next((e for e in step.of("step", "scaler_step") if self._uses(e, clear)), None)
-        # With a closure the step makes its gradients itself.
-        if stepped is None or (stepped.kind == "step" and stepped.event.call.args):
+        closure = stepped is not None and stepped.kind == "step" and stepped.event.call.args
+        return None if closure else stepped
+
+    @staticmethod
+    def _plainly(file: SourceFile, step: Step, loop: Loop) -> bool:
+        """Whether nothing in the loop reads the gradients, or leaves it early."""
+        text = loops.loop_text(file, loop)
+        reads = "grad" in _NOT_GRADIENTS.sub("", text) or "break" in text
+        return not reads and not any(e.inside(loop) for e in step.opaque)
+
+    @staticmethod
+    def _hidden(file: SourceFile, step: Step, clear: Effect, stepped: Effect) -> bool:
+        return loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
+
+    def _all_but_one(self, file: SourceFile, clear: Effect, stepped: Effect) -> Finding:
+        text, name = file.segment(clear.event.node), loops.name_of(stepped)
+        message = f"{text} clears the gradients in every turn of this loop: {name}.step() uses those of the last alone"
+        cause = "the gradients of all other turns are made and thrown away"
+        advice = f"move `{text}` to before the loop"
+        related = [self.also(file, "stepped", stepped.event), self.also(file, "each turn", clear.event)]
+        return self.suspect(file, clear.event, message, cause=cause, advice=advice, related=related)
+
+    def _starved(self, file: SourceFile, step: Step, clear: Effect) -> Effect | None:
+        """The next step of the same optimizer, where nothing makes gradients for it in between."""
+        stepped = self._next_step(step, clear)
+        if stepped is None:
             return None
         if any(clear.order < e.order < stepped.order for e in step.of("backward")) or not clear.sure_with(stepped):
             return None
-        hidden = loops.clears_by_hand(loops.units_of(step)) or loops.hides_between(file, clear, stepped)
-        return stepped if self._waits(step, clear) and not hidden else None
+        return stepped if self._waits(step, clear) and not self._hidden(file, step, clear, stepped) else None
 
     @staticmethod
     def _waits(step: Step, clear: Effect) -> bool:

@@ -69,7 +69,10 @@ class EvaluationInTrainMode(loops.LoopRule):
             cause = f"eval() lasts until train() is called; from then on {_STANDS_STILL}"
             advice = "call `train()` on the model after the evaluation, or at the start of each training pass"
             measured = Measured(steps=record.steps)
-            yield self.observed(rank, record.switched, message, cause=cause, advice=advice, measured=measured)
+            led = [self.beside("called", at.function, at) for at in record.around]
+            yield self.observed(
+                rank, record.switched, message, cause=cause, advice=advice, measured=measured, related=led
+            )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""

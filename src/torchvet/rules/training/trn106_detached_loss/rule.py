@@ -57,6 +57,8 @@ class DetachedLoss(loops.LoopRule):
             # With fewer parameters without gradients, some that missed theirs here had one in other steps.
             if cut.is_habit and cut.missed <= without and cut.place not in known:
                 yield self._cut(rank, cut)
+            elif cut.trains_nothing and cut.place not in known:
+                yield self._idle_term(rank, cut)
 
     def _lost(self, rank: RankRecording, recording: Recording, lost: list[LostLoss]) -> Findings:
         outcome, ended = rank.last(Outcome), refused_empty(rank)
@@ -135,6 +137,19 @@ class DetachedLoss(loops.LoopRule):
             advice="compute the loss from the tensor itself, without numpy; detach what is only logged",
             severity="warning",
             measured=Measured(steps=record.lost),
+        )
+
+    def _idle_term(self, rank: RankRecording, cut: CutOutput) -> Finding:
+        return self.observed(
+            rank,
+            cut.place,
+            f"what is to be trained leaves the graph here, and a term of its loss reaches none of its parameters: only "
+            f"{cut.reached} of another optimizer, whose gradients were cleared before any step ({cut.idle} sampled "
+            "steps)",
+            cause="through a detached copy no gradient comes back to what made it; the term trains nothing",
+            advice="give this term the tensor itself; detach it only where the other model is trained",
+            severity="warning",
+            measured=Measured(steps=cut.idle),
         )
 
     def in_file(self, file: SourceFile) -> Findings:

@@ -16,6 +16,8 @@ from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
 
 _CAUSE = "state_dict() refers to the parameters' own memory, which the optimizer goes on changing in place"
+_AGAIN = 3
+"""Loads of a model's own weights from which on it is no trial."""
 _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 """A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
 
@@ -39,6 +41,20 @@ class StateDictAliased(LoopRule):
             yield from found
             if not found and record.taken is not None:
                 yield self._given_back(rank, record, record.taken)
+            elif not found and record.calls >= _AGAIN:
+                yield self._of_itself(rank, record)
+
+    def _of_itself(self, rank: RankRecording, record: OwnWeights) -> Finding:
+        message = (
+            f"load_state_dict was given {record.model}'s own {record.parameters} parameters {record.calls:,} times: it "
+            "changed nothing"
+        )
+        advice = "load the state dict of the model that it is to follow, or a copy that was kept before"
+        cause = "the state dict holds the very tensors that it is loaded into"
+        measured = Measured(steps=record.calls)
+        return self.observed(
+            rank, record.place, message, cause=cause, advice=advice, severity="warning", measured=measured
+        )
 
     def _given_back(self, rank: RankRecording, record: OwnWeights, taken: Place) -> Finding:
         message = (

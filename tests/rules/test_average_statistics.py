@@ -1,0 +1,56 @@
+"""Copies of a model that follow its weights, with and without its batch norm's statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from example_runs import forked
+
+PROGRAM = """
+import copy
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+follower = copy.deepcopy(model).requires_grad_(False).eval()
+rule = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(80):
+    x = torch.randn(32, 8)
+    loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    rule.zero_grad()
+    loss.backward()
+    rule.step()
+    with torch.no_grad():
+        {update}
+        follower(x)
+"""
+LEFT = {
+    "in place": "[a.lerp_(b, 0.1) for a, b in zip(follower.parameters(), model.parameters())]",
+    "put in its place": "for a, b in zip(follower.parameters(), model.parameters()): a.data = 0.9 * a + 0.1 * b",
+}
+CARRIED = {
+    "copied": "follower.load_state_dict(model.state_dict())",
+    "averaged": "[a.copy_(b) for a, b in zip(follower.state_dict().values(), model.state_dict().values())]",
+    "in train mode": "[a.lerp_(b, 0.1) for a, b in zip(follower.train().parameters(), model.parameters())]",
+    "frozen": "pass",
+}
+
+
+def told(update: str, folder: Path) -> list[tuple[str, str]]:
+    """The severity of TRN114's findings, and the text of their lines."""
+    text = PROGRAM.format(update=update)
+    found = forked(text, folder)
+    assert found is not None
+    lines = text.splitlines()
+    return [(f["severity"], lines[f["location"]["line"] - 1].strip()) for f in found if f["code"] == "TRN114"]
+
+
+@pytest.mark.parametrize("update", LEFT.values(), ids=LEFT)
+def test_weights_without_statistics(update: str, tmp_path: Path) -> None:
+    assert told(update, tmp_path) == [("warning", update)]
+
+
+@pytest.mark.parametrize("update", CARRIED.values(), ids=CARRIED)
+def test_statistics_that_are_carried_over_or_not_needed(update: str, tmp_path: Path) -> None:
+    assert told(update, tmp_path) == []
