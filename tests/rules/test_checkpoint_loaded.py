@@ -55,12 +55,12 @@ ENOUGH = {
 
 
 def told(program: str, folder: Path) -> list[tuple[str, str]]:
-    """The text of the lines of TRN113's findings, and the advice."""
+    """The text of the lines of TRN123's findings, and the advice."""
     text = HEAD + program + TRAIN
     found = forked(text, folder)
     assert found is not None
     lines = text.splitlines()
-    mine = [f for f in found if f["code"] == "TRN113"]
+    mine = [f for f in found if f["code"] == "TRN123"]
     return [(lines[f["location"]["line"] - 1].strip(), f["remedy"]["summary"]) for f in mine]
 
 

@@ -44,11 +44,11 @@ MEANT = {
 
 
 def told(rule: str, schedule: str, then: str, folder: Path) -> list[tuple[str, str, str]]:
-    """The severity of TRN112's findings, what they say, and the text of their lines."""
+    """The severity of TRN113's findings, what they say, and the text of their lines."""
     text = PROGRAM.format(rule=rule, schedule=schedule, then=then)
     found = forked(text, folder)
     assert found is not None
-    mine = [f for f in found if f["code"] == "TRN112"]
+    mine = [f for f in found if f["code"] == "TRN113"]
     return [(f["severity"], f["message"], text.splitlines()[f["location"]["line"] - 1].strip()) for f in mine]
 
 

@@ -1,4 +1,4 @@
-"""TRN113: `load_state_dict(strict=False)` takes nothing of a checkpoint, and says nothing."""
+"""TRN123: `load_state_dict(strict=False)` takes nothing of a checkpoint, and says nothing."""
 
 from __future__ import annotations
 

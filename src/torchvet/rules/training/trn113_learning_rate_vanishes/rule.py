@@ -1,4 +1,4 @@
-"""TRN112: a schedule has lowered the learning rate so far that the optimizer changes no weight any more."""
+"""TRN113: a schedule has lowered the learning rate so far that the optimizer changes no weight any more."""
 
 from __future__ import annotations
 
