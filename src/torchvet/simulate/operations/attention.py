@@ -162,7 +162,7 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     by_bias = None
     if bias is not None and wanted[3]:  # composed, where it is computed
         by_bias = on_host(_aten.empty_like.default, [bias], {}) if composed is None else found[3]
-    return tuple(None if g is None else wrap(g, index) for g in (*by_each, by_bias))
+    return tuple([None if g is None else wrap(g, index) for g in (*by_each, by_bias)])
 
 
 def _through(composed: _Composed, by_out: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -24,7 +24,7 @@ def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return on_host(func, args, kwargs)
     out = on_host(func, [a.float() if isinstance(a, torch.Tensor) else a for a in args], kwargs)
     if isinstance(out, tuple):
-        return tuple(None if one is None else one.to(dtype) for one in out)
+        return tuple([None if one is None else one.to(dtype) for one in out])
     return out.to(dtype)
 
 
