@@ -248,9 +248,9 @@ def test_adopted_storages_are_watched_and_not_born(ledger: Ledger) -> None:
 
 
 def test_pausing(ledger: Ledger) -> None:
-    ledger.paused = True
+    ledger.pausing.on = True
     torch.zeros(10)
-    ledger.paused = False
+    ledger.pausing.on = False
     torch.zeros(20)
     assert sizes(ledger) == [80]
 
@@ -416,15 +416,15 @@ def test_looks_of_two_threads_that_overlap_leave_the_ledger_on() -> None:
     entered, left = threading.Event(), threading.Event()
 
     def look() -> None:
-        with Look(costs, "events", ledger=ledger):
+        with Look(costs, "events", pausing=ledger.pausing):
             entered.set()
             left.wait(30)
 
     other = threading.Thread(target=look)
-    with Look(costs, "events", ledger=ledger):
+    with Look(costs, "events", pausing=ledger.pausing):
         other.start()
-        assert entered.wait(30) and ledger.paused
-    assert not ledger.paused, "the other thread's look is its own"
+        assert entered.wait(30) and ledger.pausing.on
+    assert not ledger.pausing.on, "the other thread's look is its own"
     left.set()
     other.join()
-    assert not ledger.paused
+    assert not ledger.pausing.on

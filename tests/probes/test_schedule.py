@@ -179,6 +179,13 @@ def test_fast_steady_steps_are_asked_at_every_fourth_boundary_after_the_first() 
     assert asked_at(80, 0.001) == [*range(1, 65), 68, 72, 76, 80]
 
 
+def test_fast_steps_of_a_long_run_are_asked_ever_more_rarely() -> None:
+    asked = asked_at(2100, 0.001)
+    assert [t for t in asked if 500 <= t < 540] == [500, 504, 508, 512, 520, 528, 536]
+    assert [t for t in asked if 1010 <= t < 1060] == [1016, 1024, 1040, 1056] and asked[-2:] == [2080, 2096]
+    assert asked_at(2100, 0.06) == list(range(1, 2101))
+
+
 def test_slow_steps_and_those_that_are_not_steady_are_asked_at_every_boundary() -> None:
     every = list(range(1, 81))
     assert asked_at(80, 0.06) == every

@@ -11,7 +11,8 @@ from handmade import FILE, census, evidence, heap, holding, outcome, program, re
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
-from torchvet.recording.records.base import Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.records.base import Place, Record, Site, SiteBytes, Stranger, Window
+from torchvet.recording.records.memory import ObjectLine, ObjectLines
 from torchvet.recording.records.training import CollectorUse, HostSamples
 from torchvet.renderers.verdict import verdict
 
@@ -94,7 +95,29 @@ def test_before_names_were_searched_nothing_is_without_one() -> None:
 def test_a_heap_that_grows_while_no_tensor_does() -> None:
     (one,) = found(windows(), heap(80, grows=60_000))
     assert one.severity == "error" and one.location is None and one.measured.exhausted_at_step
-    assert one.message.startswith("the heap grows by 60.0 kB per step (between 60.0 kB and 60.0 kB) more than tensors")
+    assert one.message.startswith("the heap grows by 60.0 kB per step (between 60.0 kB and 60.0 kB) beyond the")
+
+
+def traced(amount: float, storages: float = 0.0) -> ObjectLines:
+    """Python's objects, traced for six steps: those of one line live on."""
+    line = ObjectLine(place=Place(FILE, 9, ""), bytes=amount)
+    return ObjectLines(first=42, last=48, bytes=amount, storages=storages, lines=[line])
+
+
+def test_lines_whose_objects_live_on_are_named_where_they_account_for_the_heap() -> None:
+    (one,) = found(windows(), heap(80, grows=60_000), traced(50_000))
+    assert one.severity == "error" and one.location is not None and one.location.line == 9
+    assert "50.0 kB per step of Python objects live on" in one.cause
+    (tensors,) = found(windows(), heap(80, grows=60_000), traced(900, storages=55_000))
+    assert "tensors with 55.0 kB per step live on" in tensors.cause
+    (native,) = found(windows(), heap(80, grows=60_000), traced(900))
+    assert "something that is no tensor" in native.cause and native.related[0].line == 9
+
+
+def test_traced_lines_do_not_make_a_few_kilobytes_a_leak() -> None:
+    """The items of an `itertools.tee` are kept 57 at a time, which is longer than objects are traced."""
+    (one,) = found(windows(), heap(80, grows=8_500), traced(8_000))
+    assert one.severity == "info" and one.location is not None
 
 
 def test_a_heap_that_grows_by_kilobytes_is_a_note_and_leaves_the_verdict_open() -> None:

@@ -98,33 +98,33 @@ class Costs:
 
 
 class Pausing(Protocol):
-    """What notes operators, unless it is paused."""
+    """Whether the calling thread keeps from the ledger what it makes."""
 
-    paused: bool
+    on: bool
 
 
 class Look:
     """Work of torchvet's own that is accounted for; see `Costs.of`. With `keep` it is guarded, too: `keep` gets
     the work that failed (`what`) and its error, and says whether the failure is kept from the program. With a
-    ledger nothing that is made within is noted. It happens several times a step: hence a class, no generators, all
+    `pausing` nothing that is made within is noted. It happens several times a step: hence a class, no generators, all
     in one place.
     """
 
     __slots__ = (
-        "_before", "_budgeted", "_costs", "_keep", "_kind", "_ledger", "_outer", "_outer_work", "_start", "_what",
+        "_before", "_budgeted", "_costs", "_keep", "_kind", "_outer", "_outer_work", "_pausing", "_start", "_what",
         "_work",
     )  # fmt: skip
 
     def __init__(
-        self, costs: Costs, kind: str, keep: Keep | None = None, what: str = "", ledger: Pausing | None = None
+        self, costs: Costs, kind: str, keep: Keep | None = None, what: str = "", pausing: Pausing | None = None
     ) -> None:
-        self._costs, self._kind, self._keep, self._what, self._ledger = costs, kind, keep, what, ledger
+        self._costs, self._kind, self._keep, self._what, self._pausing = costs, kind, keep, what, pausing
         self._budgeted = kind in _BUDGETED
 
     def __enter__(self) -> None:
-        costs, ledger = self._costs, self._ledger
-        if ledger is not None:
-            self._before, ledger.paused = ledger.paused, True
+        costs, pausing = self._costs, self._pausing
+        if pausing is not None:
+            self._before, pausing.on = pausing.on, True
         mine = threading.get_ident()
         # A look of another thread is under way: seconds that both take at once would count twice.
         if costs._depth and costs._owner != mine:
@@ -155,8 +155,8 @@ class Look:
             else:
                 costs._nested = costs._nested_work = 0.0
                 costs._looked += spent
-        if self._ledger is not None:
-            self._ledger.paused = self._before
+        if self._pausing is not None:
+            self._pausing.on = self._before
         return error is not None and self._keep is not None and self._keep(self._what, error)
 
     def _charge(self) -> None:

@@ -109,26 +109,26 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
     return None, inner
 
 
-class Quiet:
-    """A stretch in which a ledger notes nothing."""
-
-    __slots__ = ("_before", "_ledger")
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def __enter__(self) -> None:
-        ledger = self._ledger
-        self._before, ledger.paused = ledger.paused, True
-
-    def __exit__(self, *error: object) -> None:
-        self._ledger.paused = self._before
-
-
-class _Pausing(threading.local):
+class Pausing(threading.local):
     """Whether the calling thread pauses the ledger. Looks of several threads overlap and end in any order."""
 
     on = False
+
+
+class Quiet:
+    """A stretch in which a ledger notes nothing."""
+
+    __slots__ = ("_before", "_pausing")
+
+    def __init__(self, pausing: Pausing) -> None:
+        self._pausing = pausing
+
+    def __enter__(self) -> None:
+        pausing = self._pausing
+        self._before, pausing.on = pausing.on, True
+
+    def __exit__(self, *error: object) -> None:
+        self._pausing.on = self._before
 
 
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.read: set[Birth] | None = None
         """Where asked for: births whose storages operators read. Not their keys: those are used again after a death."""
         self.broken: BaseException | None = None
-        self._pausing = _Pausing()
+        self.pausing = Pausing()
         self.refused = False
         """Set where this torch cannot be looked at so: the mode is never switched on."""
         self.stopped = False
@@ -174,18 +174,9 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """Hears every operator that is noted, with its arguments, keyword arguments and result."""
         self._kinds: dict[Any, int] = {}
 
-    @property
-    def paused(self) -> bool:
-        """Whether what the calling thread makes is torchvet's own. (A dispatch mode is a thread's own as well.)"""
-        return self._pausing.on
-
-    @paused.setter
-    def paused(self, on: bool) -> None:
-        self._pausing.on = on
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.broken is None and not (self.paused or self.stopped) and self.operators < self.most_operators:
+        if self.broken is None and not (self.pausing.on or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
             try:
                 self._note(func, args, out)
@@ -272,7 +263,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def ran_aside(self, op: str, out: Any) -> None:
         """See `OwnMode`."""
-        if self.broken is None and not (self.paused or self.stopped or self.exhausted):
+        if self.broken is None and not (self.pausing.on or self.stopped or self.exhausted):
             self._all_born(out, op)
 
     def _phase(self) -> str:
@@ -310,7 +301,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def quiet(self) -> Quiet:
         """What is made within is not the program's."""
-        return Quiet(self)
+        return Quiet(self.pausing)
 
     def line(self) -> Line | None:
         """The user's line that is running now."""

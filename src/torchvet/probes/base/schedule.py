@@ -118,10 +118,14 @@ class Schedule:
 
 class Pace:
     """At which boundaries everything is asked for what is due: at all of the first, and of those that are not steady;
-    then, while steps pass in less than `_APART`, at every fourth. At the others steps are only counted."""
+    then, while steps pass in less than `_APART`, at every fourth, and in long runs at ever fewer. At the others steps
+    are only counted."""
 
     _ALWAYS = 64
     _EVERY = 4
+    _MOST = 16
+    _RARER = 64
+    """From 64 times as many steps on only so many boundaries are asked: at every eighth from step 512."""
     _APART = 0.05
     """Seconds from one to the next at which it costs nothing to speak of."""
 
@@ -131,10 +135,11 @@ class Pace:
         waited for. Whoever begins such a thing sets it to None."""
         self._tick = 0
         self._when = 0.0
+        self._every = self._EVERY
 
     def due(self, kind: StepKind, tick: int, now: float) -> bool:
         """Whether everything is to be asked at this boundary, at which the clock reads `now` seconds."""
-        return tick % self._EVERY == 0 or kind != self.steady or now - self._when >= self._APART
+        return tick % self._every == 0 or kind != self.steady or now - self._when >= self._APART
 
     def since(self, tick: int) -> int:
         """Steps since everything was asked last, this one included."""
@@ -145,6 +150,11 @@ class Pace:
         trains = kind in ("training", "backward", "manual")
         self.steady = kind if steady and trains and tick >= self._ALWAYS else None
         self._tick, self._when = tick, now
+        # A power of two: whoever goes by every fourth boundary is asked at all that are left of them.
+        while self._every < self._MOST and tick >= 2 * self._every * self._RARER:
+            self._every *= 2
+        if tick < self._RARER:  # ticks began anew
+            self._every = self._EVERY
 
 
 class Checkups:

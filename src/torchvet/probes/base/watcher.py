@@ -119,7 +119,7 @@ class Host:
     def looking(self, what: str, kind: str = "events") -> Look:
         """Work of torchvet's own: what goes wrong in it is recorded as unchecked (`what`), what it makes is no event,
         and its seconds are accounted for, as those of a `kind` of look (`costs.KINDS`)."""
-        return Look(self.costs, kind, self._session.failed, what, self.ledger)
+        return Look(self.costs, kind, self._session.failed, what, self.ledger.pausing)
 
 
 class Pass(NamedTuple):

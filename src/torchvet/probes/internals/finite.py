@@ -83,9 +83,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     if not gradients:
         return False
     gradients = gradients if gradients[0].__class__ is torch.Tensor else list(map(numbers, gradients))
-    plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
-    # Those with a graph of their own are left to what switches gradients off, which takes as long as two sums.
-    if plain and _SUMMED.issuperset([g.dtype for g in gradients]) and True not in [g.requires_grad for g in gradients]:
+    if _can_be_summed(gradients):
         try:
             return not math.isfinite(sum([g.sum().item() for g in gradients]))
         except RuntimeError:  # sparse, nested, without data
@@ -98,6 +96,13 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
             except RuntimeError:  # sparse, on several devices, without data
                 pass
         return any(map(_not_finite, _grouped(dense(gradients))))
+
+
+def _can_be_summed(gradients: list[torch.Tensor]) -> bool:
+    """Not those with a graph of their own: to switch gradients off takes as long as two sums."""
+    plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
+    without = True not in [g.requires_grad for g in gradients]
+    return plain and without and _SUMMED.issuperset([g.dtype for g in gradients])
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:

@@ -28,6 +28,7 @@ class HeapTrend:
 
     def __init__(self) -> None:
         self._samples: list[int] = []
+        self._ticks: list[int] = []
         self._next = _FIRST
         self._exact = host.heap_in_use is not None
         self._slow = 0
@@ -37,9 +38,12 @@ class HeapTrend:
 
     def restart(self) -> None:
         """Ticks begin at one again."""
-        self._samples = []
+        self._clear()
         self._next = _FIRST
         self.times = 0
+
+    def _clear(self) -> None:
+        self._samples, self._ticks = [], []
 
     def peak(self, size: int) -> bool:
         """Whether the peaks of the last three sampled windows, in bytes, rose by a percent each."""
@@ -59,16 +63,18 @@ class HeapTrend:
         if size is None:
             return
         self._samples.append(size)
+        self._ticks.append(tick)
         self._slow += time.thread_time() - start > _SLOW
         if self._exact and self._slow >= _TIMES_SLOW:
             # glibc walks its free lists: after many small allocations a call takes milliseconds.
             self._exact = False
-            self._samples = []
-        if tick >= self._next and len(self._samples) * _EVERY >= _FIRST / 2:
+            self._clear()
+        # Fast steps of a long run are asked ever more rarely: how far samples are apart shows in their ticks alone.
+        if tick >= self._next and self._ticks and tick - self._ticks[0] >= _FIRST / 2 - _EVERY:
             self._next = tick * 2
             least = _LEAST if self._exact else _LEAST_RESIDENT
             self.times = self.times + 1 if rising(self._samples, least) else 0
-            if self.times and rising(self._samples, _STEEP * _EVERY * (len(self._samples) // 3)):
+            if self.times and rising(self._samples, _STEEP * (tick - self._ticks[0] + _EVERY) // 3):
                 self.times += 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from torchvet.probes.base import host
 from torchvet.probes.base.kit import Host, Record, StepKind, Watcher
+from torchvet.probes.memory.object_lines import ObjectTracing
 from torchvet.recording.records.training import HostSamples
 
 _DENSE = 64
@@ -17,6 +18,13 @@ _ALLOWANCE = 0.03
 """Seconds that samples may take in all before that holds: a short run would have too few of them."""
 _PENDING = 64
 """Samples that may be lost with a process that is killed."""
+_FIRST_VERDICT = 40
+"""Steps after which it is asked first whether the heap rises, and then each time that the run has doubled."""
+_STARTING = 4
+"""The part of the steps so far, a fourth, that says nothing of it: what a program makes once."""
+_RISE = 2048
+"""Bytes a step by which its floor rises where Python's objects are to be traced."""
+_MOST_TRACINGS = 3
 
 
 class HostSampler(Watcher):
@@ -26,10 +34,16 @@ class HostSampler(Watcher):
         super().__init__(host)
         self._next_time = 0.0
         self._spent = 0.0
+        self._objects = ObjectTracing()
+        self._undo.callback(self._objects.end)
+        self._tracings = 0
         self._restart()
 
     def _restart(self) -> None:
         self._last = self._next_tick = 0
+        self._verdict = _FIRST_VERDICT
+        self._all: list[tuple[int, int]] = []
+        self._objects.end()
         self._clear()
 
     def _clear(self) -> None:
@@ -42,12 +56,24 @@ class HostSampler(Watcher):
         if tick < self._last:
             self._restart()  # ticks began anew: a stronger step signal appeared
         self._last = tick
-        # What is noted of sampled steps is in the heap as well, and goes again.
+        # What is noted of sampled steps is in the heap as well, and goes again; so are traces.
+        if self._objects.on:
+            return self._trace(tick)
         if self.host.sampling or tick < self._next_tick:
             return
         if self._spent > _ALLOWANCE and time.perf_counter() < self._next_time:
             return
         self._next_tick = tick + max(1, tick // _DENSE)
+        self._sample(tick)
+        if len(self._ticks) >= _PENDING:
+            self._write()
+        if tick >= self._verdict and self._tracings < _MOST_TRACINGS:
+            self._verdict = 2 * tick
+            if _rises([one for one in self._all if one[0] >= tick // _STARTING]):
+                self._tracings += 1
+                self._objects.begin(tick)
+
+    def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's
         heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
         work = time.thread_time() - start
@@ -57,10 +83,18 @@ class HostSampler(Watcher):
         self._ticks.append(tick)
         if heap is not None:
             self._heap.append(heap)
+            self._all.append((tick, heap))
         if resident is not None:
             self._resident.append(resident)
-        if len(self._ticks) >= _PENDING:
-            self._write()
+
+    def _trace(self, tick: int) -> None:
+        found = self._objects.boundary(tick, self.host.elapsed())
+        if found is not None:
+            self.host.write(found)
+
+    def waits(self) -> bool:
+        """While objects are traced: they are counted at boundaries that are few steps apart."""
+        return self._objects.on
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was sampled since the last time."""
@@ -71,3 +105,13 @@ class HostSampler(Watcher):
         if self._ticks:
             self.host.write(HostSamples(ticks=self._ticks, heap=self._heap, resident=self._resident))
             self._clear()
+
+
+def _rises(samples: list[tuple[int, int]]) -> bool:
+    """Whether the lowest sample of each third of the steps is above that of the third before, by enough a step."""
+    third = len(samples) // 3
+    if not third:
+        return False
+    parts = [samples[i * third : (i + 1) * third] for i in range(3)]
+    floors = [min(heap for _, heap in part) for part in parts]
+    return all(floors[i + 1] - floors[i] > _RISE * (parts[i + 1][0][0] - parts[i][0][0]) for i in range(2))

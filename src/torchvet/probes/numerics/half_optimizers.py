@@ -68,6 +68,8 @@ class HalfOptimizers(Watcher):
             return
         if state.steps == 1:
             self._begin(optimizer, state)
+            if all(one.other for one in self._states.values()):
+                self.hear_in_samples("optimizer_starts")
         steps = state.steps
         due = steps <= _EVERY or not steps & (steps - 1) or not (steps - 1) & (steps - 2)
         state.looking = due and not state.other
@@ -80,8 +82,6 @@ class HalfOptimizers(Watcher):
         # What such an optimizer rounds away it keeps elsewhere: nothing is lost.
         if not halves or _compensated(optimizer):
             state.other = True
-            if all(one.other for one in self._states.values()):
-                self.hear_in_samples("optimizer_starts")
             return
         self.heed()
         step = max(1, len(halves) // _WITNESSES)

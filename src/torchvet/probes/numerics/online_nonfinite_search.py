@@ -186,7 +186,7 @@ class LiveLook:
         host, mode = self._host, self._mode
         if self._opening is None or mode is None or mode.seconds >= MOST_SECONDS:
             return False
-        if not host.active or host.ledger.paused:
+        if not host.active or host.ledger.pausing.on:
             return False
         # An optimizer's own arithmetic runs without gradients; a closure's passes within its step do not.
         return not self.optimizing or torch.is_grad_enabled() or private.graph_task() != -1

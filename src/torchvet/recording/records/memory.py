@@ -99,6 +99,25 @@ class CarriedName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ops: list[str] = []
 
 
+class ObjectLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line, or a call in it, by which Python objects live on: so many bytes more in each step."""
+
+    place: Place
+    bytes: float
+
+
+class ObjectLines(Record):
+    """What lived on of Python's own allocations in the steps from the boundary `first` to `last`, in which they were
+    traced: `bytes` a step in all, and the lines with the most. Beside them `storages`, the bytes a step by which the
+    host's storages of all tensors that the collector knows have risen: on any thread, whoever holds them."""
+
+    first: int
+    last: int
+    bytes: float
+    storages: float = 0.0
+    lines: list[ObjectLine] = []
+
+
 class CarriedGraph(Record):
     """The program ended in a backward at `place` that went into the graph of an earlier pass of the same line.
 
