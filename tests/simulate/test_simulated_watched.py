@@ -23,7 +23,11 @@ def casts() -> None:
         torch.baddbmm(*[torch.ones(2, 2, 2, device="cuda")] * 3)
 
 
-@pytest.mark.parametrize("work", [shells, casts])
+def several_results() -> None:
+    torch.ones(4, device="cuda").max(0)
+
+
+@pytest.mark.parametrize("work", [shells, casts, several_results])
 def test_what_has_passed_leaves_nothing_in_pythons_free_lists(work: Callable[[], None]) -> None:
     # A tuple that is made from an iterator is cut to its length afterwards, and goes to another list than it came from.
     def pass_by() -> int:
