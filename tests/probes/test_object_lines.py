@@ -6,6 +6,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +100,10 @@ class _Host:
     """Samples go by its heap; records are kept."""
 
     sampling = False
+    active = True
+
+    def looking(self, what: str) -> Any:
+        return nullcontext()
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -122,6 +127,24 @@ def test_objects_are_traced_where_the_heap_rises(monkeypatch: pytest.MonkeyPatch
     sampler.remove()
     records = sampler.host.records  # type: ignore[attr-defined]
     assert [r.lines[0].place.line for r in records if isinstance(r, ObjectLines)] == ([LINE] if begins else [])
+
+
+def test_a_profiler_that_is_still_on_is_noted_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = SimpleNamespace(tick=0)
+    monkeypatch.setattr(host_samples.host, "heap_in_use", lambda: 10**8 + 10_000 * now.tick)
+    sampler = HostSampler(_Host())  # type: ignore[arg-type]
+    sampler.install()
+    try:
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        profiler.start()
+        for now.tick in range(1, 130):
+            if now.tick == 60:
+                profiler.stop()
+            sampler.settle(now.tick, "training")
+    finally:
+        sampler.remove()
+    first, second = (r for r in sampler.host.records if isinstance(r, ObjectLines))  # type: ignore[attr-defined]
+    assert first.profiler is not None and first.profiler.path == __file__ and second.profiler is None
 
 
 def test_no_sample_is_taken_while_objects_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ PYTHONS = {
     "_replace",
     "_run_module_as_main",
     "_registry",
+    "_traces",
     "_GeneratorContextManagerBase",
 }
 """Private names of Python itself."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -97,6 +99,41 @@ def test_what_only_a_graph_holds_is_native() -> None:
     del hidden
     assert found(key) == [Stranger(kind="native")]
     assert loss.requires_grad
+
+
+class Strategy:
+    """Keeps what it has computed, and is told when that is differentiated."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.solved = weight.exp() * 2
+        self.solved.grad_fn.register_hook(functools.partial(release, self))  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Registered somewhere in C."""
+
+
+def release(strategy: Strategy, grads: Any, outputs: Any) -> None:
+    """A hook of the graph: the graph has it, it has the strategy, and that has the end of the graph."""
+
+
+def test_a_hook_that_a_graph_keeps_names_its_function() -> None:
+    key = key_of(Strategy(torch.ones(2, requires_grad=True)).solved)
+    (who,) = found(key)
+    assert (who.kind, who.owner, who.path) == ("native", "release", __file__)
+    assert who.line == release.__code__.co_firstlineno
+
+
+def test_a_method_in_a_registry_of_c_is_named() -> None:
+    strategy = Strategy.__new__(Strategy)
+    strategy.solved = torch.zeros(2)
+    key = key_of(strategy.solved)
+    atexit.register(strategy.close)
+    del strategy
+    try:
+        assert [who.owner for who in found(key)] == ["Strategy.close"]
+    finally:
+        for one in [o for o in gc.get_objects() if type(o) is Strategy]:
+            atexit.unregister(one.close)
 
 
 def test_nothing_is_described_by_nothing() -> None:

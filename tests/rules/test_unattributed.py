@@ -54,6 +54,14 @@ def test_the_kind_of_holder_is_said_where_the_search_came_upon_it(kind: Any, say
     assert says in one.cause
 
 
+def test_the_outermost_object_that_leads_there_is_named_with_its_line() -> None:
+    who = Stranger(kind="native", owner="release", path=FILE, line=12)
+    seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[who])
+    (one,) = found(windows(), kept(50_000), seen, heap(80, grows=50_000))
+    assert one.holder is not None and one.holder.name == "release" and "out of Python's sight" in one.cause
+    assert (one.related[0].role, one.related[0].line) == ("leads to it", 12)
+
+
 def test_a_hook_that_keeps_them_is_a_cycle_and_reported_once() -> None:
     hook = Stranger(kind="native", owner="saved_tensors_hooks", attribute="TanhBackward0")
     seen = census(33, other=50_000 * 33, unreached=6 * 50_000, strangers=[hook])
@@ -111,7 +119,16 @@ def test_lines_whose_objects_live_on_are_named_where_they_account_for_the_heap()
     (tensors,) = found(windows(), heap(80, grows=60_000), traced(900, storages=55_000))
     assert "tensors with 55.0 kB per step live on" in tensors.cause
     (native,) = found(windows(), heap(80, grows=60_000), traced(900))
-    assert "something that is no tensor" in native.cause and native.related[0].line == 9
+    assert "something that is no tensor" in native.cause and native.related[0].line == 9 and native.location is None
+
+
+def test_a_profiler_that_is_on_is_a_cause_where_nothing_else_grows() -> None:
+    on = msgspec.structs.replace(traced(900), profiler=Place(FILE, 3, ""))
+    (one,) = found(windows(), heap(80, grows=60_000), on)
+    assert one.location is not None and one.location.line == 3 and one.holder is not None
+    assert one.cause.startswith("a profiler of torch's") and "schedule" in str(one) and not one.related
+    (python,) = found(windows(), heap(80, grows=60_000), msgspec.structs.replace(on, bytes=55_000.0))
+    assert python.location is not None and python.location.line == 9
 
 
 def test_traced_lines_do_not_make_a_few_kilobytes_a_leak() -> None:

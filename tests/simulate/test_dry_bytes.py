@@ -89,6 +89,29 @@ def attention() -> None:
     F.scaled_dot_product_attention(query, key, value, attn_mask=mask).sum().backward()
 
 
+def attention_of_every_kind() -> None:
+    bias = torch.randn(1, 4, 50, 50, device="cuda").bfloat16().requires_grad_()
+    hidden = torch.ones(2, 1, 1, 50, device="cuda", dtype=torch.bool)
+    for width, groups, mask, transposed in (
+        (44, 4, None, True), (44, 4, None, False), (32, 2, None, True), (64, 4, bias, True), (136, 4, hidden, False),
+    ):  # fmt: skip
+        shapes = [(2, 50, 4, width), (2, 50, groups, width), (2, 50, groups, width)]
+        if not transposed:
+            shapes = [(b, h, t, w) for b, t, h, w in shapes]
+        leaves = [torch.randn(s, device="cuda").bfloat16().requires_grad_() for s in shapes]
+        given = [t.transpose(1, 2) if transposed else t for t in leaves]
+        out = F.scaled_dot_product_attention(*given, mask, dropout_p=0.1, enable_gqa=groups < 4)
+        out.transpose(1, 2).reshape(2, 50, -1).float().sum().backward()
+        with torch.no_grad():
+            F.scaled_dot_product_attention(*given, mask, enable_gqa=groups < 4)
+
+
+def norms_and_tables() -> None:
+    model = nn.Sequential(nn.Embedding(100, 32), nn.RMSNorm(32), nn.Linear(32, 32), nn.LayerNorm(32), nn.LogSigmoid())
+    model.cuda().bfloat16()
+    model(torch.randint(0, 100, (4000,), device="cuda")).float().sum().backward()
+
+
 def packed_sequences() -> None:
     model = nn.GRU(8, 16, batch_first=True).cuda()
     x = torch.randn(4, 9, 8, device="cuda")
@@ -107,8 +130,8 @@ def masks_of_the_batch() -> None:
     assert lengths.cuda().tolist() == lengths.tolist()
 
 
-PROGRAMS = [mlp, convolutions, transformer_under_autocast, lstm, checkpointed, attention, packed_sequences,
-            masks_of_the_batch]  # fmt: skip
+PROGRAMS = [mlp, convolutions, transformer_under_autocast, lstm, checkpointed, attention, attention_of_every_kind,
+            norms_and_tables, packed_sequences, masks_of_the_batch]  # fmt: skip
 
 
 def peaks(program: Callable[[], None]) -> tuple[int, ...]:

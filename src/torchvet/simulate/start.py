@@ -30,6 +30,8 @@ from torchvet.simulate.operations import (
     convolutions,
     factories,
     kernels,
+    norms,
+    own_memory,
     recurrent,
     transfers,
 )
@@ -59,10 +61,12 @@ def start(card: Card, count: int = 1) -> None:
     transfers.install(library)
     attention.install(library)
     recurrent.install(library)
+    norms.install(library)
     asserts.install(library)
     kernels.install()
     convolutions.install()
     accumulating.install()
+    own_memory.install()
     checkpoints.install()
     generators.install()
     backend.let_optimizers_know()

@@ -24,9 +24,9 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
         reason=f"the GPU was simulated: {numbers}, its memory by rules",
     )
     yield Unchecked(
-        check="memory beyond operators' results: temporaries within kernels, libraries' workspaces but cuBLAS's",
-        reason="the GPU was simulated: what its libraries would take beyond their results is not known; cuBLAS's "
-        "workspaces are counted on cards that were named, not on those given by size",
+        check="memory that kernels take beyond their results, and cuDNN's workspaces",
+        reason="the GPU was simulated: what attention, softmax, norms and embeddings hold while they run is counted, "
+        "what others hold is not; cuBLAS's workspaces are counted on cards that were named, not on those given by size",
     )
     from torchvet.simulate.allocation.settings import not_simulated
     from torchvet.simulate.refusals import asked

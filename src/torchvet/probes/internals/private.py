@@ -121,6 +121,7 @@ get_dispatch_mode: Any = _name("torch._C._get_dispatch_mode", _TRACED, _none)
 modes_on: Any = _name("torch._C._len_torch_dispatch_stack", _TRACED, _zero)
 is_functorch_wrapped: Any = _name("torch._C._functorch.is_functorch_wrapped_tensor", _TRACED, _no)
 functorch_level: Any = _name("torch._C._functorch.peek_interpreter_stack", _TRACED, _none)
+is_profiling: Any = _name("torch._C._autograd._profiler_enabled", "profilers that are never stopped", _no)
 is_fake: Any = _name("torch._subclasses.fake_tensor.is_fake", _TRACED, _no)
 TracingContext: Any = _name("torch._guards.TracingContext", "steps that are traced would count as steps", _NoTracing)
 

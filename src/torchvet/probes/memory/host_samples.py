@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
+
+import torch
 
 from torchvet.probes.base import host
-from torchvet.probes.base.kit import Host, Record, StepKind, Watcher
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, tap
+from torchvet.probes.internals import private
 from torchvet.probes.memory.object_lines import ObjectTracing
 from torchvet.recording.records.training import HostSamples
 
@@ -37,7 +41,16 @@ class HostSampler(Watcher):
         self._objects = ObjectTracing()
         self._undo.callback(self._objects.end)
         self._tracings = 0
+        self._profiler: Place | None = None
         self._restart()
+
+    def install(self) -> None:
+        """See where profilers are made: one that is never stopped keeps every event."""
+        made = tap(self.host, "profilers", before=self._profiler_made)
+        self.replace(torch.autograd.profiler.profile, "__init__", made)
+
+    def _profiler_made(self, *_: Any, **__: Any) -> None:
+        self._profiler = frames.user_place()
 
     def _restart(self) -> None:
         self._last = self._next_tick = 0
@@ -90,6 +103,7 @@ class HostSampler(Watcher):
     def _trace(self, tick: int) -> None:
         found = self._objects.boundary(tick, self.host.elapsed())
         if found is not None:
+            found.profiler = self._profiler if private.is_profiling() else None
             self.host.write(found)
 
     def waits(self) -> bool:

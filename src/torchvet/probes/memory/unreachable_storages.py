@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -21,6 +21,9 @@ from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.base import SAVED_HOOKS, Stranger
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_TABLE_TYPES = (*_CONTAINERS, OrderedDict)
+_TABLES = 3
+"""Containers within each other that are looked into for an object with a name."""
 _LARGEST = 5_000
 """Objects of a cycle of which it is tried out what would cut it."""
 _CUTS = 16
@@ -56,11 +59,12 @@ def describe(
             return Found([], 0)
         cycles = garbage.cycles()
         described = [_described(cycle, garbage) for cycle in cycles[:most]]
-        if not births and not _recurs(described):
+        outside = [[one] for one in _from_outside(garbage)]
+        if not births and not _recurs(described) and not _recurs(outside):
             return Found([], 0)
         found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds))))
-        if births and not found:
-            found = [Stranger(kind="native")]
+        if not found:
+            found = list(dict.fromkeys(chain(*outside)))[:most] or [Stranger(kind="native")]
         return Found(found, _bytes_below([*chain(*cycles)], garbage, reached, claimed))
     finally:
         garbage.close()
@@ -78,6 +82,33 @@ def _in_graphs(garbage: Garbage, seeds: Collection[int]) -> Iterator[Stranger]:
     for key in garbage.outer:
         if key in seeds:
             yield from _saved_by(garbage.by_id[key])
+
+
+def _from_outside(garbage: Garbage) -> Iterator[Stranger]:
+    """The outermost objects of Python's that lead to them and that a person would know; what holds those is out of
+    Python's sight, as a registry of C is. The table in which an autograd graph keeps its hooks is nobody's object."""
+    level = garbage.outer
+    for _ in range(_TABLES):
+        following: list[int] = []
+        for key in level:
+            one = garbage.by_id[key]
+            if type(one) in _TABLE_TYPES:
+                following += garbage.below[key]
+            elif not issubclass(type(one), torch.Tensor):
+                yield from _known_by(one)
+        level = following
+
+
+def _known_by(one: Any) -> Iterator[Stranger]:
+    """What a person would call an object: the function that it calls, or its class."""
+    code = hook_tables.code_of(one)
+    if code is not None and frames.owner(code.co_filename) in heap.WORTHWHILE:
+        place = place_in(code)
+        yield Stranger(kind="native", owner=place.function, path=place.path, line=place.line)
+        return
+    file = heap.file_of_class(type(one))
+    if file is not None and frames.owner(file) in heap.WORTHWHILE:
+        yield Stranger(kind="native", owner=_qualname(type(one)), path=file)
 
 
 def _recurs(described: list[list[Stranger]]) -> bool:

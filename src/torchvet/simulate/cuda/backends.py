@@ -8,8 +8,8 @@ import torch
 
 from torchvet.simulate.tensors import SimulatedTensor
 
-_CUDNN = 91002
-"""9.10.2, which torch 2.13's wheels for CUDA 12.8 come with."""
+_CUDNN = 92000
+"""9.20.0, which torch's wheels for CUDA 12.8 and 13.0 come with since March 2026."""
 
 
 class _PlanCache:

@@ -10,13 +10,14 @@ for is computed as anywhere, as they may hold what they add up.
 from __future__ import annotations
 
 import sys
+import weakref
 from types import CodeType
 from typing import Any
 
 import torch
 
 from torchvet.simulate.allocation import memory
-from torchvet.simulate.operations.operators import SPECIAL, compute, host_of, on_host
+from torchvet.simulate.operations.operators import SPECIAL, Kernel, compute, host_of, on_host
 from torchvet.simulate.tensors import SimulatedTensor, wrap
 
 _aten = torch.ops.aten
@@ -29,13 +30,33 @@ _ALONE = 2
 """Counted uses of a storage that one tensor has: the tensor's own, and the object by which it is asked."""
 
 
+_parts: dict[int, tuple[weakref.ref[Any], torch.Tensor, torch.Tensor]] = {}
+"""By the storage of a gradient: the two that it is the sum of, where the CPU has them one after the other."""
+
+
+def is_sum_of(total: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> None:
+    """Let a gradient be added as the CPU adds it: each part by itself, which rounds differently."""
+    storage = total.untyped_storage()
+    number = storage._cdata
+    _parts[number] = weakref.ref(storage, lambda _: _parts.pop(number, None)), one, other
+
+
+def _added(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    parts = _parts.get(args[1].untyped_storage()._cdata) if args[1].layout is torch.strided else None
+    if parts is None or parts[1].shape != args[1].shape:
+        return on_host(func, args, kwargs)
+    return on_host(func, [on_host(func, [args[0], parts[1]], {}), parts[2]], {})
+
+
 def add(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`add.Tensor`, in the backward pass perhaps a sum of gradients."""
     if not _is_the_engines() or kwargs or len(args) != 2 or not isinstance(args[1], SimulatedTensor):
         return compute(func, args, kwargs)
     one, other = args
     alike = isinstance(one, SimulatedTensor) and one.shape == other.shape and one.dtype is other.dtype
-    return _in_place(func, args, kwargs) if alike and _free(one) else compute(func, args, kwargs)
+    if alike and _free(one):
+        return _in_place(func, args, kwargs, _added)
+    return compute(func, args, kwargs, _added if alike else None)
 
 
 def scatter(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -58,8 +79,8 @@ def _is_the_engines() -> bool:
     return frame.f_code is _ENGINE
 
 
-def _in_place(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    out = on_host(func, [host_of(a) for a in args], {n: host_of(a) for n, a in kwargs.items()})
+def _in_place(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel = on_host) -> Any:
+    out = numbers(func, [host_of(a) for a in args], {n: host_of(a) for n, a in kwargs.items()})
     memory.hand_over(args[0].host.untyped_storage(), out.untyped_storage())
     return wrap(out, args[0].ordinal)
 

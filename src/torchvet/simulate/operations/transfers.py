@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchvet.simulate import devices
+from torchvet.simulate.allocation.temporaries import copy_of, held
 from torchvet.simulate.operations.operators import SPECIAL, compute, landed, on_host
 from torchvet.simulate.tensors import SimulatedTensor, numbers_of, reshape_shell, wrap
 
@@ -30,15 +31,34 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     options = {n: v for n, v in kwargs.items() if n not in ("device", "non_blocking", "pin_memory")}
     host = on_host(func, [numbers_of(source)], options)
     if after is None:
+        _staged(source, host, before)
         host = landed(host)
         return host.pin_memory() if kwargs.get("pin_memory") else host
-    return wrap(host, after)
+    found = wrap(host, after)
+    if before is None and kwargs.get("non_blocking"):
+        _converted(source, host, after)
+    return found
+
+
+def _staged(source: torch.Tensor, target: torch.Tensor, index: int | None) -> None:
+    """To the host: what is not laid out as its copy, or changes its dtype, is made dense on the device first
+    (`copy_kernel_cuda` of `cuda/Copy.cu`)."""
+    if index is not None and (source.dtype is not target.dtype or source.stride() != target.stride()):
+        held(index, [copy_of(source)])
+
+
+def _converted(source: torch.Tensor, target: torch.Tensor, index: int) -> None:
+    """From the host: another dtype is made of it on the device, unless the program waits for the copy."""
+    if source.dtype is not target.dtype:
+        held(index, [source.numel() * source.element_size()])
 
 
 def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`copy_`: the one operator whose two tensors may be anywhere."""
     target, source = args[0], args[1]
     on_host(func, [numbers_of(target), numbers_of(source)], {})
+    if isinstance(target, SimulatedTensor) and not isinstance(source, SimulatedTensor) and args[2:] == (True,):
+        _converted(source, target, target.ordinal)
     # A copy of the list: who hears of it may take itself off.
     for told in brought[:]:
         told(source, target)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import searched, usable_censuses
 from torchvet.formatting import count
 from torchvet.recording.records.base import Census, SiteBytes, Survivors
-from torchvet.recording.records.memory import ObjectLines
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Holder, Measured, Place, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.rules.memory._traced import native_holder, outermost, traced
 from torchvet.rules.shared.growth_rule import allocated, first_place, summed
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.unreachable_storages import names_of
 from torchvet.rules.shared.witnesses import (
     Witness,
     allocator,
@@ -66,28 +63,27 @@ class GrowthUnattributed(Rule):
             cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
-            measured=self._measured(rank, rate, end), related=[allocated(s) for s in sites[:3]], holder=_holder(rank),
+            measured=self._measured(rank, rate, end),
+            related=[*outermost(rank), *map(allocated, sites[:3])],
+            holder=native_holder(rank),
         )  # fmt: skip
 
     def _of_allocator(self, rank: RankRecording, counted: Witness, recording: Recording) -> Finding:
         rate = counted.measured or 0.0
-        objects = rank.last(ObjectLines)
-        lines = _lines_in(recording, objects)
+        shown = traced(rank, counted, recording)
         likely, sure = _likely(rank, counted)
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
             rank,
             severity=self._grade(rank, rate) if sure else "info",
-            place=lines[0][0] if lines else None,
+            place=shown.place,
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
-            cause=f"{_traced(counted, objects) or likely}. Ruled out: {_ruled_out(rank)}",
-            advice=_FOLLOW_OBJECTS if lines else _FIND_OBJECTS,
+            cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank)}",
+            advice=shown.advice,
             measured=self._measured(rank, rate, end),
-            related=[
-                self.beside("allocated", f"{size(amount)} per step of Python objects that live on", place)
-                for place, amount in lines[:_SHOWN]
-            ],
+            holder=shown.holder,
+            related=shown.related,
         )
 
     def _grade(self, rank: RankRecording, rate: float) -> Severity:
@@ -114,18 +110,6 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
-_FIND_OBJECTS = (
-    "look for what is kept once a step and is no tensor (NumPy arrays, bytes, figures, log records, a library's "
-    "cache): `tracemalloc` names the line of Python objects, memray that of native ones"
-)
-_FOLLOW_OBJECTS = (
-    "look at what the result of this line is stored in, and keep only what is needed, in something of fixed size; "
-    "memray names the lines of native memory"
-)
-_SHOWN = 3
-_MOST = 0.5
-"""The share of the heap's growth from which on traced objects account for it: their blocks are rounded up, and some are
-taken from memory that was there."""
 _STRETCHES = 2
 _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
@@ -147,29 +131,6 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
     return f"something that is no tensor is kept from step to step: {what}", steady
 
 
-def _lines_in(recording: Recording, objects: ObjectLines | None) -> list[tuple[Place, float]]:
-    """The lines whose objects live on, with their functions, and bytes per step."""
-    found = []
-    for one in objects.lines if objects is not None else ():
-        span = recording.index.function_at(one.place.path, one.place.line)
-        name = span.qualname if span is not None else ""
-        found.append((msgspec.structs.replace(one.place, function=name), one.bytes))
-    return found
-
-
-def _traced(counted: Witness, objects: ObjectLines | None) -> str | None:
-    """What grows in the heap, where the steps in which Python's objects were traced show most of it."""
-    rate = counted.measured or 0.0
-    if objects is None or counted.name == "device memory":
-        return None
-    if objects.bytes >= _MOST * rate:
-        return f"{size(objects.bytes)} per step of Python objects live on that these lines make"
-    if objects.storages >= _MOST * rate:
-        what = f"tensors with {size(objects.storages)} per step live on"
-        return f"{what}, made where sampled steps do not note them: by another thread, or as parameters"
-    return None
-
-
 def _surviving(rank: RankRecording) -> list[SiteBytes]:
     """Where the storages were made that live on, the largest first: those without a name where they are known."""
     census = searched(rank)
@@ -180,13 +141,6 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
         if not record.final or record.window not in latest:
             latest[record.window] = record
     return summed(site for record in latest.values() for site in record.sites)
-
-
-def _holder(rank: RankRecording) -> Holder | None:
-    """What the search came upon in the place of a name: a kind of graph node, a hook."""
-    census = searched(rank)
-    names = names_of([s for s in census.strangers if s.kind == "native"]) if census is not None else []
-    return Holder(name=names[0], kind="native", path=names) if names else None
 
 
 def _cut_short(rank: RankRecording) -> Census | None:
@@ -201,6 +155,11 @@ def _kind(rank: RankRecording) -> str:
     if cut is not None:
         return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
     kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    if outermost(rank):
+        return (
+            "Python objects lead to them, and what holds those is out of Python's sight: a hook of an autograd graph, "
+            "a thread, a registry of C"
+        )
     if "native" in kinds:
         return "no Python object holds them: they are owned by C++ (an autograd graph, a library's object)"
     if kinds & {"cycle", "ctx"}:
