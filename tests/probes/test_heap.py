@@ -452,3 +452,16 @@ def test_what_two_iterators_share_is_found_below_the_one_that_lags() -> None:
                 assert name_of(tensor, **names).startswith("last ")
             with walked(**names) as walk:
                 assert len(walk.tensors) == read + 1
+
+
+def test_going_through_the_modules_leaves_no_pairs_in_pythons_free_list() -> None:
+    names = {f"torchvet_test_{i}": sys.modules[__name__] for i in range(1500)}
+    sys.modules.update(names)
+    try:
+        gc.collect()
+        before = sys.getallocatedblocks()
+        assert sum(1 for _ in heap.module_roots(())) == 0
+        assert sys.getallocatedblocks() - before < 500
+    finally:
+        for name in names:
+            del sys.modules[name]

@@ -43,3 +43,14 @@ def test_what_is_not_known_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     state.stepped_with(1, None)
     state.updated(None)
     assert state.scales.get(state.generation) is None
+
+
+def test_updates_that_are_alike_are_remembered_as_one() -> None:
+    scaler: Any = torch.amp.GradScaler("cpu")
+    state = Scalers().of(scaler)
+    for step in range(10):
+        state.stepped_with(1, False)
+        state.divided.add(1 if step < 8 else 2)
+        state.updated(None)
+    assert len(state.updates) == 10 and len({id(one) for one in state.updates.values()}) == 2
+    assert state.updates[8].divided == {1} and state.updates[9].divided == {2} == state.updates[10].divided

@@ -104,3 +104,19 @@ def test_views_within_inference_mode() -> None:
         rows = [row * 2 for row in model.weight]
         moved = nn.Linear(2, 2).cuda()
     assert len(rows) == 2 and rows[0].is_inference() and moved.weight.is_cuda
+
+
+@pytest.mark.parametrize("name", ["to", "cuda", "type"])
+def test_a_method_that_somebody_has_wrapped_still_moves(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = getattr(torch.Tensor, name)
+    called: list[str] = []
+
+    def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(name)
+        return original(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, name, wrapper)
+    given = {"to": "cuda", "cuda": "cuda:0", "type": "torch.cuda.FloatTensor"}[name]
+    x = torch.ones(2, requires_grad=True)
+    assert getattr(x, name)(given).device == torch.device("cuda", 0) and called
+    assert getattr(x, name)(given).is_cuda and nn.Linear(2, 1).to("cuda").weight.is_cuda

@@ -68,7 +68,31 @@ def with_finite_gradients(device: str) -> None:
         optimizer.step()
 
 
-PROGRAMS = [divided, in_backward, through_a_recurrent_network, with_finite_gradients]
+def with_a_generator_of_its_own(device: str) -> None:
+    source = torch.Generator(device).manual_seed(3)
+    model = nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(share: float) -> torch.Tensor:
+        x = torch.rand(8, 4, generator=source, device=device)
+        x = torch.where(torch.rand(8, 1, generator=source, device=device) < share, 0.0, x)
+        out: torch.Tensor = model(x / x.sum(1, keepdim=True))  # here
+        return out.square().mean()
+
+    for step in range(6):
+        loss = loss_of(0.3 if step == 4 else 0.0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+PROGRAMS = [
+    divided,
+    in_backward,
+    through_a_recurrent_network,
+    with_finite_gradients,
+    with_a_generator_of_its_own,
+]
 
 
 def found(program: Callable[[str], None], device: str) -> dict[str, Any]:
@@ -87,6 +111,39 @@ def test_the_line_is_the_cpus(program: Callable[[str], None]) -> None:
     lines = Path(__file__).read_text().splitlines()
     assert on_device["line"] in [n for n, text in enumerate(lines, 1) if text.endswith("# here")]
     assert on_device == found(program, "cpu")
+
+
+def seeded_apart() -> None:
+    model = nn.Linear(4, 2).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.cuda.manual_seed(7)
+
+    def loss_of(share: float) -> torch.Tensor:
+        x = torch.rand(8, 4, device="cuda")
+        x = torch.where(torch.rand(8, 1, device="cuda") < share, 0.0, x)
+        seen.append(x[:, 0].eq(0).nonzero().flatten().tolist())
+        out: torch.Tensor = model(x / x.sum(1, keepdim=True))
+        return out.square().mean()
+
+    for step in range(6):
+        loss = loss_of(0.3 if step == 4 else 0.0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+seen: list[list[int]] = []
+
+
+def test_the_step_is_done_again_with_the_numbers_of_a_device_that_was_seeded_apart() -> None:
+    seen.clear()
+    torch.manual_seed(0)
+    with torchvet.watch() as watch:
+        seeded_apart()
+    assert watch.report is not None
+    (finding,) = [f for f in watch.report.findings if f.code == "NUM101"]
+    (rows,) = [rows for rows in seen if rows]
+    assert f"in row {rows[0]}" in str(finding.cause) or f"in rows {rows[0]}" in str(finding.cause)
 
 
 def test_backward_runs_in_a_fork_of_a_process_that_has_run_it() -> None:

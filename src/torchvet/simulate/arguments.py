@@ -25,7 +25,7 @@ def replaced(value: Any, change: Callable[[torch.Tensor], Any], device: torch.de
         return device
     # Lists of numbers are sizes. They are frequent and long, and hold no tensor.
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
-        return type(value)(replaced(item, change, device) for item in value)
+        return type(value)([replaced(item, change, device) for item in value])
     return value
 
 

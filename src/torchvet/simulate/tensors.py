@@ -15,6 +15,7 @@ from torchvet.simulate.refusals import asked
 
 _NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 _base = torch._C.TensorBase
+_make: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 """Makes `torch.autocast("cuda")` cast for these tensors: see `autocasting.py`."""
 
@@ -186,7 +187,7 @@ def _shell(cls: type[SimulatedTensor], host: torch.Tensor, index: int) -> Any:
         options |= {"strides": host.stride(), "storage_offset": host.storage_offset()}
     else:
         options["dispatch_layout"] = True
-    shell = torch.Tensor._make_wrapper_subclass(cls, host.size(), _extra_dispatch_keys=_AUTOCAST, **options)
+    shell = _make(cls, host.size(), _extra_dispatch_keys=_AUTOCAST, **options)
     if host.is_neg():
         torch._C._set_neg(shell, True)
     if host.is_complex() and host.is_conj():

@@ -31,3 +31,9 @@ def numbers(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     tensors: Any = sys.modules.get("torchvet.simulate.tensors")
     return tensors.numbers_of(tensor) if tensors is not None else tensor
+
+
+def device_generators() -> list[torch.Generator]:
+    """Those that a simulated GPU draws from because the program has seeded it apart from the host."""
+    generators: Any = sys.modules.get("torchvet.simulate.api.generators")
+    return generators.seeded_apart() if generators is not None else []

@@ -118,7 +118,7 @@ class NonFiniteWatcher(Watcher):
         stack = self.host.way
         self._calls.add(stack)
         if self._live.wanted:
-            self._live.backward_starts(tuple((code, instruction) for _, code, instruction in stack))
+            self._live.backward_starts(tuple([(code, instruction) for _, code, instruction in stack]))
         given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
 

@@ -443,10 +443,10 @@ def _is_torchs(called: Any) -> bool:
 
 def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
     """Globals of the loaded modules that belong to these owners, the main module's first."""
-    modules = list(sys.modules.items())
-    # Of several names for one object the first counts, and a person would say the main module's.
-    modules.sort(key=lambda item: item[0] not in ("__main__", "__mp_main__"))
-    for name, module in modules:
+    # Of several names for one object the first counts, and a person would say the main module's. No pairs: thousands of
+    # them at once would stay in Python's free list, and the heap would seem to have grown.
+    for name in sorted(sys.modules, key=lambda name: name not in ("__main__", "__mp_main__")):
+        module = sys.modules.get(name)
         file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
         is_main = name == "__main__"
         if not is_main and not (isinstance(file, str) and _owner_of_module(name, file) in owners):

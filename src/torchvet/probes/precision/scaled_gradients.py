@@ -214,7 +214,8 @@ class Gradients:
         """`unscale_` has divided the gradients of an optimizer."""
         divided = (division,)
         _change(
-            self.of(optimizer), lambda parts: [p if p.spent else p._replace(divided=p.divided + divided) for p in parts]
+            self.of(optimizer),
+            lambda parts: [p if p.spent else Part(p.mark, p.place, p.divided + divided) for p in parts],
         )
 
     def spend(self, optimizer: Any) -> None:
@@ -227,7 +228,7 @@ class Gradients:
 
 
 def _spent(parts: list[Part]) -> list[Part]:
-    return list(dict.fromkeys(p if p.spent else p._replace(spent=True) for p in parts))
+    return list(dict.fromkeys(p if p.spent else Part(p.mark, p.place, p.divided, spent=True) for p in parts))
 
 
 def _change(witnesses: Iterable[Witness], change: Callable[[list[Part]], list[Part]]) -> None:

@@ -122,8 +122,10 @@ class ScalerState:
         use.trailing, use.longest = self.run, max(use.longest, self.run)
         worked_out = self._worked_out()
         self.skipped_now = self.unknown_now = False
-        self.generation += 1
-        self.updates[self.generation] = Update(place, frozenset(self.stepped), frozenset(self.divided))
+        generation, self.generation = self.generation, self.generation + 1
+        update, before = Update(place, frozenset(self.stepped), frozenset(self.divided)), self.updates.get(generation)
+        # One object for all that are alike: the samples of the heap would take 64 new ones for growth.
+        self.updates[self.generation] = before if before == update else update
         self.updates.pop(self.generation - _KEPT, None)
         self.stepped.clear()
         self.divided.clear()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchvet.probes.base.kit import of_program
+from torchvet.probes.internals.simulated import device_generators, simulated
 from torchvet.probes.objects.variables import frame_locals
 
 _MOST_VALUES = 2000
@@ -60,7 +61,8 @@ _NUMPY = _Kind(_numpy_read, _numpy_write, _numpy_first)
 
 def _kind(value: Any) -> _Kind | None:
     if isinstance(value, torch.Generator):
-        return _TORCH if value.device.type == "cpu" and value is not torch.default_generator else None
+        readable = value.device.type == "cpu" or simulated()
+        return _TORCH if readable and value is not torch.default_generator else None
     if isinstance(value, random.Random):
         return _PYTHON if type(value) is random.Random else None
     made = getattr(sys.modules.get("numpy"), "random", None)
@@ -86,12 +88,12 @@ class Generators:
 
     def take(self) -> None:
         """Keep the states as they are now."""
-        if self._weak or self._numpy:
+        if self._weak or self._numpy or device_generators():
             self._numpy = {k: v for k, v in self._numpy.items() if sys.getrefcount(v) > _OURS + 1}
             self._states = {id(one): kind.read(one) for one, kind in self._alive()}
 
     def _alive(self) -> Iterator[tuple[Any, _Kind]]:
-        for one in (*(ref() for ref in self._weak.values()), *self._numpy.values()):
+        for one in (*[ref() for ref in self._weak.values()], *self._numpy.values(), *device_generators()):
             kind = _kind(one)
             if kind is not None:
                 yield one, kind

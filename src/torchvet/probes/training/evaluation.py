@@ -136,7 +136,7 @@ class EvaluationProbe(Watcher):
         unused = {key: s.nbytes() for key, s in reach.saved.items()}
         number, tick = roots[0]._sequence_nr(), self.host.tick
         one = _Pass(place, type(module).__name__, module.training, number, unused, tick)
-        one.way = hash(tuple((code, instruction) for _, code, instruction in whereabouts(3)))
+        one.way = hash(tuple([(code, instruction) for _, code, instruction in whereabouts(3)]))
         one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
         self._pending.append(one)
 

@@ -63,7 +63,7 @@ def _casting(func: Any, dtype_of: Callable[[Any, Any], torch.dtype], keys: Any) 
         dtype = dtype_of(args, kwargs)
         # Below autocast's key, as in torch's kernels: what the operator calls is not cast again.
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return func(*(_cast(a, dtype) for a in args), **{n: _cast(a, dtype) for n, a in kwargs.items()})
+            return func(*[_cast(a, dtype) for a in args], **{n: _cast(a, dtype) for n, a in kwargs.items()})
 
     return kernel
 

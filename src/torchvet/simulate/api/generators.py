@@ -54,6 +54,11 @@ def of(index: int) -> torch.Generator:
     return _own.get(index, torch.default_generator)
 
 
+def seeded_apart() -> list[torch.Generator]:
+    """Generators of devices that the program has seeded apart from the host's."""
+    return list(_own.values())
+
+
 def seed(index: int, number: int) -> None:
     """Give a device a seed."""
     # `manual_seed` and `cuda.manual_seed` of one number keep the host's generator, so that losses equal the CPU's.

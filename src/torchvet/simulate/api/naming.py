@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def _ctc_loss(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """CUDA takes lengths from the host; torch moves them only for tensors of its own."""
-    args = tuple(a.tolist() if isinstance(a, torch.Tensor) and i in (2, 3) else a for i, a in enumerate(args))
+    args = tuple([a.tolist() if isinstance(a, torch.Tensor) and i in (2, 3) else a for i, a in enumerate(args)])
     return func(*args, **kwargs)
 
 
@@ -97,13 +98,24 @@ _HANDLERS: dict[Any, Handler] = {
     torch._has_compatible_shallow_copy_type: _may_set_data,
     _T.data.__set__: _set_data,  # type: ignore[attr-defined]
 }
+_METHODS: dict[str, Handler] = {"to": _to, "cuda": _cuda, "type": _type}
+
+
+def _handler_of(func: Any) -> Handler | None:
+    handler = _HANDLERS.get(func)
+    # torch hands on what stands on the class now: a wrapper, where somebody has put one around the method.
+    if handler is None and func.__class__ is FunctionType:
+        for name, of_method in _METHODS.items():
+            if getattr(_T, name) is func:
+                return of_method
+    return handler
 
 
 class Naming(TorchFunctionMode):
     """The mode. A call that names no device passes straight through."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = _HANDLERS.get(func)
+        handler = _handler_of(func)
         # Most calls name no device and no generator: they go on without a copy of their arguments.
         if handler is None and not kwargs:
             try:

@@ -26,7 +26,7 @@ def _inward(value: Any) -> Any:
 
 
 def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
-    return _make(*map(_inward, args), **{name: _inward(value) for name, value in kwargs.items()})
+    return _make(*[_inward(value) for value in args], **{name: _inward(value) for name, value in kwargs.items()})
 
 
 def _device(self: torch.Tensor) -> torch.device:

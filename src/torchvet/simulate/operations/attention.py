@@ -202,7 +202,7 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     if bias is not None and wanted[3]:  # composed, where it is computed
         by_bias = on_host(_aten.empty_like.default, [bias], {}) if composed is None else found[3]
         by_bias = wrap(_in_rows(by_bias), index)
-    copies = tuple(0 if t.transpose(1, 2).is_contiguous() else t.numel() * t.element_size() for t in (by_out, out))
+    copies = tuple([0 if t.transpose(1, 2).is_contiguous() else t.numel() * t.element_size() for t in (by_out, out)])
     for sizes in attention_memory.while_backward(kernel, _call(query, key, value, args[12], copies)):
         temporaries.held(index, sizes)
     return (*(g if needed else None for g, needed in zip(by_each, wanted, strict=False)), by_bias)

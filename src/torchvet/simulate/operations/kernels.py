@@ -24,7 +24,7 @@ def lstm_cell(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tenso
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     new = f * cell + i * g
     hidden = o * new.tanh()
-    return tuple(wrap(t, index) for t in (hidden, new, torch.cat([i, f, g, o], 1)))
+    return tuple([wrap(t, index) for t in (hidden, new, torch.cat([i, f, g, o], 1))])
 
 
 def lstm_cell_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor | None, ...]:

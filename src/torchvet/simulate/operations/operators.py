@@ -219,7 +219,7 @@ def _wrapped(out: Any, index: int) -> Any:
     if isinstance(out, torch.Tensor):
         return out if isinstance(out, SimulatedTensor) else wrap(out, index)
     if isinstance(out, (list, tuple)):
-        return type(out)(_wrapped(item, index) for item in out) if type(out) in (list, tuple) else out
+        return type(out)([_wrapped(item, index) for item in out]) if type(out) in (list, tuple) else out
     return out
 
 

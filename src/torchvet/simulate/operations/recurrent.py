@@ -49,7 +49,7 @@ class _Whole(torch.autograd.Function):
             ctx.index, ctx.hosts, ctx.outs = index, hosts, outs
             kept = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             ctx.save_for_backward(_reserve(func._schema.name, outs, index), *kept)
-        return tuple(wrap(out.detach(), index) for out in outs)
+        return tuple([wrap(out.detach(), index) for out in outs])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -64,7 +64,7 @@ class _Whole(torch.autograd.Function):
     def _found(ctx: Any, gradients: Any) -> list[Any]:
         wanted = [h for h in ctx.hosts if isinstance(h, torch.Tensor) and h.requires_grad]
         # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
-        by_outs = tuple(numbers_of(g) for g in gradients)
+        by_outs = tuple([numbers_of(g) for g in gradients])
         found = torch.autograd.Variable._execution_engine.run_backward(
             tuple(ctx.outs), by_outs, True, False, tuple(wanted), allow_unreachable=True, accumulate_grad=False
         )
