@@ -91,6 +91,7 @@ def test_a_program_that_stops_all_tracing_ends_it() -> None:
 
 def test_slow_steps_end_it_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_lines, "_SECONDS", 0.0)
+    monkeypatch.setattr(object_lines, "_SHARE", 0.0)
     kept: list[Any] = []
     assert traced(lambda: keep(kept)) is None
     assert not tracemalloc.is_tracing()

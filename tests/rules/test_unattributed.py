@@ -122,6 +122,17 @@ def test_lines_whose_objects_live_on_are_named_where_they_account_for_the_heap()
     assert "something that is no tensor" in native.cause and native.related[0].line == 9 and native.location is None
 
 
+def test_a_heap_that_grows_by_far_more_than_storages_do_is_what_counts() -> None:
+    """A writer that keeps its keys, which are tensors, and its rows, which are NumPy arrays."""
+    (rows,) = found(windows(), kept(3_000), heap(80, grows=150_000), traced(145_000))
+    assert rows.measured.bytes_per_step == 150_000 and rows.location is not None and rows.location.line == 9
+    assert [r.line for r in rows.related] == [9, 7]
+    (native,) = found(windows(), kept(3_000), heap(80, grows=150_000))
+    assert native.location is not None and native.location.line == 7, "the storages are a part of it"
+    (tensors,) = found(windows(), kept(50_000), heap(80, grows=150_000))
+    assert tensors.measured.bytes_per_step == 50_000
+
+
 def test_a_profiler_that_is_on_is_a_cause_where_nothing_else_grows() -> None:
     on = msgspec.structs.replace(traced(900), profiler=Place(FILE, 3, ""))
     (one,) = found(windows(), heap(80, grows=60_000), on)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import time
 import tracemalloc
 from collections import defaultdict
@@ -18,19 +19,21 @@ from torchvet.probes.base import frames, graphs
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.memory import ObjectLine, ObjectLines
 
-_FRAMES = 32
-"""Frames that are kept of each allocation: the program's line may be far outside of a library."""
+_FRAMES = 24
+"""Frames that are kept of each allocation: the program's line may be far outside of a library. Each takes time."""
 _APART = 2
 _SAMPLES = 4
 _FEWEST = 3
 """Samples, so many steps apart; what grew in all of them grew in each. At least so many where time runs out."""
 _SECONDS = 5.0
 _SHARE = 0.05
-"""Seconds that this may go on, or the share of the run so far: each allocation of Python's takes some times longer."""
+_OWN_SECONDS = 1.0
+"""Seconds that this may go on, or the share of the run so far, as each allocation of Python's takes some times longer;
+and those that counting may take."""
 _MOST_BYTES = 1 << 26
 """Memory of the traces themselves from which on this is given up."""
 _SHOWN = 6
-_TRANSPARENT = ("_importlib_bootstrap_taps.py", "hooks.py")
+_TRANSPARENT = (os.path.join("base", "_importlib_bootstrap_taps.py"), os.path.join("base", "hooks.py"))
 """Of torchvet's own files those through which calls of the program's pass."""
 
 Line = tuple[str, int]
@@ -51,13 +54,14 @@ class ObjectTracing:
         if tracemalloc.is_tracing():
             return
         self._at, self._bytes, self._storages, self._began = [], [], [], time.perf_counter()
-        self._next = tick + _APART
+        self._next, self._spent = tick + _APART, 0.0
         tracemalloc.start(_FRAMES)
         self.on = True
 
     def boundary(self, tick: int, elapsed: float) -> ObjectLines | None:
         """A step ended, `elapsed` seconds after the run began: what was found, once it is."""
-        late = time.perf_counter() - self._began > max(_SECONDS, _SHARE * elapsed)
+        began = time.perf_counter()
+        late = began - self._began > max(_SECONDS, _SHARE * elapsed)
         if not tracemalloc.is_tracing():  # the program has ended it
             self.on = False
             return None
@@ -66,7 +70,9 @@ class ObjectTracing:
             self._at.append(tick)
             self._bytes.append(_by_line())
             self._storages.append(_of_tensors())
-        if len(self._at) < _SAMPLES and not late and tracemalloc.get_tracemalloc_memory() < _MOST_BYTES:
+            self._spent += time.perf_counter() - began
+        enough = _FEWEST if self._spent > _OWN_SECONDS else _SAMPLES
+        if len(self._at) < enough and not late and tracemalloc.get_tracemalloc_memory() < _MOST_BYTES:
             return None
         self.end()
         return self._found() if len(self._at) >= _FEWEST else None
@@ -78,7 +84,7 @@ class ObjectTracing:
             tracemalloc.stop()
 
     def _found(self) -> ObjectLines:
-        """The lines whose objects were more in each sample than in the one before."""
+        """The lines whose objects were ever more."""
         steps = self._at[-1] - self._at[0]
         last = self._bytes[-1]
         series = {line: [each.get(line, 0) for each in self._bytes] for line in last}
@@ -92,7 +98,9 @@ class ObjectTracing:
 
 
 def _rises(sizes: list[int]) -> bool:
-    return all(before < after for before, after in itertools.pairwise(sizes))
+    """Whether there was never less and more than once more: what is kept every third step is not in each sample."""
+    pairs = list(itertools.pairwise(sizes))
+    return all(a <= b for a, b in pairs) and sum(a < b for a, b in pairs) > 1
 
 
 def _classes(cls: type) -> set[type]:
@@ -112,23 +120,33 @@ def _of_tensors() -> int:
 
 def _by_line() -> dict[Line, int]:
     """Bytes that are alive of what was traced, by the innermost line of the program's that led to them."""
-    found: dict[Line, int] = defaultdict(int)
     # The raw tuples behind `Snapshot`: domain, bytes, frames from the innermost outward. Its own objects take a hundred
-    # times as long to make.
-    for _, size, trace, *_ in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
-        line = _line_of(trace)
+    # times as long to make. Allocations by one way share its tuple.
+    raw = tracemalloc.take_snapshot().traces._traces  # type: ignore[attr-defined]
+    ways = {id(way): way for _, _, way, *_ in raw}
+    sizes = dict.fromkeys(ways, 0)
+    for _, size, way, *_ in raw:
+        sizes[id(way)] += size
+    found: dict[Line, int] = defaultdict(int)
+    kinds: dict[str, int] = {}
+    for key, way in ways.items():
+        line = _line_of(way, kinds)
         if line is not None:
-            found[line] += size
+            found[line] += sizes[key]
     return found
 
 
-def _line_of(trace: tuple[Line, ...]) -> Line | None:
+def _line_of(way: tuple[Line, ...], kinds: dict[str, int]) -> Line | None:
+    """The line of the program's that an allocation goes back to, else a library's. `kinds` has the owners of files."""
     library = None
-    for line in trace:
-        whose = frames.owner(line[0])
+    for line in way:
+        file = line[0]
+        whose = kinds.get(file)
+        if whose is None:
+            whose = kinds[file] = frames.TORCH if file.endswith(_TRANSPARENT) else frames.owner(file)
         if whose == frames.USER:
             return line
-        if whose == frames.OWN and not line[0].endswith(_TRANSPARENT):
+        if whose == frames.OWN:
             return None
         if whose == frames.INSTALLED:
             library = library or line

@@ -34,13 +34,15 @@ _STOP = (
 
 
 class Traced(NamedTuple):
-    """What is known of a heap's growth besides its size; without a cause any is as likely as another."""
+    """What is known of a heap's growth besides its size; without a cause any is as likely as another. `sure`: what was
+    traced accounts for most of it."""
 
     cause: str | None = None
     advice: str = _FIND
     place: Place | None = None
     related: tuple[Related, ...] = ()
     holder: Holder | None = None
+    sure: bool = False
 
 
 def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Traced:
@@ -55,11 +57,11 @@ def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Trace
     advice = _FOLLOW if lines else _FIND
     if objects.bytes >= _MOST * rate:
         made = f"{size(objects.bytes)} per step of Python objects live on that these lines make"
-        return Traced(made, advice, place, beside)
+        return Traced(made, advice, place, beside, sure=True)
     if objects.storages >= _MOST * rate:
         who = "by another thread or as the parameters of models that nothing names"
         made = f"tensors with {size(objects.storages)} per step live on, made {who}"
-        return Traced(made, advice, place, (*outermost(rank), *beside), native_holder(rank))
+        return Traced(made, advice, place, (*outermost(rank), *beside), native_holder(rank), True)
     if objects.profiler is not None:
         on = "a profiler of torch's, made here, is on: it keeps an event for each operator until it is stopped"
         holder = Holder(name="torch.profiler", kind="native", path=["torch.profiler"])

@@ -29,7 +29,7 @@ def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return on_host(func, args, kwargs)
     wider = [a.float() if isinstance(a, torch.Tensor) and a.dtype is dtype else a for a in args]
     out = on_host(func, wider, kwargs)
-    return tuple(_narrow(one, dtype) for one in out) if isinstance(out, tuple) else _narrow(out, dtype)
+    return tuple([_narrow(one, dtype) for one in out]) if isinstance(out, tuple) else _narrow(out, dtype)
 
 
 def _narrow(value: Any, dtype: torch.dtype) -> Any:

@@ -32,12 +32,14 @@ class GrowthUnattributed(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """One finding a rank: of storages without a name, where names were searched, else of an allocator that grows
-        while storages do not."""
+        while storages do not, or by far more."""
         counted = allocator(rank)
-        rate = without_a_name(rank)
-        if rate and any(c.complete for c in rank.all(Census)):
+        rate, grows = without_a_name(rank), counted.measured or 0.0
+        beyond = counted.state == "grows" and grows > _BESIDE * counted.explained
+        searched_for = rate > 0 and any(c.complete for c in rank.all(Census))
+        if searched_for and not (beyond and grows > _MOST_OF_IT * rate):
             yield self._of_storages(rank, counted, rate)
-        elif counted.state == "grows" and (counted.measured or 0.0) > _BESIDE * counted.explained:
+        elif beyond:
             yield self._of_allocator(rank, counted, recording)
 
     def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
@@ -64,7 +66,7 @@ class GrowthUnattributed(Rule):
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
             measured=self._measured(rank, rate, end),
-            related=[*outermost(rank), *map(allocated, sites[:3])],
+            related=[*outermost(rank), *map(allocated, sites[:_SITES])],
             holder=native_holder(rank),
         )  # fmt: skip
 
@@ -72,18 +74,21 @@ class GrowthUnattributed(Rule):
         rate = counted.measured or 0.0
         shown = traced(rank, counted, recording)
         likely, sure = _likely(rank, counted)
+        # A few kilobytes that are traced may still be of a container that fills: those stay a note.
+        sure = sure or (shown.sure and rate > sampled_thresholds(rank)[1])
+        sites = _surviving(rank)[:_SITES] if without_a_name(rank) else []
         end = self._end(rank, rate) if sure else None
         between = f"between {size(counted.low or 0.0)} and {size(counted.high or 0.0)}"
         return self.observed(
             rank,
             severity=self._grade(rank, rate) if sure else "info",
-            place=shown.place,
+            place=shown.place or first_place(sites),
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
             cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank)}",
             advice=shown.advice,
             measured=self._measured(rank, rate, end),
             holder=shown.holder,
-            related=shown.related,
+            related=[*shown.related, *map(allocated, sites)],
         )
 
     def _grade(self, rank: RankRecording, rate: float) -> Severity:
@@ -110,6 +115,9 @@ def _borne_out(rank: RankRecording, counted: Witness, rate: float) -> bool:
     return counted.state == "grows" or allocated or (windows_followed(rank) > _STRETCHES and rate > large)
 
 
+_SITES = 3
+_MOST_OF_IT = 5.0
+"""Times what storages without a name take in a step from which on most of an allocator's growth is something else."""
 _STRETCHES = 2
 _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
