@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import tracemalloc
@@ -87,6 +88,18 @@ def test_a_program_that_stops_all_tracing_ends_it() -> None:
     tracing.begin(1)
     tracemalloc.stop()
     assert tracing.boundary(3, 1.0) is None and not tracing.on
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_that_is_forked_meanwhile_traces_nothing() -> None:
+    tracing = ObjectTracing()
+    tracing.begin(1)
+    child = os.fork()
+    if not child:
+        os._exit(tracemalloc.is_tracing())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and tracemalloc.is_tracing()
+    tracing.end()
 
 
 def test_slow_steps_end_it_early(monkeypatch: pytest.MonkeyPatch) -> None:

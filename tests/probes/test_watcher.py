@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.watcher import EVERY_STEP, Watcher
+from torchvet.probes.numerics.half_optimizers import HalfOptimizers
 from torchvet.probes.session.bus import Bus
 from torchvet.recording.records.base import Record
 from torchvet.recording.records.training import Host as HostRecord
@@ -136,3 +137,20 @@ def test_ignored_events_are_told_once_they_are_heeded() -> None:
     watchers._all[0].heed()
     watchers.tell("batch_got", None, 2)
     assert _counted(watchers) == [1]
+
+
+def test_optimizers_of_full_precision_are_heard_of_in_sampled_steps_only() -> None:
+    """Until one with parameters in half precision comes."""
+    host: Any = _Host()
+    bus = Bus(host, [HalfOptimizers])
+    (probe,) = bus._all
+    plain, half = (torch.optim.SGD([torch.zeros(2, dtype=d, requires_grad=True)]) for d in (torch.float32, torch.half))
+    bus.tell("optimizer_made", plain)
+    bus.sampled(False)
+    bus.tell("optimizer_starts", plain)
+    assert "optimizer_starts" in probe.only_sampled
+    bus.tell("optimizer_made", half)
+    assert not probe.only_sampled
+    for one in (plain, half):
+        bus.tell("optimizer_starts", one)
+    assert not probe.only_sampled and not host.failed

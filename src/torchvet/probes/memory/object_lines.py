@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import threading
 import time
 import tracemalloc
 from collections import defaultdict
@@ -37,6 +38,18 @@ _TRANSPARENT = (os.path.join("base", "_importlib_bootstrap_taps.py"), os.path.jo
 """Of torchvet's own files those through which calls of the program's pass."""
 
 Line = tuple[str, int]
+_ours = threading.Event()
+"""Set while some tracing of torchvet's is on."""
+
+
+def _end_in_child() -> None:
+    # A loader's worker that is forked meanwhile would trace to its end.
+    if _ours.is_set():
+        tracemalloc.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_in_child)
 
 
 class ObjectTracing:
@@ -56,6 +69,7 @@ class ObjectTracing:
         self._at, self._bytes, self._storages, self._began = [], [], [], time.perf_counter()
         self._next, self._spent = tick + _APART, 0.0
         tracemalloc.start(_FRAMES)
+        _ours.set()
         self.on = True
 
     def boundary(self, tick: int, elapsed: float) -> ObjectLines | None:
@@ -63,7 +77,7 @@ class ObjectTracing:
         began = time.perf_counter()
         late = began - self._began > max(_SECONDS, _SHARE * elapsed)
         if not tracemalloc.is_tracing():  # the program has ended it
-            self.on = False
+            self.end()
             return None
         if tick >= self._next:
             self._next = tick + _APART
@@ -81,6 +95,7 @@ class ObjectTracing:
         """Trace no longer."""
         if self.on:
             self.on = False
+            _ours.clear()
             tracemalloc.stop()
 
     def _found(self) -> ObjectLines:

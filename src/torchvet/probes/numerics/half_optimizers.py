@@ -84,6 +84,7 @@ class HalfOptimizers(Watcher):
             state.other = True
             return
         self.heed()
+        self.hear_in_samples()
         step = max(1, len(halves) // _WITNESSES)
         groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
         eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
