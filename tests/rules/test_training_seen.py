@@ -92,7 +92,9 @@ class Mine(Callback):
         self.seen = 0
 
     def after_epoch(self, run):
-        run.net.load_state_dict(run.net.state_dict())
+        self.seen += 1
+        if self.seen {when}:
+            run.net.load_state_dict(run.net.state_dict())
 """
 SCHEDULES = """
 class Mine(Callback):
@@ -116,6 +118,9 @@ def told(callback: str, code: str, tmp_path: Path) -> list[tuple[dict[str, Any],
 FAULTS = {
     "never back in train mode": ("TRN103", EVALUATES.format(after="pass"), "net.eval()"),
     "its own weights": ("TRN110", KEEPS.format(kept="run.net.state_dict()"), "self.kept = run.net.state_dict()"),
+    "loaded from itself each time": (
+        "TRN110", GIVES_BACK.format(when="> 0"), "run.net.load_state_dict(run.net.state_dict())",
+    ),
     "the schedule first": ("TRN109", SCHEDULES.format(first="pass", when="before_batch"), "run.plan.step()"),
 }  # fmt: skip
 
@@ -131,7 +136,7 @@ HEALTHY = {
     "back in train mode": ("TRN103", EVALUATES.format(after="net.train()")),
     "statistics kept on purpose": ("TRN103", FREEZES),
     "a deep copy": ("TRN110", KEEPS.format(kept="copy.deepcopy(run.net.state_dict())")),
-    "given back at once": ("TRN110", GIVES_BACK),
+    "given back at once": ("TRN110", GIVES_BACK.format(when="== 1")),
     "the schedule last": ("TRN109", SCHEDULES.format(first="pass", when="after_batch")),
     "past a rate of nothing": ("TRN109", SCHEDULES.format(first="run.plan.step()", when="after_batch")),
     "wound on to where it was": (

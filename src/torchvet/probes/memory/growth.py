@@ -14,6 +14,7 @@ from torchvet.probes.base.unchecked import of_unreadable
 from torchvet.probes.memory.census import CensusTaker
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
 from torchvet.probes.memory.heap_trend import HeapTrend
+from torchvet.probes.memory.object_lines import under_way
 from torchvet.recording.records.training import Host as HostRecord
 
 _CENSUS_SECONDS = 0.03
@@ -64,6 +65,8 @@ class GrowthProbe(Watcher):
                 self._schedule.suspect(tick)
         # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
         elapsed = self.host.elapsed()
+        if under_way.is_set():
+            return
         if not self.host.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
             self._take_census(tick, kind, elapsed)
 

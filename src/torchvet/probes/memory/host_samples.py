@@ -56,6 +56,7 @@ class HostSampler(Watcher):
         self._last = self._next_tick = 0
         self._verdict = _FIRST_VERDICT
         self._all: list[tuple[int, int]] = []
+        self._rises = False
         self._objects.end()
         self._clear()
 
@@ -70,7 +71,7 @@ class HostSampler(Watcher):
             self._restart()  # ticks began anew: a stronger step signal appeared
         self._last = tick
         # What is noted of sampled steps is in the heap as well, and goes again; so are traces.
-        if self._objects.on:
+        if self._objects.on or self._rises:
             return self._trace(tick)
         if self.host.sampling or tick < self._next_tick:
             return
@@ -82,9 +83,8 @@ class HostSampler(Watcher):
             self._write()
         if tick >= self._verdict and self._tracings < _MOST_TRACINGS:
             self._verdict = 2 * tick
-            if _rises([one for one in self._all if one[0] >= tick // _STARTING]):
-                self._tracings += 1
-                self._objects.begin(tick)
+            # From the next boundary on: names may be searched at this one, which takes several times as long then.
+            self._rises = _rises([one for one in self._all if one[0] >= tick // _STARTING])
 
     def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's
@@ -101,14 +101,18 @@ class HostSampler(Watcher):
             self._resident.append(resident)
 
     def _trace(self, tick: int) -> None:
+        if self._rises:
+            self._rises = False
+            self._tracings += 1
+            return self._objects.begin(tick)
         found = self._objects.boundary(tick, self.host.elapsed())
         if found is not None:
             found.profiler = self._profiler if private.is_profiling() else None
             self.host.write(found)
 
     def waits(self) -> bool:
-        """While objects are traced: they are counted at boundaries that are few steps apart."""
-        return self._objects.on
+        """While objects are traced, or about to be: they are counted at boundaries that are few steps apart."""
+        return self._objects.on or self._rises
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was sampled since the last time."""

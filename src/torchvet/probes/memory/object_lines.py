@@ -38,13 +38,13 @@ _TRANSPARENT = (os.path.join("base", "_importlib_bootstrap_taps.py"), os.path.jo
 """Of torchvet's own files those through which calls of the program's pass."""
 
 Line = tuple[str, int]
-_ours = threading.Event()
-"""Set while some tracing of torchvet's is on."""
+under_way = threading.Event()
+"""Set while objects are traced: what makes many objects of its own then takes several times as long."""
 
 
 def _end_in_child() -> None:
     # A loader's worker that is forked meanwhile would trace to its end.
-    if _ours.is_set():
+    if under_way.is_set():
         tracemalloc.stop()
 
 
@@ -69,7 +69,7 @@ class ObjectTracing:
         self._at, self._bytes, self._storages, self._began = [], [], [], time.perf_counter()
         self._next, self._spent = tick + _APART, 0.0
         tracemalloc.start(_FRAMES)
-        _ours.set()
+        under_way.set()
         self.on = True
 
     def boundary(self, tick: int, elapsed: float) -> ObjectLines | None:
@@ -95,7 +95,7 @@ class ObjectTracing:
         """Trace no longer."""
         if self.on:
             self.on = False
-            _ours.clear()
+            under_way.clear()
             tracemalloc.stop()
 
     def _found(self) -> ObjectLines:

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchvet.probes.base.kit import Host, Record, StepKind, Watcher, frames
 from torchvet.probes.base.schedule import Checkups
+from torchvet.probes.internals import private
 from torchvet.recording.records.training import FirstStatistics
 
 _FEW = 16
@@ -46,7 +46,7 @@ class FollowedAverages(Watcher):
                 self._look(model)
 
     def _look(self, model: torch.nn.Module) -> None:
-        layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.num_batches_tracked is not None]
+        layers = [m for m in model.modules() if isinstance(m, private.BatchNorms) and m.num_batches_tracked is not None]
         weight = _largest(model)
         if not layers or weight is None:
             return
@@ -82,7 +82,7 @@ def _largest(model: torch.nn.Module) -> torch.Tensor | None:
     return max(model.parameters(), key=torch.Tensor.numel, default=None)
 
 
-def _is_as_made(layer: _BatchNorm) -> bool:
+def _is_as_made(layer: Any) -> bool:
     """Whether it has never seen a batch in train mode, and was given no other's statistics."""
     mean, var = layer.running_mean, layer.running_var
     return mean is not None and var is not None and not bool(mean.any()) and bool((var == 1).all())

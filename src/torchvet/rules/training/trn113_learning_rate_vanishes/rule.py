@@ -12,7 +12,7 @@ _SHARE = 0.25
 _LOOKS = 3
 
 
-class LearningRateVanished(Rule):
+class LearningRateVanishes(Rule):
     """A schedule lowers the learning rate so far that no weight changes any more."""
 
     severity = "warning"

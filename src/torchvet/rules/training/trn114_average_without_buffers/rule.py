@@ -10,7 +10,7 @@ _LOOKS = 4
 _PASSES = 2
 
 
-class AverageWithoutStatistics(Rule):
+class AverageWithoutBuffers(Rule):
     """A model that follows another's weights evaluates with batch norm's first statistics."""
 
     severity = "warning"
