@@ -155,6 +155,7 @@ def test_objects_are_traced_where_the_heap_rises(monkeypatch: pytest.MonkeyPatch
 def test_a_profiler_that_is_still_on_is_noted_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(tick=0)
     monkeypatch.setattr(host_samples.host, "heap_in_use", lambda: 10**8 + 10_000 * now.tick)
+    monkeypatch.setattr(host_samples.host, "small_objects", lambda: 0)
     sampler = HostSampler(_Host())  # type: ignore[arg-type]
     sampler.install()
     try:
@@ -174,6 +175,7 @@ def test_no_sample_is_taken_while_objects_are_traced(monkeypatch: pytest.MonkeyP
     """The traces themselves are in the heap."""
     now = SimpleNamespace(tick=0)
     monkeypatch.setattr(host_samples.host, "heap_in_use", lambda: 10**8 + 10_000 * now.tick)
+    monkeypatch.setattr(host_samples.host, "small_objects", lambda: 0)
     sampler = HostSampler(_Host())  # type: ignore[arg-type]
     for now.tick in range(1, 60):
         sampler.settle(now.tick, "training")
