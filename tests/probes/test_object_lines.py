@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -56,6 +57,17 @@ def test_the_line_whose_objects_live_on_is_found_with_its_bytes() -> None:
     assert found is not None and (found.first, found.last) == (3, 9)
     assert (found.lines[0].place.path, found.lines[0].place.line) == (__file__, LINE)
     assert found.lines[0].bytes == pytest.approx(50_033, rel=0.01) and found.storages == 0
+
+
+def test_it_is_noted_whether_the_collector_has_run_meanwhile() -> None:
+    kept: list[Any] = []
+    gc.disable()
+    try:
+        waits = traced(lambda: keep(kept))
+        ran = traced(lambda: (keep(kept), gc.collect()))
+    finally:
+        gc.enable()
+    assert waits is not None and not waits.collected and ran is not None and ran.collected
 
 
 def test_what_each_step_makes_and_drops_is_no_line() -> None:

@@ -67,7 +67,7 @@ class ObjectTracing:
         if tracemalloc.is_tracing():
             return
         self._at, self._bytes, self._storages, self._began = [], [], [], time.perf_counter()
-        self._next, self._spent = tick + _APART, 0.0
+        self._next, self._spent, self._collections = tick + _APART, 0.0, _collections()
         tracemalloc.start(_FRAMES)
         under_way.set()
         self.on = True
@@ -108,8 +108,15 @@ class ObjectTracing:
         self._bytes = []
         largest = sorted(risen, key=lambda line: -risen[line])[:_SHOWN]
         lines = [ObjectLine(place=Place(file, line, ""), bytes=risen[file, line]) for file, line in largest]
-        whole = sum(risen.values())
-        return ObjectLines(first=self._at[0], last=self._at[-1], bytes=whole, storages=storages, lines=lines)
+        found = ObjectLines(first=self._at[0], last=self._at[-1], bytes=sum(risen.values()), lines=lines)
+        found.storages = storages
+        found.collected = _collections() > self._collections
+        return found
+
+
+def _collections() -> int:
+    """How often the cyclic collector has looked through all objects."""
+    return int(gc.get_stats()[-1]["collections"])
 
 
 def _rises(sizes: list[int]) -> bool:

@@ -109,13 +109,15 @@ class ObjectLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ObjectLines(Record):
     """What lived on of Python's own allocations in the steps from the boundary `first` to `last`, in which they were
     traced: `bytes` a step in all, and the lines with the most. Beside them `storages`, the bytes a step by which the
-    host's storages of all tensors that the collector knows have risen: on any thread, whoever holds them. `profiler` is
-    the line that has made a profiler of torch's, if one was on."""
+    host's storages of all tensors that the collector knows have risen: on any thread, whoever holds them. `collected`:
+    the cyclic collector looked through all objects meanwhile, so that what lived on is no garbage. `profiler` is the
+    line that has made a profiler of torch's, if one was on."""
 
     first: int
     last: int
     bytes: float
     storages: float = 0.0
+    collected: bool = False
     profiler: Place | None = None
     lines: list[ObjectLine] = []
 

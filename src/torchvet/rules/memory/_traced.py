@@ -35,7 +35,7 @@ _STOP = (
 
 class Traced(NamedTuple):
     """What is known of a heap's growth besides its size; without a cause any is as likely as another. `sure`: what was
-    traced accounts for most of it."""
+    traced accounts for most of it, and is no garbage that waits for the collector."""
 
     cause: str | None = None
     advice: str = _FIND
@@ -55,13 +55,14 @@ def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Trace
     place = lines[0][0] if lines else None
     beside = tuple(Rule.beside("allocated", f"{size(n)} per step of Python objects live on", at) for at, n in lines)
     advice = _FOLLOW if lines else _FIND
+    live = "live on" if objects.collected else "live on, or wait for the cyclic collector"
     if objects.bytes >= _MOST * rate:
-        made = f"{size(objects.bytes)} per step of Python objects live on that these lines make"
-        return Traced(made, advice, place, beside, sure=True)
+        made = f"{size(objects.bytes)} per step of Python objects that these lines make {live}"
+        return Traced(made, advice, place, beside, sure=objects.collected)
     if objects.storages >= _MOST * rate:
         who = "by another thread or as the parameters of models that nothing names"
-        made = f"tensors with {size(objects.storages)} per step live on, made {who}"
-        return Traced(made, advice, place, (*outermost(rank), *beside), native_holder(rank), True)
+        made = f"tensors with {size(objects.storages)} per step {live}, made {who}"
+        return Traced(made, advice, place, (*outermost(rank), *beside), native_holder(rank), objects.collected)
     if objects.profiler is not None:
         on = "a profiler of torch's, made here, is on: it keeps an event for each operator until it is stopped"
         holder = Holder(name="torch.profiler", kind="native", path=["torch.profiler"])
