@@ -10,6 +10,7 @@ from torchvet.analysis.forecast_facts import forecast_facts
 from torchvet.analysis.growth import GrowthSummary, ended_by_itself
 from torchvet.analysis.memory_limit import Limit, limit_of
 from torchvet.analysis.steps import current_steps, evaluated_before, steps_between
+from torchvet.analysis.time_facts import time_facts
 from torchvet.formatting import picked
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Window
@@ -31,6 +32,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
         facts["outcome"] = outcome_facts(outcome)
         facts["seconds"] = outcome.seconds
     facts.update(_steps(rank))
+    facts.update(time_facts(rank))
     peak = _peak(rank)
     if peak is not None:
         facts["peak"] = peak

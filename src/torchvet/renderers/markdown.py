@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torchvet.finding import Finding, Report
 from torchvet.renderers.markdown_text import code_span, escaped
 from torchvet.renderers.places import place_of
-from torchvet.renderers.wording import encodable
+from torchvet.renderers.wording import encodable, percent
+
+_LINES = 5
 
 
 class MarkdownRenderer:
@@ -24,6 +26,8 @@ class MarkdownRenderer:
         if report.findings:
             rows = [_row(finding) for finding in report.findings]
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
+        if lines := (report.facts.get("time") or {}).get("lines"):
+            parts.append(_time(lines))
         if amp := report.facts.get("amp"):
             from torchvet.renderers.text_amp import markdown_section
 
@@ -54,6 +58,17 @@ def _verdict(report: Report) -> str:
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)
+
+
+def _time(lines: list[dict[str, Any]]) -> str:
+    """The lines that take most of a step."""
+    rows = [
+        f"| {code_span(place_of(line['path']).file + ':' + str(line['line']))} "
+        f"| {1e3 * line['seconds_per_step']:.2f} ms | {percent(line['share'])} "
+        f"| {code_span(line['code']) if line['code'] else ''} |"
+        for line in lines[:_LINES]
+    ]
+    return "\n".join(["### Time of a step", "", "| where | a step | share | code |", "|---|---|---|---|", *rows])
 
 
 def _evidence(report: Report) -> str:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from rich.cells import cell_len
+
 from torchvet.finding import Report
-from torchvet.renderers.page import Page
+from torchvet.renderers.page import LABEL, Page, crop, padded
+from torchvet.renderers.places import shown_path
 from torchvet.renderers.text_amounts import add_amounts
 from torchvet.renderers.text_dry import add_dry
 from torchvet.renderers.text_forecast import add_forecast
 from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.verdict import failed_at
-from torchvet.renderers.wording import count, limit, percent, seconds, size
+from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
 
-CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
+CATEGORIES, PROBES, SNAPSHOTS, PROCESSES, LINES = 8, 5, 4, 4, 5
 """How many of each are shown; JSON has all of them."""
+_LEAST_SHARE = 0.03
+"""Of a step: lines that take less are not shown."""
+_WIDEST_PLACE = 40
+_DRIFTS = 1.3
+"""How many times longer the last steps took than the first where that is said."""
 
 
 def add_facts(page: Page, report: Report) -> None:
@@ -34,6 +42,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "processes", _processes(facts.get("processes") or []))
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(facts.get("phases") or {}))
+    if facts.get("time"):
+        _add_time(page, facts["time"], bool(facts.get("simulated_gpu")))
     _add_peak(page, facts.get("peak") or {}, facts.get("growth") or {})
     if facts.get("dry"):
         add_dry(page, facts["dry"], facts["peak"]["bytes"])
@@ -80,6 +90,46 @@ def _steps(facts: dict[str, Any]) -> str:
 def _phases(phases: dict[str, float]) -> str:
     shares = sorted(((share, name) for name, share in phases.items() if share > 0), reverse=True)
     return ", ".join(f"{name} {percent(share)}" for share, name in shares)
+
+
+def _add_time(page: Page, time: dict[str, Any], simulated: bool) -> None:
+    """How long a step takes, and which lines; of the simulated GPU they are its own time, and no card's."""
+    text = _step_times(time)
+    if simulated and text:
+        text += "; the time of the simulation, not of a card"
+    if text:
+        page.labelled("a step", text, 3)
+    rows = [line for line in time.get("lines") or [] if line["share"] >= _LEAST_SHARE][:LINES]
+    names = [f"{shown_path(row['path'])}:{row['line']} {row['function']}" for row in rows]
+    widest = min(max(map(cell_len, map(printable, names)), default=0), _WIDEST_PLACE)
+    if rows:
+        page.labelled("most of it", "by line, from the watched steps", 1)
+    for name, row in zip(names, rows, strict=True):
+        text = f"{padded(name, widest)}  {_milliseconds(row['seconds_per_step']):>9}  {percent(row['share']):>5}"
+        room = page.room(LABEL + cell_len(text) + 2)
+        page.verbatim(text + (f"  {crop(row['code'], room)}" if row["code"] and room > 8 else ""), indent=LABEL)
+
+
+def _step_times(time: dict[str, Any]) -> str:
+    parts = []
+    if time.get("median") is not None:
+        parts.append(f"{_milliseconds(time['median'])} (median; nine of ten take up to {_milliseconds(time['p90'])})")
+    elif time.get("seconds_per_step") is not None:
+        parts.append(f"{_milliseconds(time['seconds_per_step'])} on the average")
+    first = time.get("first_steps") or []
+    if parts and first:
+        parts.append(f"the first took {_milliseconds(max(first))}")
+    drift = time.get("drift")
+    if parts and drift and not 1 / _DRIFTS < drift < _DRIFTS:
+        parts.append(f"the last third took {drift:.2f} times as long as the first")
+    return "; ".join(parts)
+
+
+def _milliseconds(seconds: float) -> str:
+    """A step's seconds, or a part of them."""
+    if seconds >= 0.9995:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
 
 
 def _add_peak(page: Page, peak: dict[str, Any], growth: dict[str, Any]) -> None:

@@ -59,6 +59,10 @@ class Costs:
         """
         return Look(self, kind)
 
+    def busy(self, thread: int) -> bool:
+        """Whether a look is under way on a thread; asked from another."""
+        return self._depth > 0 and self._owner == thread
+
     def step(self) -> float:
         """Seconds that the program has taken since the last call, looks left out."""
         now = time.perf_counter()

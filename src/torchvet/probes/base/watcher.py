@@ -63,6 +63,11 @@ class Host:
         return bool(self._session.active)
 
     @property
+    def watching(self) -> bool:
+        """Whether the program is observed, also while a thread looks."""
+        return bool(self._session.active)
+
+    @property
     def sampling(self) -> bool:
         """Whether operators are being heard."""
         return False

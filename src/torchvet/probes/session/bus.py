@@ -56,6 +56,8 @@ PROBES: tuple[str, ...] = (
     "training.first_statistics.FollowedAverages",
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
+    "time.line_operators.LineOperators",
+    "time.line_times.LineTimer",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",
     "objects.hook_tables.HookProbe",

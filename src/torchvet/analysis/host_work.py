@@ -1,0 +1,191 @@
+"""What the lines of a step do beside the model, by what ran below them and by the names that they call."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torchvet.analysis.line_times import Statement, Timing
+from torchvet.recording.records.timing import LineTime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torchvet.recording.records.base import Place
+    from torchvet.recording.records.timing import OperatorsAt
+
+_MODULES = {
+    "sleep": "time.sleep",
+    "collect": "gc.collect",
+    "copy": "copy.deepcopy copy.copy",
+    "log": "print logging loguru wandb mlflow tqdm tensorboard tensorboardX torch.utils.tensorboard",
+    "save": "torch.save torch.serialization.save pickle.dump pickle.dumps pickle._dump json.dump numpy.save numpy.savez "
+    "numpy.savez_compressed os.fsync safetensors",
+    "read": "torch.load torch.serialization.load json.load pickle.load pickle.loads open numpy.load",
+    "text": "json.dumps json.loads csv re",
+    "process": "subprocess os.system os.popen",
+    "network": "socket urllib requests http",
+    "array": "numpy scipy sklearn pandas cv2 skimage",
+    "image": "PIL torchvision torchaudio",
+    "plot": "matplotlib seaborn",
+    "wait": "threading queue multiprocessing",
+}
+"""What the functions of a module (or one of them) do."""
+_CALLS = {name: kind for kind, names in _MODULES.items() for name in names.split()}
+_METHODS = {
+    "log": "add_scalar add_scalars add_histogram add_image set_postfix",
+    "save": "write writelines flush to_csv savez",
+    "plot": "savefig",
+    "read": "read readline",
+}
+_METHOD_KINDS = {name: kind for kind, names in _METHODS.items() for name in names.split()}
+_OF_TENSORS = frozenset(
+    ["item", "tolist", "cpu", "cuda", "numpy", "to", "synchronize", "backward", "step", "zero_grad", "clone", "detach"]
+)
+"""Methods of tensors and of what trains: they are no work of the host's own, or they wait for a device."""
+_EVALUATES = re.compile(r"eval|valid|^test|_test|metric|predict|generate|infer", re.IGNORECASE)
+
+
+@dataclass
+class Work:
+    """What a statement of the training loop, or below it, does beside the model."""
+
+    kind: str
+    site: Place
+    """The statement of the function that trains."""
+    parts: list[LineTime]
+    statements: list[Statement]
+    """Where the time goes, those that take most first."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all that was watched."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def named(self) -> Statement | None:
+        """The statement that most of it goes to; None where it is spread."""
+        first = self.statements[0]
+        return first if 2 * first.seconds >= self.seconds else None
+
+
+class HostWork:
+    """Tells the parts of a step apart. `operators` are the lines that ran some in sampled steps."""
+
+    def __init__(self, timing: Timing, operators: Mapping[tuple[str, int], OperatorsAt]) -> None:
+        self._timing = timing
+        self._operators = operators
+        self._names: dict[str, dict[str, str]] = {}
+
+    @cached_property
+    def _training(self) -> set[tuple[str, str]]:
+        """The functions from which backward passes and optimizers are called."""
+        return {
+            (place.path, place.function)
+            for one in self._timing.times.lines
+            if one.phase in ("backward", "optimizer")
+            for place in (one.place, *one.callers)
+        }
+
+    def site(self, one: LineTime) -> tuple[Place, tuple[Place, ...]]:
+        """The innermost line in a function that trains, and the lines below it, innermost first."""
+        stack = (one.place, *one.callers)
+        for depth, place in enumerate(stack):
+            if (place.path, place.function) in self._training:
+                return place, stack[:depth]
+        return stack[-1], stack[:-1]
+
+    def works(self) -> list[Work]:
+        """What is done beside the model, by kind and by the statement that trains; the longest first."""
+        found: dict[tuple[str, str, int], list[LineTime]] = defaultdict(list)
+        sites: dict[tuple[str, int], Place] = {}
+        for one in self._timing.times.lines:
+            kind = self.kind(one)
+            if kind:
+                place, _ = self.site(one)
+                at = self._timing.files.statement(place, {})
+                sites.setdefault((at.path, at.line), at.place)
+                found[kind, at.path, at.line].append(one)
+        works = [
+            Work(kind, sites[path, line], parts, self._timing.statements(parts))
+            for (kind, path, line), parts in found.items()
+        ]
+        return sorted(works, key=lambda work: -work.seconds)
+
+    def kind(self, one: LineTime) -> str:
+        """What a line does beside the model; empty for the model's own work and what cannot be told."""
+        if one.phase in ("backward", "optimizer"):
+            return ""
+        _, below = self.site(one)
+        if any(_EVALUATES.search(place.function.rpartition(".")[2]) for place in below):
+            return "evaluation"
+        if one.phase == "data":
+            return "data"
+        if one.phase == "forward":
+            return "evaluation" if one.quiet and below else ""
+        return self._other(one)
+
+    def _other(self, one: LineTime) -> str:
+        if one.kinds:
+            return one.kinds[0]
+        name = one.calls or self._called(one)
+        known = known_kind(name)
+        if known or name.startswith("torch.") or name.rpartition(".")[2] in _OF_TENSORS:
+            return known
+        if (one.place.path, one.place.line) in self._operators:
+            return ""
+        # Whose frames were there is known: without a name it is the user's own Python, or a function written in C.
+        return "python" if not name or name in vars(builtins) else "other"
+
+    def _called(self, one: LineTime) -> str:
+        """The name of what the instruction calls, as far as imports tell."""
+        statement = self._timing.files.statement(one.place, {})
+        if statement.node is None:
+            return ""
+        calls = [node for node in _own_nodes(statement.node) if isinstance(node, ast.Call)]
+        exact = [call for call in calls if one.span is not None and _span(call) == one.span]
+        call = exact[0] if exact else calls[0] if one.span is None and len(calls) == 1 else None
+        if call is None:
+            return ""
+        if one.place.path not in self._names:
+            self._names[one.place.path] = self._timing.files.imported(one.place.path)
+        name = _dotted(call.func)
+        root, dot, rest = name.partition(".")
+        return self._names[one.place.path].get(root, root) + dot + rest
+
+
+def known_kind(name: str) -> str:
+    """What a function does, by its name or its module's; empty where that says nothing."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        kind = _CALLS.get(".".join(parts[:length]))
+        if kind:
+            return kind
+    return _METHOD_KINDS.get(parts[-1], "") if len(parts) > 1 else ""
+
+
+def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
+    """The nodes of a statement, without those of the statements in its body."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
+    return found
+
+
+def _span(node: ast.expr) -> tuple[int, int, int | None, int | None]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        base = _dotted(node.value)
+        return f"{base}.{node.attr}" if base else f"?.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,182 @@
+"""Which statements take the time of a step, and what for: arithmetic on what the clock of lines saw, no judgment."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt
+
+if TYPE_CHECKING:
+    from torchvet.recording.reader import RankRecording
+
+LOOKS = 24
+"""Looks below which shares say nothing."""
+_RARE = 0.3
+_FEWER = 3.0
+"""Seconds of a line in the steps in which it was seen, in looks, from which on these steps are all that have it."""
+
+
+@dataclass
+class Statement:
+    """A statement of the program: the seconds in which it was the innermost of the program's."""
+
+    path: str
+    line: int
+    end: int
+    function: str
+    text: str
+    node: ast.stmt | None = None
+    seconds: float = 0.0
+    parts: list[LineTime] = field(default_factory=list)
+    """What was seen of it, by how it was reached."""
+
+    @property
+    def place(self) -> Place:
+        """Its first line, or the line that was seen most, where its text is not known."""
+        return Place(self.path, self.line, self.function)
+
+    def by(self, what: str) -> str:
+        """The phase (or another field) that most of its seconds have."""
+        sums: dict[str, float] = defaultdict(float)
+        for part in self.parts:
+            sums[getattr(part, what)] += part.seconds
+        return max(sums, key=lambda one: sums[one], default="")
+
+    def kinds(self) -> set[str]:
+        """What ran below it for a fourth of its seconds or more."""
+        sums: dict[str, float] = defaultdict(float)
+        for part in self.parts:
+            for kind in part.kinds:
+                sums[kind] += part.seconds
+        return {kind for kind, seconds in sums.items() if 4 * seconds >= self.seconds}
+
+
+@dataclass
+class Timing:
+    """The steps that were watched. A step's `seconds` are the program's own: looks of torchvet's are left out."""
+
+    times: LineTimes
+    files: Files
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step, on the average."""
+        return self.times.seconds / max(1, self.times.steps)
+
+    def per_step(self, seconds: float) -> float:
+        """Seconds of a line, by step."""
+        return seconds / max(1, self.times.steps)
+
+    def share(self, seconds: float) -> float:
+        """Their part of all that was watched."""
+        return seconds / self.times.seconds if self.times.seconds else 0.0
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase."""
+        found: dict[str, float] = defaultdict(float)
+        for one in self.times.lines:
+            found[one.phase] += one.seconds
+        return dict(found)
+
+    def statements(self, lines: list[LineTime] | None = None) -> list[Statement]:
+        """The statements that were the innermost of the program's, those that took most first."""
+        found: dict[tuple[str, int], Statement] = {}
+        for one in self.times.lines if lines is None else lines:
+            self.files.statement(one.place, found).parts.append(one)
+        for statement in found.values():
+            statement.seconds = sum(part.seconds for part in statement.parts)
+        return sorted(found.values(), key=lambda one: -one.seconds)
+
+    def rare(self, parts: list[LineTime]) -> float | None:
+        """In what share of the steps these lines run, where that is far from all; None where it is not, or unknown: a
+        line of each step whose look falls on it in few of them."""
+        steps = max(part.steps for part in parts)
+        apart = sum(part.seconds for part in parts) / max(1, steps)
+        often = min(1.0, steps / max(1, self.times.steps))
+        return often if often < _RARE and apart > _FEWER * self.times.interval else None
+
+    def at(self, path: str, first: int, last: int) -> float:
+        """Seconds of lines of the program, with all that was called from them."""
+        total = 0.0
+        for one in self.times.lines:
+            stack = (one.place, *one.callers)
+            total += one.seconds if any(p.path == path and first <= p.line <= last for p in stack) else 0.0
+        return total
+
+
+class Files:
+    """The statements of the files whose text was kept."""
+
+    def __init__(self, rank: RankRecording) -> None:
+        self._texts = {source.path: source.text for source in rank.all(Source)}
+        self._starts: dict[str, dict[int, ast.stmt]] = {}
+
+    def statement(self, place: Place, known: dict[tuple[str, int], Statement]) -> Statement:
+        """The innermost statement at a line."""
+        node = self._of(place.path).get(place.line)
+        first = node.lineno if node is not None else place.line
+        key = place.path, first
+        if key not in known:
+            last = (node.end_lineno or first) if node is not None and not hasattr(node, "body") else first
+            text = self.text(place.path, first)
+            known[key] = Statement(place.path, first, last, place.function, text, node)
+        return known[key]
+
+    def text(self, path: str, line: int) -> str:
+        """A line's text; empty where it is not known."""
+        lines = self._texts.get(path, "").splitlines()
+        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def imported(self, path: str) -> dict[str, str]:
+        """What the names of a file's imports stand for: `np` for `numpy`, `sleep` for `time.sleep`."""
+        names: dict[str, str] = {}
+        for node in ast.walk(self._tree(path)):
+            if isinstance(node, ast.Import):
+                names.update(
+                    {
+                        (a.asname or a.name.partition(".")[0]): (a.name if a.asname else a.name.partition(".")[0])
+                        for a in node.names
+                    }
+                )
+            elif isinstance(node, ast.ImportFrom):
+                names.update({(a.asname or a.name): f"{node.module or ''}.{a.name}" for a in node.names})
+        return names
+
+    def _tree(self, path: str) -> ast.Module:
+        try:
+            return ast.parse(self._texts.get(path, ""))
+        except (SyntaxError, ValueError, RecursionError):
+            return ast.Module([], [])
+
+    def _of(self, path: str) -> dict[int, ast.stmt]:
+        """The innermost statement of each line; of a compound one its head."""
+        if path not in self._starts:
+            found: dict[int, ast.stmt] = {}
+            for node in ast.walk(self._tree(path)):  # outer ones first
+                if isinstance(node, ast.stmt):
+                    body = getattr(node, "body", None)
+                    last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+                    for line in range(node.lineno, max(node.lineno, last) + 1):
+                        found[line] = node
+            self._starts[path] = found
+        return self._starts[path]
+
+
+def timing_of(rank: RankRecording) -> Timing | None:
+    """What the clock of lines saw; None where that is too little."""
+    times = rank.last(LineTimes)
+    if times is None or times.looks < LOOKS or not times.seconds:
+        return None
+    return Timing(times, Files(rank))
+
+
+def operators_of(rank: RankRecording) -> tuple[int, dict[tuple[str, int], OperatorsAt]]:
+    """How many steps were sampled, and the operators of each line in them."""
+    found = rank.last(LineOperations)
+    if found is None:
+        return 0, {}
+    return found.sampled, {(one.place.path, one.place.line): one for one in found.lines}

@@ -1,0 +1,82 @@
+"""Counts the operators of each of the user's lines in sampled steps: what takes time there without any is Python's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from torchvet.probes.base.kit import Host, Place, Record, Watcher
+from torchvet.probes.base.ledger import locate, place_of_line
+from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
+
+_JOINING = {torch.ops.aten.cat.default, torch.ops.aten.stack.default}
+_MOST = 1000
+_MOST_SERIES = 24
+_SHOWN = 150
+
+
+class _Line:
+    """One line's counts; `joined` by tick."""
+
+    __slots__ = ("count", "joined", "place", "small")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.count = self.small = 0
+        self.joined: dict[int, int] = {}
+
+
+class LineOperators(Watcher):
+    """How many operators each line runs."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._lines: dict[tuple[int, int], _Line] = {}
+
+    @classmethod
+    def wanted(cls, options: Any) -> bool:
+        """Where time is measured."""
+        return options.amp_mode is None and not (options.dry or options.losses)
+
+    def install(self) -> None:
+        """Hear each operator of sampled steps."""
+        self.host.ledger.listeners.append(self._operator)
+
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        frame = sys._getframe(2)
+        user, inner = locate(frame)
+        at = user or inner
+        if at is None:
+            return
+        key = id(at[0]), at[1]
+        line = self._lines.get(key)
+        if line is None:
+            place = place_of_line(at) if len(self._lines) < _MOST else None
+            if place is None:
+                return
+            line = self._lines[key] = _Line(place)
+        line.count += 1
+        if isinstance(out, torch.Tensor):
+            # What a function of torch's calls below the line is no loop of the user's.
+            line.small += out.numel() <= SMALL and at[0] is frame.f_code
+            if func in _JOINING and len(line.joined) < _MOST_SERIES:
+                tick = self.host.tick
+                line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
+
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._lines.clear()
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """Each line's counts."""
+        found = sorted(self._lines.values(), key=lambda line: -line.count)[:_SHOWN]
+        if found:
+            yield LineOperations(sampled=self.host.sampled_steps, lines=[_told(line) for line in found])
+
+
+def _told(line: _Line) -> OperatorsAt:
+    joined, ticks = list(line.joined.values()), list(line.joined)
+    return OperatorsAt(place=line.place, count=line.count, small=line.small, joined=joined, ticks=ticks)

@@ -1,0 +1,95 @@
+"""Keeps the clock of lines of a session: which thread it looks at, when time counts, and what it writes down."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked, Watcher
+from torchvet.probes.memory.object_lines import under_way
+from torchvet.probes.time.line_clock import Cell, LineClock, Now
+from torchvet.recording.records.timing import LineTime, LineTimes
+
+_FIRST = 3
+"""Steps that pass before time counts: they import, compile and fill caches."""
+_MOST = 60
+"""Lines that are written down."""
+
+
+class LineTimer(Watcher):
+    """Where the time of steps goes, by line."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._thread = threading.main_thread().ident or 0
+        self.clock = LineClock(self._now)
+
+    @classmethod
+    def wanted(cls, options: Any) -> bool:
+        """Not in runs whose time means nothing, nor in those that are timed."""
+        return options.amp_mode is None and not (options.dry or options.losses)
+
+    def look(self, tick: int, kind: StepKind) -> None:
+        """The thread that comes here trains."""
+        self._thread = threading.get_ident()
+        if not self.clock.running and self.host.clock.main_steps >= _FIRST:
+            self.clock.start()
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """See `Watcher`."""
+        self.clock.stop()
+
+    def remove(self) -> None:
+        """End the thread."""
+        self.clock.stop()
+        super().remove()
+
+    def _now(self) -> Now:
+        """Called on the clock's own thread: it reads, and changes nothing."""
+        host = self.host
+        thread = self._thread
+        # Operators that are noted, and objects that are traced, take longer than they do.
+        counts = host.watching and not (host.sampling or under_way.is_set())
+        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, host.costs.busy(thread))
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """The lines so far."""
+        clock = self.clock
+        tally = clock.tally
+        if not tally.steps:
+            return
+        cells = sorted(tally.cells.values(), key=lambda cell: -cell.seconds)
+        listed = [_line(cell) for cell in cells[:_MOST] if cell.looks]
+        yield LineTimes(
+            seconds=round(tally.seconds, 6),
+            steps=tally.steps,
+            looks=tally.looks,
+            interval=round(tally.seconds / max(1, tally.looks), 6),
+            own=round(clock.own, 6),
+            rest=round(max(0.0, tally.seconds - sum(line.seconds for line in listed)), 6),
+            lines=listed,
+        )
+
+    def unchecked(self) -> Iterable[Unchecked]:
+        """Where the thread could not go on."""
+        if self.clock.failure:
+            yield Unchecked(check="which lines take the time", reason=self.clock.failure[:500])
+
+
+def _line(cell: Cell) -> LineTime:
+    doing = cell.doing
+    place, *callers = doing.lines
+    return LineTime(
+        place=place,
+        seconds=round(cell.seconds, 6),
+        looks=cell.looks,
+        steps=cell.steps,
+        phase=doing.phase,
+        stage=doing.stage,
+        calls=doing.calls,
+        kinds=list(doing.kinds),
+        callers=callers,
+        span=doing.span,
+        quiet=doing.quiet,
+    )

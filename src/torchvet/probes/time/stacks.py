@@ -1,0 +1,248 @@
+"""What a thread is doing now, told by its frames: the user's lines, and whose functions run around and below them.
+
+A look reads names and numbers. It touches no variable and keeps neither frames nor code objects alive.
+"""
+
+from __future__ import annotations
+
+import functools
+import opcode
+import os
+from collections.abc import Callable
+from itertools import islice
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from torchvet.probes.base import frames
+from torchvet.probes.base.callers import outward
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.timing import Phase, Stage
+
+_USER, _OWN, _LOADER, _FETCH, _PIN, _AUTOGRAD, _OPTIMIZER, _MODULE, _QUIET, _OTHER = (1 << n for n in range(10))
+_TORCH = {
+    "utils/data/dataloader.py": _LOADER,
+    "utils/data/_utils/fetch.py": _FETCH,
+    "utils/data/_utils/pin_memory.py": _PIN,
+    "autograd/__init__.py": _AUTOGRAD,
+    "autograd/graph.py": _AUTOGRAD,
+    "nn/modules/module.py": _MODULE,
+    "utils/_contextlib.py": _QUIET,
+}
+"""What files of torch's say of what runs."""
+_KINDS = {
+    "save": (
+        "torch/serialization.py",
+        "pickle.py",
+        "safetensors/torch.py",
+        "distributed/checkpoint/state_dict_saver.py",
+    ),
+    "copy": ("copy.py",),
+    "log": ("logging/__init__.py", "tensorboard/writer.py", "tqdm/std.py", "loguru/_logger.py", "warnings.py"),
+    "process": ("subprocess.py",),
+    "network": ("socket.py", "urllib/request.py", "http/client.py", "ssl.py"),
+    "text": ("json/encoder.py", "json/decoder.py", "csv.py", "torch/_tensor_str.py", "pprint.py", "traceback.py"),
+    "wait": ("threading.py", "queue.py", "multiprocessing/connection.py", "concurrent/futures/_base.py"),
+}
+_FIRST_KIND = 10
+_OF_KIND = {name: _OTHER | 1 << (_FIRST_KIND + n) for n, name in enumerate(_KINDS)}
+_FILES = {f"/{file}": _OF_KIND[name] for name, files in _KINDS.items() for file in files}
+"""What files of libraries say of the kind of work, by the end of their paths."""
+_STARTS = frozenset({"__iter__", "_get_iterator", "__init__", "_reset"})
+_ENDS = frozenset({"_shutdown_workers", "__del__"})
+_MOST_LINES = 24
+_MOST_CALLERS = 8
+_MOST_PLACES = 2000
+_RESUME = opcode.opmap.get("RESUME")
+"""Marks where a function begins (from 3.11 on): a thread that is there has spent its time in the caller."""
+
+
+class Doing(NamedTuple):
+    """What one stack says, in names and numbers."""
+
+    lines: tuple[Place, ...]
+    """The user's lines, innermost first."""
+    phase: Phase
+    stage: Stage
+    calls: str
+    kinds: tuple[str, ...]
+    quiet: bool
+    span: tuple[int, int, int, int] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a line's time is summed by."""
+        return self[:6]
+
+
+def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | None:
+    """A stack as a number, equal for equal ones; None where torchvet's own work is the innermost, or nothing is the
+    user's.
+
+    This is all that an ordinary look does. `tags` knows the files that `tag_of` has been asked about.
+    """
+    lines: list[int] = []
+    seen = fetch = 0
+    below = loader = ""
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        tag = tags(file) or tag_of(file)
+        if tag == _USER:
+            if len(lines) < 2 * _MOST_LINES:
+                lines.append(id(code))
+                lines.append(frame.f_lasti)
+        elif tag == _OWN:
+            if not (lines or below):
+                return None
+        else:
+            below = below if lines else code.co_name
+            if tag == _LOADER:
+                loader = loader or code.co_name
+            elif tag == _FETCH:
+                fetch = fetch or frame.f_lineno
+            seen |= tag
+        frame = frame.f_back
+    return hash((seen, below, loader, fetch, *lines)) if lines else None
+
+
+def tag_of(file: str) -> int:
+    """What a file says of what runs."""
+    known = _tags.get(file)
+    if known is None:
+        if len(_tags) > 20_000:
+            _tags.clear()
+        known = _tags[file] = _tag(file)
+    return known
+
+
+_tags: dict[str, int] = {}
+known_tags = _tags.get
+
+
+def _tag(file: str) -> int:
+    whose = frames.owner(file)
+    if whose == frames.USER:
+        return _USER
+    if whose == frames.OWN:
+        return _OWN
+    path = file.replace(os.sep, "/")
+    if whose == frames.TORCH:
+        inner = path.rpartition("/torch/")[2]
+        if inner in _TORCH:
+            return _TORCH[inner]
+        if inner.startswith("optim/") and inner not in ("optim/lr_scheduler.py", "optim/swa_utils.py"):
+            return _OPTIMIZER
+    return next((kind for end, kind in _FILES.items() if path.endswith(end)), _OTHER)
+
+
+def understood(frame: FrameType | None) -> Doing:
+    """What a stack is doing. Asked once for equal ones: it may take its time."""
+    mine, below, quiet = _told_apart(frame)
+    seen, loader = 0, ""
+    for one in outward(frame):
+        tag = tag_of(one.f_code.co_filename)
+        seen |= tag
+        loader = loader or (one.f_code.co_name if tag == _LOADER else "")
+    phase = _phase(seen)
+    stage = _stage(seen, loader, _fetching(frame)) if phase == "data" else ""
+    # What a module, a loader or an optimizer calls first says no more than the phase.
+    calls = _name(below[-1]) if below and phase == "other" else ""
+    kinds = tuple(name for name, bit in _OF_KIND.items() if seen & bit == bit) if phase == "other" else ()
+    span = _span(mine[0].f_code, mine[0].f_lasti) if mine else None
+    lines = tuple(_place(one) for one in mine[: _MOST_CALLERS + 1])
+    return Doing(lines, phase, stage, calls, kinds, quiet, span)
+
+
+def _told_apart(frame: FrameType | None) -> tuple[list[FrameType], list[FrameType], bool]:
+    """The user's frames, those of others below the innermost of them, and whether one of the user's functions runs
+    without gradients by its decorator."""
+    mine: list[FrameType] = []
+    below: list[FrameType] = []
+    quiet = False
+    for one in outward(frame):
+        tag = tag_of(one.f_code.co_filename)
+        if tag == _USER:
+            # What was only entered has taken no time: the call has, and what came before it.
+            if mine or below or not _begins(one):
+                mine.append(one)
+        elif not mine and tag != _OWN:
+            below.append(one)
+        elif tag == _QUIET and one.f_code.co_name == "decorate_context":
+            quiet = True
+    return mine, below, quiet
+
+
+def _fetching(frame: FrameType | None) -> str:
+    """The text of the line of torch's that asks a dataset for items, or makes a batch of them."""
+    for one in outward(frame):
+        if tag_of(one.f_code.co_filename) == _FETCH:
+            lines = _text(one.f_code.co_filename)
+            return lines[one.f_lineno - 1] if one.f_lineno <= len(lines) else ""
+    return ""
+
+
+def _begins(frame: FrameType) -> bool:
+    """Whether a function has only been entered."""
+    code, at = frame.f_code, frame.f_lasti
+    return _RESUME is not None and 0 <= at < len(code.co_code) and code.co_code[at] == _RESUME
+
+
+_places: dict[Place, Place] = {}
+
+
+def _place(frame: FrameType) -> Place:
+    """A line; one object for each, as thousands of stacks go through it."""
+    code = frame.f_code
+    place = Place(code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name))
+    if len(_places) >= _MOST_PLACES:
+        _places.clear()
+    return _places.setdefault(place, place)
+
+
+def _span(code: CodeType, at: int) -> tuple[int, int, int, int] | None:
+    """The text that an instruction was made from; not known before Python 3.11."""
+    positions = getattr(code, "co_positions", None)
+    if positions is None or at < 0:
+        return None
+    first, last, start, end = next(islice(positions(), at // 2, None), (None,) * 4)
+    if first is None or last is None or start is None or end is None:
+        return None
+    return first, start, last, end
+
+
+def _phase(seen: int) -> Phase:
+    if seen & (_LOADER | _FETCH | _PIN):
+        return "data"
+    if seen & _AUTOGRAD:
+        return "backward"
+    return "forward" if seen & _MODULE else "optimizer" if seen & _OPTIMIZER else "other"
+
+
+def _stage(seen: int, loader: str, fetch: str) -> Stage:
+    """What a loader does; `loader` is the innermost of its functions, `fetch` the text of the line that fetches."""
+    if fetch:
+        return "collate" if "collate_fn" in fetch else "item"
+    if loader in _STARTS:
+        return "start"
+    if loader in _ENDS:
+        return "end"
+    if seen & _PIN:
+        return "pin"
+    return "wait" if loader in ("_try_get_data", "_get_data") else ""
+
+
+def _name(frame: FrameType) -> str:
+    """`torch.serialization.save`: the module and the function."""
+    code = frame.f_code
+    module = frame.f_globals.get("__name__")
+    function = getattr(code, "co_qualname", code.co_name)
+    return f"{module}.{function}" if isinstance(module, str) else function
+
+
+@functools.lru_cache(maxsize=4)
+def _text(file: str) -> list[str]:
+    try:
+        with open(file, encoding="utf-8") as stream:
+            return stream.read().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

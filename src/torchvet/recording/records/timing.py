@@ -1,0 +1,79 @@
+"""Where the time of steps went, by line of the program: what a clock beside the program saw."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from torchvet.recording.records.base import Place, Record
+
+Phase = Literal["data", "forward", "backward", "optimizer", "other"]
+"""By the functions of torch's that ran around the line or below it: a loader's, a module's, and so on."""
+Stage = Literal["", "item", "collate", "wait", "start", "end", "pin"]
+"""Of a loader: a dataset's item is made, items become a batch, a worker's batch is waited for, workers are started, are
+ended, a batch is copied to pinned memory."""
+
+
+class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Seconds in which the program's innermost line was this one, with the lines that had called it, innermost first.
+
+    `looks` is how often it was seen, in `steps` different steps. `calls` is the function that the line called, where
+    that is not the user's and is written in Python, and neither a loader, a module, a backward pass nor an optimizer;
+    `kinds` says what else ran below it ("save", "log"). The instruction covers `span` (first line, column, last line,
+    column; columns count from 0), where that is known. `quiet` says that a function that runs without gradients was
+    around it.
+    """
+
+    place: Place
+    seconds: float
+    looks: int
+    steps: int
+    phase: Phase = "other"
+    stage: Stage = ""
+    calls: str = ""
+    kinds: list[str] = []
+    callers: list[Place] = []
+    span: tuple[int, int, int, int] | None = None
+    quiet: bool = False
+
+
+class LineTimes(Record):
+    """The lines of `steps` steps that were watched for `seconds`, in which `looks` looks were taken: running totals.
+
+    The first steps, sampled steps and what came after the last step are left out. `interval` is the mean time between
+    looks; `own` is what looking took of its thread's own time. `rest` seconds went to lines that are not listed.
+    """
+
+    seconds: float
+    steps: int
+    looks: int
+    interval: float
+    own: float
+    rest: float = 0.0
+    lines: list[LineTime] = []
+
+
+SMALL = 64
+"""Elements of a tensor whose operator takes longer to call than to compute."""
+
+
+class OperatorsAt(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Operators that ran on one of the user's lines, or below it.
+
+    `small` of them, called by the line itself, gave at most `SMALL` elements. `joined` are the bytes that `cat` and
+    `stack` made there in each of the steps `ticks`.
+    """
+
+    place: Place
+    count: int
+    small: int = 0
+    joined: list[int] = []
+    ticks: list[int] = []
+
+
+class LineOperations(Record):
+    """The lines that ran the most operators in `sampled` sampled steps: running totals."""
+
+    sampled: int
+    lines: list[OperatorsAt] = []
