@@ -24,8 +24,8 @@ _MODULES = {
     "collect": "gc.collect",
     "copy": "copy.deepcopy copy.copy",
     "log": "print logging loguru wandb mlflow tqdm tensorboard tensorboardX torch.utils.tensorboard",
-    "save": "torch.save torch.serialization.save pickle.dump pickle.dumps pickle._dump json.dump numpy.save numpy.savez "
-    "numpy.savez_compressed os.fsync safetensors",
+    "save": "torch.save torch.serialization.save pickle.dump pickle.dumps pickle._dump json.dump numpy.save "
+    "numpy.savez numpy.savez_compressed os.fsync safetensors",
     "read": "torch.load torch.serialization.load json.load pickle.load pickle.loads open numpy.load",
     "text": "json.dumps json.loads csv re",
     "process": "subprocess os.system os.popen",

@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Finding
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording, Related
+from torchvet.rules.shared.line_costs import Cost, real_time
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
+
+if TYPE_CHECKING:
+    from torchvet.analysis.host_work import Work
+    from torchvet.analysis.line_times import Statement
+
+_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 1.0
+"""From which on a wait matters. Small models on small pictures wait for a third of their steps, and are healthy."""
+_MOST = 0.5
+_STAGES = {
+    "item": "the dataset's items are made",
+    "collate": "items are put together to a batch",
+    "wait": "the loader's workers are waited for",
+    "start": "the loader's workers are started",
+    "end": "the loader's workers are ended",
+    "pin": "the batch is copied to pinned memory",
+    "": "the loader works",
+}
+_START_ADVICE = (
+    "keep the workers: make the loader once, outside of the loop, with persistent_workers=True; for passes of a few "
+    "batches num_workers=0 may be the fastest"
+)
+_ADVICE = {
+    "item": "make an item cheaper, or make what is always the same once before the training; then have the DataLoader "
+    "make batches ahead (num_workers, persistent_workers=True)",
+    "collate": "give the dataset a `__getitems__` or a `collate_fn` that works on whole arrays; or num_workers",
+    "wait": "more workers where there are cores for them, a larger prefetch_factor, or less work for an item",
+    "start": _START_ADVICE,
+    "end": _START_ADVICE,
+}
+_WORKERS = frozenset(["wait", "start", "end"])
 
 
 class InputBound(TraceRule):
@@ -11,6 +45,40 @@ class InputBound(TraceRule):
 
     severity = "warning"
     lost_in = "loader"
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Loops over loaders that wait for their batches for a part of their time."""
+        from torchvet.analysis.host_work import HostWork
+        from torchvet.analysis.line_times import operators_of, timing_of
+
+        timing = timing_of(rank) if real_time(rank) else None
+        if timing is None:
+            return
+        for work in HostWork(timing, operators_of(rank)[1]).works():
+            cost = Cost(timing, work.parts)
+            if work.kind == "data" and cost.counts:
+                yield self._waits(rank, work, cost)
+
+    def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
+        stage = _stage(work)
+        named = _within(work)
+        where = f", most of it at `{named.text}` in {named.function}" if named is not None and named.text else ""
+        at: Place = named.place if named is not None else work.site
+        related: list[Related] = []
+        if (at.path, at.line) != (work.site.path, work.site.line):
+            related.append(self.beside("called-from", "the loop that waits", work.site))
+        ahead = any(part.stage in _WORKERS for part in work.parts)
+        how = "" if ahead else ", in the training process itself (num_workers=0)"
+        return self.observed(
+            rank,
+            at,
+            f"the step waits for its batch for {cost.of_step()}{where}",
+            cause=f"{_STAGES[stage]}{how}, and no step of the model runs meanwhile; {cost.without()}",
+            advice=_ADVICE.get(stage, _ADVICE["item"]),
+            severity=cost.severity(_SHARE, _A_STEP, _IN_ALL),
+            measured=cost.measured(),
+            related=related,
+        )
 
     def slow(self, found: Worst) -> Finding:
         """By the time that the device was idle while the loader was waited for; without a device, by the wait."""
@@ -24,3 +92,20 @@ class InputBound(TraceRule):
         cause = "the loader's workers do not keep up with the steps"
         advice = "more workers, prefetch_factor, or less work in __getitem__"
         return self.loses(found, message, cause, advice)
+
+
+def _stage(work: Work) -> str:
+    """What most of the wait goes to; starting workers and ending them is one thing."""
+    seconds: dict[str, float] = defaultdict(float)
+    for part in work.parts:
+        seconds["start" if part.stage == "end" else part.stage] += part.seconds
+    return max(seconds, key=lambda stage: seconds[stage])
+
+
+def _within(work: Work) -> Statement | None:
+    """The statement of the dataset (or of what it calls) that most of the wait goes to."""
+    for one in work.statements:
+        below = (one.path, one.line) != (work.site.path, work.site.line)
+        if below and one.seconds >= _MOST * work.seconds:
+            return one
+    return None

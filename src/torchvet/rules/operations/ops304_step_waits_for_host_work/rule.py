@@ -1,0 +1,97 @@
+"""OPS304: the step waits for work of the host that is not the model's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchvet.formatting import percent
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity
+from torchvet.rules.shared.line_costs import Cost, real_time
+
+if TYPE_CHECKING:
+    from torchvet.analysis.host_work import Work
+
+_WORDS = {
+    "sleep": ("sleeping", "take the pause out of the step"),
+    "save": (
+        "saving",
+        "save at an interval or at the end of an epoch; a checkpoint of every step is rarely read",
+    ),
+    "copy": ("copying Python objects", "copy where a new best is reached, or at an interval, not in every step"),
+    "log": ("logging", "log at an interval, and add up detached values until then"),
+    "read": ("reading a file", "read it once before the loop, or in a DataLoader's workers"),
+    "text": ("making or parsing text", "do it at an interval, or once before the loop"),
+    "process": ("waiting for another process", "start it without waiting, at an interval, or replace it by a call"),
+    "network": ("waiting for the network", "send in another thread, or at an interval"),
+    "array": (
+        "work on arrays outside of torch",
+        "do it once before the loop, in a DataLoader's workers, or with torch's operators beside the model",
+    ),
+    "image": ("working on images", "do it in a DataLoader's workers, or once before the training"),
+    "plot": ("drawing plots", "draw at an interval or after the training"),
+    "wait": ("waiting for another thread or process", "let it work ahead: a queue with room for a few results"),
+    "evaluation": ("an evaluation", "evaluate at an interval, on fewer batches"),
+    "python": (
+        "Python's own work",
+        "do it once before the loop, at an interval, or with one call of torch or NumPy in place of a Python loop",
+    ),
+    "other": ("work beside the model", "do it once before the loop, at an interval, or in another process"),
+}
+"""What is done, and what to do about it."""
+_OFTEN_ENOUGH = 0.02
+_MOST_OF_IT = 0.5
+"""What does not run in each step is a warning only where it takes this share of all the time, and comes about in one of
+fifty steps at the least. An evaluation after an epoch is rarer."""
+
+
+class StepWaitsForHostWork(Rule):
+    """The step waits for other work of the host: saving, logging, an evaluation, plain Python."""
+
+    severity = "warning"
+    silence_clears = False
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
+        from torchvet.analysis.host_work import HostWork
+        from torchvet.analysis.line_times import operators_of, timing_of
+
+        timing = timing_of(rank) if real_time(rank) else None
+        if timing is None:
+            return
+        for work in HostWork(timing, operators_of(rank)[1]).works():
+            cost = Cost(timing, work.parts)
+            if work.kind in _WORDS and cost.counts:
+                yield self._waits(rank, work, cost)
+
+    def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
+        what, advice = _WORDS[work.kind]
+        named = work.named
+        at = named.place if named is not None and work.kind != "evaluation" else work.site
+        often = f", in about {_one_in(cost.often)}" if cost.often else ""
+        message = f"{what} takes {cost.of_step()}{often}"
+        related = []
+        if (at.path, at.line) != (work.site.path, work.site.line):
+            related.append(self.beside("called-from", f"the training calls it in {work.site.function}", work.site))
+        elif named is not None and (named.path, named.line) != (at.path, at.line):
+            related.append(self.beside("most-of-it", named.text, named.place))
+        cause = f"no step of the model runs meanwhile; {cost.without()}"
+        return self.observed(
+            rank,
+            at,
+            message,
+            cause=cause,
+            advice=advice,
+            severity=_severity(cost),
+            measured=cost.measured(),
+            related=related,
+        )
+
+
+def _severity(cost: Cost) -> Severity:
+    if cost.often is None:
+        return cost.severity()
+    return cost.severity(share=_MOST_OF_IT) if cost.often >= _OFTEN_ENOUGH else "info"
+
+
+def _one_in(often: float) -> str:
+    return f"one of {round(1 / often):,} steps" if often < 0.4 else f"{percent(often)} of the steps"

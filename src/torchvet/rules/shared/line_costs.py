@@ -1,0 +1,75 @@
+"""What a line costs in a run, by the clock of lines: said and graded in one way, whichever rule speaks of the line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchvet.formatting import percent
+from torchvet.rules.kit import Measured, Severity
+from torchvet.rules.shared.trace_costs import ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torchvet.analysis.line_times import Timing
+    from torchvet.recording import RankRecording
+    from torchvet.recording.records.timing import LineTime
+
+LEAST_SHARE = 0.05
+"""Of a step: a line that takes less is no finding."""
+_SHARE, _A_STEP, _IN_ALL = 0.15, 0.003, 0.5
+"""The share, the seconds in a step and the seconds in the watched steps from which on a line matters. A healthy program
+whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
+_SEEN = 12
+"""Looks at a line below which its time is chance."""
+
+
+class Cost:
+    """The time of some parts of a step: in a step, of all that was watched, and what the step would take without."""
+
+    def __init__(self, timing: Timing, parts: Sequence[LineTime]) -> None:
+        self._timing = timing
+        self.seconds = sum(part.seconds for part in parts)
+        self.looks = sum(part.looks for part in parts)
+        self.steps = timing.times.steps
+        self.a_step = timing.per_step(self.seconds)
+        self.share = timing.share(self.seconds)
+        self.often = timing.rare(list(parts)) if parts else None
+        """In what share of the steps they run; None where that is about all, or unknown."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether enough was seen of it, and it is more than a trifle."""
+        return self.looks >= _SEEN and self.share >= LEAST_SHARE
+
+    def severity(self, share: float = _SHARE, a_step: float = _A_STEP, in_all: float = _IN_ALL) -> Severity:
+        """A warning where the share, the time of a step and that of the run are all worth one."""
+        matters = self.share >= share and self.a_step >= a_step and self.seconds >= in_all
+        return "warning" if matters and self.looks >= _SEEN else "info"
+
+    def of_step(self) -> str:
+        """`12.3 ms of a step of 80.0 ms (15 %)`."""
+        return f"{ms(self.a_step)} of a step of {ms(self._timing.step)} ({percent(self.share)})"
+
+    def without(self) -> str:
+        """What a step would take without, at best."""
+        left = self._timing.step - self.a_step
+        if left <= 0.05 * self._timing.step:
+            return "next to nothing would be left of the step without it"
+        return (
+            f"without it a step would take {ms(left)} at the least, {self._timing.step / left:.1f} times faster at most"
+        )
+
+    def measured(self) -> Measured:
+        """For a finding."""
+        return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
+
+
+def real_time(rank: RankRecording) -> bool:
+    """Whether a run's seconds are the program's own: those of a simulated GPU are the simulation's."""
+    return rank.program is not None and rank.program.simulated is None
+
+
+def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:
+    """All parts of several groups."""
+    return [part for group in groups for part in group]
