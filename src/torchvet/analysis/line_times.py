@@ -99,13 +99,17 @@ class Timing:
         often = min(1.0, steps / max(1, self.times.steps))
         return often if often < _RARE and apart > _FEWER * self.times.interval else None
 
-    def at(self, path: str, first: int, last: int) -> float:
-        """Seconds of lines of the program, with all that was called from them."""
-        total = 0.0
-        for one in self.times.lines:
-            stack = (one.place, *one.callers)
-            total += one.seconds if any(p.path == path and first <= p.line <= last for p in stack) else 0.0
-        return total
+    def innermost(self, path: str, first: int, last: int) -> list[LineTime]:
+        """What was seen with one of these lines as the innermost of the program's."""
+        return [one for one in self.times.lines if one.place.path == path and first <= one.place.line <= last]
+
+    def below(self, path: str, first: int, last: int) -> list[LineTime]:
+        """What was seen at these lines, with all that was called from them."""
+        return [
+            one
+            for one in self.times.lines
+            if any(p.path == path and first <= p.line <= last for p in (one.place, *one.callers))
+        ]
 
 
 class Files:
@@ -114,6 +118,7 @@ class Files:
     def __init__(self, rank: RankRecording) -> None:
         self._texts = {source.path: source.text for source in rank.all(Source)}
         self._starts: dict[str, dict[int, ast.stmt]] = {}
+        self._trees: dict[str, ast.Module] = {}
 
     def statement(self, place: Place, known: dict[tuple[str, int], Statement]) -> Statement:
         """The innermost statement at a line."""
@@ -125,6 +130,19 @@ class Files:
             text = self.text(place.path, first)
             known[key] = Statement(place.path, first, last, place.function, text, node)
         return known[key]
+
+    def loop(self, path: str, line: int) -> tuple[int, int] | None:
+        """The head of the innermost loop around a line, and the loop's last line; None outside of loops."""
+        found = None
+        for node in ast.walk(self._tree(path)):  # outer ones first
+            if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+                found = node.lineno, node.end_lineno or node.lineno
+        return found
+
+    def loop_at(self, path: str, line: int) -> tuple[int, int] | None:
+        """The lines of a loop whose head is here."""
+        node = self._of(path).get(line)
+        return (node.lineno, node.end_lineno or line) if isinstance(node, (ast.For, ast.While)) else None
 
     def text(self, path: str, line: int) -> str:
         """A line's text; empty where it is not known."""
@@ -147,10 +165,12 @@ class Files:
         return names
 
     def _tree(self, path: str) -> ast.Module:
-        try:
-            return ast.parse(self._texts.get(path, ""))
-        except (SyntaxError, ValueError, RecursionError):
-            return ast.Module([], [])
+        if path not in self._trees:
+            try:
+                self._trees[path] = ast.parse(self._texts.get(path, ""))
+            except (SyntaxError, ValueError, RecursionError):
+                self._trees[path] = ast.Module([], [])
+        return self._trees[path]
 
     def _of(self, path: str) -> dict[int, ast.stmt]:
         """The innermost statement of each line; of a compound one its head."""

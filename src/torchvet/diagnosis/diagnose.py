@@ -12,6 +12,7 @@ from torchvet.diagnosis.correlation import joined
 from torchvet.diagnosis.dry_run import facts_of as sizes_of
 from torchvet.diagnosis.dry_run import with_parts
 from torchvet.diagnosis.out_of_memory import explained
+from torchvet.diagnosis.timed import timed
 from torchvet.diagnosis.verdicts import judge
 from torchvet.finding import SEVERITIES, Finding, NotChecked, Report
 from torchvet.recording import RankRecording, Recording
@@ -45,7 +46,7 @@ def diagnose(
     findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
     findings, reported = together(recording, joined(recording, findings, rules), rules)
-    findings = sorted([*findings, *failures], key=gravest_first)
+    findings = sorted(timed(recording, [*findings, *failures]), key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
     facts = _facts(recording, findings)
     if facts:

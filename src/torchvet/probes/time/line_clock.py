@@ -23,8 +23,9 @@ from torchvet.probes.time.stacks import Doing, glance, known_tags, understood
 _DENSE, _USUAL, _SPARSE = 0.008, 0.025, 0.06
 """Seconds from one look to the next, on the average: of the first looks, of most, and of those of a long run."""
 _DENSE_LOOKS, _USUAL_LOOKS = 250, 3000
-_SHARE = 0.003
-"""Of the elapsed time: what looking may take of its thread's own."""
+_SHARE, _ALLOWANCE = 0.0025, 0.015
+"""Of the elapsed time, and seconds beside it: what looking may take of its thread's own."""
+_LONGEST = 1.0
 _SWITCH = 0.00025
 """Seconds after which the interpreter is to let another thread run, as long as the program has one that is busy. With
 the usual 5 ms no Python that takes less is ever seen: a look then comes where the interpreter's lock is given up
@@ -278,9 +279,10 @@ class LineClock:
         """Seconds to the next look. They differ by chance, so that no look falls in step with the program."""
         looks = self.tally.looks
         usual = _DENSE if looks < _DENSE_LOOKS else _USUAL if looks < _USUAL_LOOKS else _SPARSE
-        over = self.own / max(1e-3, (time.perf_counter() - self._since) * _SHARE)
+        # What has been overspent is waited for.
+        due = (self.own - _ALLOWANCE) / _SHARE - (time.perf_counter() - self._since)
         self._chance = (self._chance * 1103515245 + 12345) & 0x7FFFFFFF
-        return usual * max(1.0, min(over, 20.0)) * (0.5 + self._chance / 0x7FFFFFFF)
+        return min(_LONGEST, max(usual, due)) * (0.5 + self._chance / 0x7FFFFFFF)
 
 
 def _gone(native: int) -> None:

@@ -13,6 +13,7 @@ from torchvet.probes.base.ledger import locate, place_of_line
 from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
 
 _JOINING = {torch.ops.aten.cat.default, torch.ops.aten.stack.default}
+_READING = {torch.ops.aten.select.int, torch.ops.aten._local_scalar_dense.default, torch.ops.aten.index.Tensor}
 _MOST = 1000
 _MOST_SERIES = 24
 _SHOWN = 150
@@ -21,11 +22,11 @@ _SHOWN = 150
 class _Line:
     """One line's counts; `joined` by tick."""
 
-    __slots__ = ("count", "joined", "place", "small")
+    __slots__ = ("count", "joined", "place", "reads")
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.count = self.small = 0
+        self.count = self.reads = 0
         self.joined: dict[int, int] = {}
 
 
@@ -59,12 +60,12 @@ class LineOperators(Watcher):
                 return
             line = self._lines[key] = _Line(place)
         line.count += 1
-        if isinstance(out, torch.Tensor):
-            # What a function of torch's calls below the line is no loop of the user's.
-            line.small += out.numel() <= SMALL and at[0] is frame.f_code
-            if func in _JOINING and len(line.joined) < _MOST_SERIES:
-                tick = self.host.tick
-                line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
+        # What a function of torch's calls below the line is no loop of the user's.
+        if func in _READING and at[0] is frame.f_code:
+            line.reads += not isinstance(out, torch.Tensor) or out.numel() <= SMALL
+        elif func in _JOINING and len(line.joined) < _MOST_SERIES:
+            tick = self.host.tick
+            line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
 
     def restarted(self) -> None:
         """Steps are counted anew."""
@@ -79,4 +80,4 @@ class LineOperators(Watcher):
 
 def _told(line: _Line) -> OperatorsAt:
     joined, ticks = list(line.joined.values()), list(line.joined)
-    return OperatorsAt(place=line.place, count=line.count, small=line.small, joined=joined, ticks=ticks)
+    return OperatorsAt(place=line.place, count=line.count, reads=line.reads, joined=joined, ticks=ticks)

@@ -148,6 +148,7 @@ def understood(frame: FrameType | None) -> Doing:
     # What a module, a loader or an optimizer calls first says no more than the phase.
     calls = _name(below[-1]) if below and phase == "other" else ""
     kinds = tuple(name for name, bit in _OF_KIND.items() if seen & bit == bit) if phase == "other" else ()
+    quiet = quiet and not seen & _OPTIMIZER  # whose step runs without gradients, and its closure with them
     span = _span(mine[0].f_code, mine[0].f_lasti) if mine else None
     lines = tuple(_place(one) for one in mine[: _MOST_CALLERS + 1])
     return Doing(lines, phase, stage, calls, kinds, quiet, span)

@@ -55,19 +55,19 @@ class LineTimes(Record):
 
 
 SMALL = 64
-"""Elements of a tensor whose operator takes longer to call than to compute."""
+"""Elements of a tensor that take longer to ask for than to work on."""
 
 
 class OperatorsAt(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Operators that ran on one of the user's lines, or below it.
 
-    `small` of them, called by the line itself, gave at most `SMALL` elements. `joined` are the bytes that `cat` and
-    `stack` made there in each of the steps `ticks`.
+    `reads` of them, called by the line itself, read an element, or a row of at most `SMALL` elements. `joined` are the
+    bytes that `cat` and `stack` made there in each of the steps `ticks`.
     """
 
     place: Place
     count: int
-    small: int = 0
+    reads: int = 0
     joined: list[int] = []
     ticks: list[int] = []
 

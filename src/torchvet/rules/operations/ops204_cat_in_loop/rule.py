@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.formatting import size
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
+from torchvet.rules.shared.line_costs import Cost, real_time
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Loop, holds, is_call, is_literal, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
+
+if TYPE_CHECKING:
+    from torchvet.recording.records.timing import OperatorsAt
 
 _JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
 _BINDS = re.compile(
@@ -18,6 +25,8 @@ _BINDS = re.compile(
 )
 _GATHERED = re.compile(r"loader|batch|data|shard|chunk|part|file|path|episode|frame|video|document|sequence|stream")
 _FEW = 8
+_SAMPLES = 4
+"""Sampled steps from which on a tensor that was longer in each is one that grows."""
 
 
 class CatInLoop(Rule):
@@ -26,6 +35,7 @@ class CatInLoop(Rule):
     severity = "warning"
     words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
     cost = "memory"
+    silence_clears = False
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`x = torch.cat([x, …])` in a loop that reads `x` nowhere else."""
@@ -37,6 +47,32 @@ class CatInLoop(Rule):
             if not _few_turns(loop) and self._only_gathered(file, event, name, loop):
                 costly = _many_turns(file, loop, event) and not _at_an_interval(event, loop) and not is_test(file)
                 yield self._finding(file, event, name, loop, None if costly else "info")
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Lines whose joined tensor was ever longer in the steps that were sampled, by their time."""
+        from torchvet.analysis.line_times import operators_of, timing_of
+
+        timing = timing_of(rank) if real_time(rank) else None
+        if timing is None:
+            return
+        for (path, line), seen in operators_of(rank)[1].items():
+            cost = Cost(timing, timing.innermost(path, line, line))
+            if _grew(seen) and cost.counts:
+                yield self._copied(rank, seen, cost)
+
+    def _copied(self, rank: RankRecording, seen: OperatorsAt, cost: Cost) -> Finding:
+        (first, *_), (*_, last) = seen.joined, seen.joined
+        a_step = (last - first) / (seen.ticks[-1] - seen.ticks[0])
+        message = f"a tensor that grows is copied whole in each step, {size(last)} by step {seen.ticks[-1]}"
+        return self.observed(
+            rank,
+            seen.place,
+            f"{message}: {cost.of_step()}, and more in each",
+            cause=f"torch.cat makes a new tensor of all that was there and {size(a_step)} more; {cost.without()}",
+            advice="append to a list and join it once after the loop; or write into a tensor of the final size",
+            severity=cost.severity(),
+            measured=cost.measured(),
+        )
 
     def _growing(self, file: SourceFile) -> Iterator[Event]:
         for name in _JOINS:
@@ -92,6 +128,12 @@ class CatInLoop(Rule):
         advice = f"append to a list and make {name} = torch.cat(list) once after the loop"
         made = gathered(file, event, name, loop)
         return self.suspect(file, event, message, cause=cause, advice=advice, severity=severity, edits=made, safe=True)
+
+
+def _grew(seen: OperatorsAt) -> bool:
+    """Whether each sampled step joined more than the one before, and the last twice as much as the first."""
+    sizes = seen.joined
+    return len(sizes) >= _SAMPLES and all(a < b for a, b in pairwise(sizes)) and sizes[-1] >= 2 * sizes[0]
 
 
 def _reads(code: ast.AST, name: str) -> list[ast.AST]:

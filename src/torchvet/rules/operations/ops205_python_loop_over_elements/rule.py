@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Finding, Iterator, Severity, SourceFile
+from torchvet.recording.records.base import Place
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
+from torchvet.rules.shared.line_costs import Cost, real_time
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -13,6 +17,10 @@ from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, is_name, name_set, names_in, terminal, walk
 from torchvet.source.model.steps import text_of
 from torchvet.source.model.units import behind_progress
+
+if TYPE_CHECKING:
+    from torchvet.analysis.line_times import Timing
+    from torchvet.recording.records.timing import LineTime
 
 _VALUES = (ast.Name, ast.Constant, ast.Tuple, ast.Attribute, ast.Compare, ast.BoolOp)
 _PLAIN = (ast.BinOp, ast.UnaryOp, ast.Subscript, *_VALUES, ast.keyword)
@@ -23,6 +31,8 @@ _CALLED = name_set(
 )
 """What may be called on elements or rows: each has a form for whole tensors."""
 _HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
+_READS = 100
+"""Reads of elements in a step from which on a loop reads them one by one."""
 _NEAR = 4
 """Lines behind a loop's head, among which its body begins."""
 
@@ -33,6 +43,7 @@ class PythonLoopOverElements(TraceRule):
     severity = "warning"
     words = ("range(",)
     lost_in = "element_loops"
+    silence_clears = False
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """Innermost `for i in range(…)` loops whose whole body is arithmetic on single elements of tensors."""
@@ -53,6 +64,41 @@ class PythonLoopOverElements(TraceRule):
             tensors = [self._elements(file, statement, event) for statement in body]
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Loops whose lines read elements by the hundred in each sampled step, by the time that the loop takes."""
+        from torchvet.analysis.line_times import operators_of, timing_of
+
+        timing = timing_of(rank) if real_time(rank) else None
+        sampled, lines = operators_of(rank)
+        if timing is None or not sampled:
+            return
+        reads: dict[tuple[str, int, int], int] = defaultdict(int)
+        for (path, line), seen in lines.items():
+            first, last = _loop_around(timing, path, line)
+            reads[path, first, last] += seen.reads
+        for (path, first, last), number in reads.items():
+            parts = timing.innermost(path, first, last)
+            cost = Cost(timing, parts)
+            if number >= _READS * sampled and cost.counts:
+                head = Place(path, first, parts[0].place.function)
+                yield self._loop(rank, parts, head, number / sampled, cost, timing)
+
+    def _loop(
+        self, rank: RankRecording, parts: list[LineTime], at: Place, reads: float, cost: Cost, timing: Timing
+    ) -> Finding:
+        most = timing.statements(parts)[0]
+        related = [] if most.line == at.line else [self.beside("most-of-it", most.text, most.place)]
+        return self.observed(
+            rank,
+            at,
+            f"tensors are read element by element, by {reads:,.0f} operators a step: {cost.of_step()}",
+            cause=f"each is an operator of its own, dispatched for next to no work; {cost.without()}",
+            advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
+            severity=cost.severity(),
+            measured=cost.measured(),
+            related=related,
+        )
 
     def slow(self, found: Worst) -> Finding:
         """On the CPU: long runs of nothing but reads of single elements. On a device each is a wait (OPS101)."""
@@ -98,6 +144,13 @@ class PythonLoopOverElements(TraceRule):
         cause = "each element is indexed, computed and stored by operations of its own"
         advice = "write the body of the loop as one operation over whole tensors"
         return self.suspect(file, event, message, cause=cause, advice=advice, node=loop.target, severity=severity)
+
+
+def _loop_around(timing: Timing, path: str, line: int) -> tuple[int, int]:
+    """The lines of the innermost loop around a line; only its own where that is the loop that trains."""
+    first, last = timing.files.loop(path, line) or (line, line)
+    trains = any(part.phase in ("backward", "optimizer") for part in timing.below(path, first, last))
+    return (line, line) if trains else (first, last)
 
 
 def _statements(body: list[ast.stmt]) -> list[_Assigning]:

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Statement
 
-_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 1.0
-"""From which on a wait matters. Small models on small pictures wait for a third of their steps, and are healthy."""
+_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 0.8
+"""From which on a wait matters, where a line of the program's own or its workers make it."""
+_USUAL_SHARE, _USUAL_STEP = 0.5, 0.03
+"""The same for a dataset and transforms of a library's: with small pictures and a small model these take half of a
+healthy program's steps."""
 _MOST = 0.5
 _STAGES = {
     "item": "the dataset's items are made",
@@ -68,6 +71,7 @@ class InputBound(TraceRule):
         if (at.path, at.line) != (work.site.path, work.site.line):
             related.append(self.beside("called-from", "the loop that waits", work.site))
         ahead = any(part.stage in _WORKERS for part in work.parts)
+        limits = (_SHARE, _A_STEP) if ahead or named is not None else (_USUAL_SHARE, _USUAL_STEP)
         how = "" if ahead else ", in the training process itself (num_workers=0)"
         return self.observed(
             rank,
@@ -75,7 +79,7 @@ class InputBound(TraceRule):
             f"the step waits for its batch for {cost.of_step()}{where}",
             cause=f"{_STAGES[stage]}{how}, and no step of the model runs meanwhile; {cost.without()}",
             advice=_ADVICE.get(stage, _ADVICE["item"]),
-            severity=cost.severity(_SHARE, _A_STEP, _IN_ALL),
+            severity=cost.severity(*limits, _IN_ALL),
             measured=cost.measured(),
             related=related,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, real_time
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
@@ -41,7 +41,9 @@ _WORDS = {
 _OFTEN_ENOUGH = 0.02
 _MOST_OF_IT = 0.5
 """What does not run in each step is a warning only where it takes this share of all the time, and comes about in one of
-fifty steps at the least. An evaluation after an epoch is rarer."""
+fifty steps at the least: an evaluation after an epoch is rarer. One in each step is wanted where that is an epoch."""
+_EVALUATION = 0.01
+"""Seconds of a step below which an evaluation is no warning."""
 
 
 class StepWaitsForHostWork(Rule):
@@ -81,16 +83,17 @@ class StepWaitsForHostWork(Rule):
             message,
             cause=cause,
             advice=advice,
-            severity=_severity(cost),
+            severity=_severity(work, cost),
             measured=cost.measured(),
             related=related,
         )
 
 
-def _severity(cost: Cost) -> Severity:
-    if cost.often is None:
-        return cost.severity()
-    return cost.severity(share=_MOST_OF_IT) if cost.often >= _OFTEN_ENOUGH else "info"
+def _severity(work: Work, cost: Cost) -> Severity:
+    if cost.often is not None and cost.often < _OFTEN_ENOUGH:
+        return "info"
+    wanted = work.kind == "evaluation"
+    return cost.severity(_MOST_OF_IT if wanted or cost.often else SHARE, _EVALUATION if wanted else A_STEP)
 
 
 def _one_in(often: float) -> str:
