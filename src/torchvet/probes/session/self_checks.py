@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +27,7 @@ from torchvet.probes.memory.retained_sizes import HoldingTree
 from torchvet.probes.objects import heap
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.probes.session.bus import Bus
+from torchvet.probes.time.stacks import understood
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.training import Probe, Unchecked
 
@@ -33,6 +36,7 @@ _LOST: dict[Probe, str] = {
     "survival": "which storages outlive their step",
     "graphs": "what autograd graphs hold",
     "names": "which names hold memory",
+    "lines": "which lines take the time",
     "numbers": "losses and gradients that are not finite",
 }
 
@@ -229,10 +233,20 @@ def _numbers() -> None:
     _need(finite.suspicious([good, bad]), "gradients that are not finite were not seen")
 
 
+def _lines() -> None:
+    program: dict[str, Any] = {}
+    exec(compile("def f(look):\n    return look()\n", os.sep + "of the user.py", "exec"), program)
+    doing = program["f"](lambda: understood(sys._getframe(1)))
+    _need([place.line for place in doing.lines[:1]] == [2], "the line that a thread is at was not found")
+    frame = sys._current_frames().get(threading.get_ident())
+    _need(frame is not None, "what a thread does cannot be read")
+
+
 CHECKS: dict[Probe, Callable[[], None]] = {
     "storages": _storages,
     "survival": _survival,
     "graphs": _graphs,
     "names": _names,
     "numbers": _numbers,
+    "lines": _lines,
 }

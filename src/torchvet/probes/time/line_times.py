@@ -33,7 +33,7 @@ class LineTimer(Watcher):
     def look(self, tick: int, kind: StepKind) -> None:
         """The thread that comes here trains."""
         self._thread = threading.get_ident()
-        if not self.clock.running and self.host.clock.main_steps >= _FIRST:
+        if not self.clock.running and self.host.clock.main_steps >= _FIRST and "lines" not in self.host.broken:
             self.clock.start()
 
     def finish(self, how: str, error: BaseException | None) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.callers import outward
+from torchvet.probes.time.blame import Span, before_quick_call
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.timing import Phase, Stage
 
@@ -151,7 +152,21 @@ def understood(frame: FrameType | None) -> Doing:
     quiet = quiet and not seen & _OPTIMIZER  # whose step runs without gradients, and its closure with them
     span = _span(mine[0].f_code, mine[0].f_lasti) if mine else None
     lines = tuple(_place(one) for one in mine[: _MOST_CALLERS + 1])
+    blamed = _before(frame, mine, below)
+    if blamed is not None and blamed[0] != lines[0].line:
+        lines = (_shared(Place(lines[0].path, blamed[0], lines[0].function)), *lines[1:])
+        phase, stage, calls, kinds, span = "other", "", "", (), blamed
     return Doing(lines, phase, stage, calls, kinds, quiet, span)
+
+
+def _before(frame: FrameType | None, mine: list[FrameType], below: list[FrameType]) -> Span | None:
+    """The operator before the call at which the innermost of the user's functions is, where that took the time."""
+    if frame is None or not mine:
+        return None
+    entered = _begins(frame)
+    if entered and frame.f_back is not mine[0]:
+        return None
+    return before_quick_call(mine[0], entered) if entered or not below else None
 
 
 def _told_apart(frame: FrameType | None) -> tuple[list[FrameType], list[FrameType], bool]:
@@ -192,9 +207,12 @@ _places: dict[Place, Place] = {}
 
 
 def _place(frame: FrameType) -> Place:
-    """A line; one object for each, as thousands of stacks go through it."""
+    """The line that a frame is at; one object for each, as thousands of stacks go through it."""
     code = frame.f_code
-    place = Place(code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name))
+    return _shared(Place(code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)))
+
+
+def _shared(place: Place) -> Place:
     if len(_places) >= _MOST_PLACES:
         _places.clear()
     return _places.setdefault(place, place)

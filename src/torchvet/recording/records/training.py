@@ -459,10 +459,11 @@ class Overhead(Record):
     sampled_steps: int = 0
 
 
-Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names", "numbers", "another"]
+Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names", "numbers", "lines", "another"]
 """The probes that can fail as a whole. `steps` hears of steps, `storages` notes new storages of sampled steps,
 `survival` says which of them live on, `graphs` follows autograd graphs, `names` finds names that hold memory,
-`numbers` looks for what is not finite, `another` is one of the many that look for one kind of fault each."""
+`numbers` looks for what is not finite, `lines` says which of them take the time, `another` is one of the many that look
+for one kind of fault each."""
 
 
 class Unwatched(Record):

@@ -1,0 +1,242 @@
+"""The clock of lines: how looks are summed up, whose line a stack is at, and a thread that leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from torchvet.probes.base import costs
+from torchvet.probes.time.line_clock import LineClock, Now, Tally
+from torchvet.probes.time.stacks import understood
+
+USER = "/home/user/train.py"
+TORCH = os.path.dirname(torch.__file__)
+OWN = costs.__file__
+
+
+def stack(*frames: tuple[str, str, int]) -> Any:
+    """Made-up frames, innermost first: file, function, line."""
+    found = None
+    for file, function, line in reversed(frames):
+        code = SimpleNamespace(co_filename=file, co_name=function, co_code=b"")
+        found = SimpleNamespace(f_code=code, f_lineno=line, f_lasti=2 * line, f_back=found, f_globals={})
+        KEPT.append(code)  # equal numbers mean equal code
+    return found
+
+
+KEPT: list[Any] = []
+LOOP = stack((USER, "train", 10))
+
+
+def looked(*looks: tuple[Any, float, int], sampled: int = 0) -> Tally:
+    """Looks at stacks: seconds, and steps that had ended."""
+    tally = Tally()
+    for frame, seconds, steps in looks:
+        tally.look(frame, seconds, Now(1, steps, sampled))
+    return tally
+
+
+def seconds(tally: Tally) -> dict[int, float]:
+    """By line."""
+    return {cell.doing.lines[0].line: round(cell.seconds, 6) for cell in tally.cells.values() if cell.looks}
+
+
+def test_time_counts_from_the_first_whole_step_to_the_last() -> None:
+    other = stack((USER, "train", 11))
+    tally = looked(
+        (LOOP, 9.0, 3), (LOOP, 0.1, 4), (other, 0.2, 4), (LOOP, 0.1, 5), (other, 0.2, 5), (LOOP, 0.4, 6), (LOOP, 9.0, 6)
+    )
+    # What was seen in a step counts when it has ended; the look that notices the end belongs to the next.
+    assert seconds(tally) == {10: 0.2, 11: 0.4}
+    assert (tally.steps, tally.looks, round(tally.seconds, 6)) == (2, 4, 0.6)
+
+
+def test_steps_that_were_sampled_do_not_count() -> None:
+    tally = looked((LOOP, 0.1, 3), (LOOP, 0.1, 4), (LOOP, 0.1, 5))
+    tally.look(LOOP, 5.0, Now(1, 7, 2))
+    tally.look(LOOP, 0.1, Now(1, 8, 2))
+    tally.look(LOOP, 0.1, Now(1, 9, 2))
+    assert seconds(tally) == {10: 0.2}
+    assert tally.steps == 2
+
+
+def test_a_pause_is_left_out_with_its_step() -> None:
+    tally = looked((LOOP, 0.1, 3), (LOOP, 0.1, 4))
+    tally.look(None, 5.0, Now(1, 4, 0, counts=False))
+    tally.look(LOOP, 0.1, Now(1, 4, 0))
+    tally.look(LOOP, 0.1, Now(1, 5, 0))
+    tally.look(LOOP, 0.1, Now(1, 6, 0))
+    assert seconds(tally) == {10: 0.1}
+    assert tally.steps == 1
+
+
+def test_own_work_counts_for_no_line() -> None:
+    own = stack((OWN, "__enter__", 3), (USER, "train", 10))
+    below = stack((f"{TORCH}/autograd/__init__.py", "backward", 3), (OWN, "run", 3), (USER, "train", 12))
+    tally = looked((LOOP, 0.1, 3), (own, 0.1, 4), (below, 0.2, 4), (LOOP, 0.1, 5))
+    tally.look(None, 0.4, Now(1, 5, 0, own=True))
+    tally.look(LOOP, 0.1, Now(1, 6, 0))
+    assert seconds(tally) == {10: 0.1, 12: 0.2}
+    assert [c.doing.phase for c in tally.cells.values() if c.doing.lines[0].line == 12] == ["backward"]
+
+
+def test_steps_that_are_counted_anew_begin_anew() -> None:
+    tally = looked((LOOP, 0.1, 30), (LOOP, 0.1, 31), (LOOP, 0.1, 32), (LOOP, 0.1, 1), (LOOP, 0.1, 2), (LOOP, 0.3, 2))
+    tally.look(LOOP, 0.1, Now(1, 3, 0))
+    assert seconds(tally) == {10: 0.4}
+    assert tally.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("below", "phase", "stage"),
+    [
+        ([("nn/modules/module.py", "_call_impl")], "forward", ""),
+        ([("nn/functional.py", "linear"), ("nn/modules/module.py", "_call_impl")], "forward", ""),
+        ([("autograd/graph.py", "_engine_run_backward"), ("_tensor.py", "backward")], "backward", ""),
+        ([("optim/adam.py", "step"), ("optim/optimizer.py", "wrapper")], "optimizer", ""),
+        ([("optim/lr_scheduler.py", "step")], "other", ""),
+        ([("utils/data/dataloader.py", "_try_get_data"), ("utils/data/dataloader.py", "__next__")], "data", "wait"),
+        ([("utils/data/dataloader.py", "__init__"), ("utils/data/dataloader.py", "__iter__")], "data", "start"),
+        ([("utils/data/dataloader.py", "_shutdown_workers")], "data", "end"),
+        ([("serialization.py", "save")], "other", ""),
+    ],
+)
+def test_what_runs_below_a_line_says_its_phase(below: list[tuple[str, str]], phase: str, stage: str) -> None:
+    frames = [(f"{TORCH}/{file}", function, 3) for file, function in below]
+    doing = understood(stack(*frames, (USER, "train", 10), (USER, "<module>", 40)))
+    assert (doing.phase, doing.stage) == (phase, stage)
+    assert [place.line for place in doing.lines] == [10, 40]
+    assert doing.kinds == (("save",) if below[0][0] == "serialization.py" else ())
+
+
+def test_a_line_of_a_dataset_is_data() -> None:
+    fetch = f"{TORCH}/utils/data/_utils/fetch.py"
+    with open(fetch, encoding="utf-8") as stream:
+        texts = stream.read().splitlines()
+    item = next(n for n, text in enumerate(texts, 1) if "self.dataset[idx]" in text)
+    collate = next(n for n, text in enumerate(texts, 1) if "return self.collate_fn" in text)
+    loader = (f"{TORCH}/utils/data/dataloader.py", "_next_data", 3)
+    made = understood(stack((USER, "D.__getitem__", 5), (fetch, "fetch", item), loader, (USER, "train", 10)))
+    assert (made.phase, made.stage, [p.line for p in made.lines]) == ("data", "item", [5, 10])
+    joined = understood(stack((USER, "pad", 7), (fetch, "fetch", collate), loader, (USER, "train", 10)))
+    assert (joined.phase, joined.stage, joined.lines[0].line) == ("data", "collate", 7)
+
+
+PROGRAM = """
+import sys, time
+def slow(until):
+    while time.perf_counter() < until: pass
+def rest(seconds):
+    time.sleep(seconds)
+def work(passed, big, other):
+    for _ in range(40):
+        passed()
+        rest(0.004)
+        slow(time.perf_counter() + 0.006)
+def compared(passed, big, other):
+    for _ in range(60):
+        passed()
+        same = big == other
+        begun = time.perf_counter()
+"""
+
+
+def run(function: str) -> tuple[LineClock, dict[int, float]]:
+    """A program of the user's, watched: seconds by line."""
+    program: dict[str, Any] = {}
+    exec(compile(PROGRAM, USER, "exec"), program)
+    steps = [0]
+
+    def passed() -> None:
+        steps[0] += 1
+
+    clock = LineClock(lambda: Now(MAIN, steps[0], 0))
+    numbers = list(range(300_000))
+    clock.start()
+    try:
+        program[function](passed, numbers, list(range(300_000)))
+    finally:
+        clock.stop()
+    return clock, seconds(clock.tally)
+
+
+MAIN = threading.main_thread().ident or 0
+
+
+def test_time_goes_to_the_lines_that_take_it() -> None:
+    clock, found = run("work")
+    assert not clock.failure
+    total = sum(found.values())
+    assert 0.2 < found[6] / total < 0.7
+    assert 0.3 < found[4] / total < 0.8
+    assert found[6] + found[4] > 0.9 * total
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no positions")
+def test_a_comparison_is_told_from_the_call_after_it() -> None:
+    _, found = run("compared")
+    assert found[15] > 0.8 * sum(found.values())
+
+
+def test_the_thread_is_nobodys_and_leaves_nothing() -> None:
+    interval, threads = sys.getswitchinterval(), threading.enumerate()
+    heard: list[Any] = []
+    threading.setprofile(lambda *_: heard.append(1))
+    clock = LineClock(lambda: Now(MAIN, 1, 0))
+    try:
+        clock.start()
+        time.sleep(0.05)
+        assert threading.enumerate() == threads
+    finally:
+        threading.setprofile(None)
+        clock.stop()
+    assert not heard
+    assert (clock.running, sys.getswitchinterval()) == (False, interval)
+
+
+def test_an_interval_that_the_program_has_chosen_stays() -> None:
+    before = sys.getswitchinterval()
+    clock = LineClock(lambda: Now(MAIN, 1, 0))
+    try:
+        clock.start()
+        sys.setswitchinterval(0.002)
+        clock.stop()
+        assert sys.getswitchinterval() == pytest.approx(0.002)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_what_fails_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    def ask() -> Now:
+        raise ValueError("no")
+
+    clock = LineClock(ask)
+    clock.start()
+    time.sleep(0.2)
+    clock.stop()
+    assert clock.failure == "ValueError: no"
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.filterwarnings("error")
+def test_a_fork_finds_no_thread_and_the_parent_goes_on() -> None:
+    clock = LineClock(lambda: Now(MAIN, 1, 0))
+    clock.start()
+    try:
+        child = os.fork()
+        if child == 0:
+            alone = len(os.listdir("/proc/self/task")) == 1 if os.path.isdir("/proc/self/task") else True
+            os._exit(0 if alone and not clock.running else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert clock.running
+    finally:
+        clock.stop()
+    assert not clock.running
