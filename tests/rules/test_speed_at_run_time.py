@@ -1,0 +1,187 @@
+"""What rules of speed say of the clock of lines: the line, the figures, and silence where it does not matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from torchvet.analysis.host_work import HostWork
+from torchvet.analysis.line_times import operators_of, timing_of
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.finding import Finding
+from torchvet.recording import RankRecording, Recording
+from torchvet.recording.records.base import Place, Program, Record, Source
+from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt
+
+PATH = "/home/user/train.py"
+TEXT = """import copy, time
+import numpy as np
+import torch
+from torch import nn
+class Images:
+    def __getitem__(self, index):
+        return np.sort(self.data[index])
+def validate(model):
+    return model(X)
+def train(model, optimizer, loader):
+    for x in loader:
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        best = copy.deepcopy(model)
+        time.sleep(0.01)
+        total = [i * i for i in range(9)]
+        for i in range(len(x)):
+            score += x[i]
+        seen = torch.cat([seen, x])
+        validate(model)
+"""
+TRAIN = "train"
+
+
+def at(line: int, function: str = TRAIN) -> Place:
+    return Place(PATH, line, function)
+
+
+def spent(seconds: float, line: int, *callers: Place, function: str = TRAIN, steps: int = 80, **more: Any) -> LineTime:
+    place = at(line, function)
+    return LineTime(place=place, seconds=seconds, looks=80, steps=steps, callers=list(callers), **more)
+
+
+def span(line: int, text: str) -> tuple[int, int, int, int]:
+    start = TEXT.splitlines()[line - 1].index(text)
+    return line, start, line, start + len(text)
+
+
+STEP = [spent(1.0, 13, phase="backward"), spent(0.5, 14, phase="optimizer"), spent(0.5, 12, phase="forward")]
+
+
+def recorded(*lines: LineTime, steps: int = 100, more: tuple[Record, ...] = (), **program: Any) -> Recording:
+    every = [*STEP, *lines]
+    times = LineTimes(
+        seconds=sum(x.seconds for x in every), steps=steps, looks=400, interval=0.01, own=0.0, lines=every
+    )
+    ran = Program(
+        argv=[], path=PATH, cwd="", python="3.11", torch="2.13.0", device="cpu", started=0.0, pid=1, **program
+    )
+    return Recording([RankRecording(0, [ran, Source(path=PATH, text=TEXT), times, *more])])
+
+
+def found(recording: Recording, code: str) -> list[Finding]:
+    return [f for f in diagnose(recording, select=[code]).findings if f.code == code]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (spent(2.0, 16, span=span(16, "time.sleep(0.01)")), "sleep"),
+        (spent(2.0, 15, calls="copy.deepcopy", kinds=["copy"]), "copy"),
+        (spent(2.0, 17), "python"),
+        (spent(2.0, 7, at(21), function="other", span=span(7, "np.sort(self.data[index])")), "array"),
+        (spent(2.0, 9, at(21), function="validate", phase="forward"), "evaluation"),
+        (spent(2.0, 12, calls="torch.nn.functional.mse_loss"), ""),
+        (spent(2.0, 14, phase="optimizer"), ""),
+        (spent(2.0, 7, at(11), function="Images.__getitem__", phase="data", stage="item"), "data"),
+    ],
+)
+def test_the_kind_of_work_is_told_by_what_ran_below_and_by_names(line: LineTime, kind: str) -> None:
+    rank = recorded(line).ranks[0]
+    timing = timing_of(rank)
+    assert timing is not None
+    assert HostWork(timing, {}).kind(line) == kind
+
+
+def test_a_line_that_runs_operators_is_no_work_beside_the_model() -> None:
+    operations = LineOperations(sampled=4, lines=[OperatorsAt(place=at(17), count=40)])
+    recording = recorded(spent(2.0, 17), more=(operations,))
+    timing = timing_of(recording.ranks[0])
+    assert timing is not None
+    assert not HostWork(timing, operators_of(recording.ranks[0])[1]).works()
+
+
+def test_a_pause_in_each_step_is_named_with_its_figures() -> None:
+    (finding,) = found(recorded(spent(2.0, 16, span=span(16, "time.sleep(0.01)"))), "OPS304")
+    assert finding.location is not None
+    assert (finding.severity, finding.location.line) == ("warning", 16)
+    assert finding.message == "sleeping takes 20.0 ms of a step of 40.0 ms (50 %)"
+    assert "20.0 ms at the least, 2.0 times faster at most" in finding.cause
+    assert (finding.measured.seconds_per_step, finding.measured.share) == (pytest.approx(0.02), pytest.approx(0.5))
+
+
+def test_what_takes_little_of_a_small_program_is_no_warning() -> None:
+    # As large a part of the step, and a thousandth of a second.
+    small = recorded(spent(2.0, 16, span=span(16, "time.sleep(0.01)")), steps=4000)
+    assert [f.severity for f in found(small, "OPS304")] == ["info"]
+    assert not found(recorded(spent(0.05, 16, span=span(16, "time.sleep(0.01)"))), "OPS304")
+
+
+def test_what_one_step_in_many_does_is_no_warning() -> None:
+    rare = spent(2.0, 15, calls="torch.serialization.save", kinds=["save"], steps=1)
+    (finding,) = found(recorded(rare), "OPS304")
+    assert (finding.severity, "one of 100 steps" in finding.message) == ("info", True)
+
+
+def test_a_simulated_cards_time_is_no_finding() -> None:
+    assert not found(recorded(spent(2.0, 16, span=span(16, "time.sleep(0.01)")), simulated="l4"), "OPS304")
+
+
+def test_a_wait_for_batches_names_the_line_of_the_dataset_and_the_loop() -> None:
+    item = spent(4.0, 7, at(11), function="Images.__getitem__", phase="data", stage="item")
+    (finding,) = found(recorded(item, spent(0.5, 11, phase="data", stage="collate")), "OPS301")
+    assert finding.location is not None
+    assert (finding.severity, finding.location.line) == ("warning", 7)
+    assert "waits for its batch for 45.0 ms of a step of 65.0 ms (69 %)" in finding.message
+    assert "np.sort(self.data[index])" in finding.message
+    assert [r.line for r in finding.related] == [11]
+    assert "num_workers=0" in finding.cause
+
+
+def test_a_librarys_dataset_is_a_warning_only_where_it_takes_long() -> None:
+    usual = spent(2.5, 11, phase="data", stage="item")
+    assert [f.severity for f in found(recorded(usual), "OPS301")] == ["info"]
+    assert [f.severity for f in found(recorded(spent(4.5, 11, phase="data", stage="item")), "OPS301")] == ["warning"]
+
+
+def test_workers_that_are_started_again_and_again_are_told() -> None:
+    parts = [spent(2.0, 11, phase="data", stage="start"), spent(1.0, 11, phase="data", stage="end")]
+    (finding,) = found(recorded(*parts, spent(1.0, 11, phase="data", stage="wait")), "OPS301")
+    assert "workers are started" in finding.cause
+    assert "persistent_workers=True" in finding.remedy.summary
+
+
+def test_a_collection_that_is_called_for_is_named() -> None:
+    recording = recorded(spent(2.0, 17, calls="gc.collect"))
+    (finding,) = found(recording, "OPS302")
+    assert finding.location is not None
+    assert (finding.location.line, finding.severity) == (17, "warning")
+    assert not found(recording, "OPS304")
+
+
+def test_a_loop_over_elements_is_one_by_what_it_reads_and_takes() -> None:
+    reads = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=2000)])
+    (finding,) = found(recorded(spent(2.0, 19), more=(reads,)), "OPS205")
+    assert finding.location is not None
+    assert (finding.location.line, finding.severity) == (18, "warning")
+    # In the training's own loop only its line is meant.
+    training = LineOperations(sampled=4, lines=[OperatorsAt(place=at(17), count=4000, reads=2000)])
+    (finding,) = found(recorded(spent(2.0, 17), more=(training,)), "OPS205")
+    assert finding.measured.share == pytest.approx(0.5)
+    few = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=40)])
+    assert not found(recorded(spent(2.0, 19), more=(few,)), "OPS205")
+
+
+@pytest.mark.parametrize(("sizes", "grows"), [([1, 2, 3, 4], True), ([4, 4, 4, 4], False), ([1, 2, 3, 2], False)])
+def test_a_joined_tensor_that_grows_is_seen(sizes: list[int], grows: bool) -> None:
+    joined = [size << 20 for size in sizes]
+    operations = LineOperations(
+        sampled=4, lines=[OperatorsAt(place=at(20), count=4, joined=joined, ticks=[1, 2, 8, 9])]
+    )
+    assert bool(found(recorded(spent(2.0, 20), more=(operations,)), "OPS204")) is grows
+
+
+def test_the_report_has_the_lines_as_facts() -> None:
+    report = diagnose(recorded(spent(2.0, 16, span=span(16, "time.sleep(0.01)"))))
+    first = report.facts["time"]["lines"][0]
+    assert (first["line"], first["code"], first["work"]) == (16, "time.sleep(0.01)", "sleep")
+    assert first["seconds_per_step"] == pytest.approx(0.02)
