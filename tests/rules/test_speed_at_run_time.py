@@ -15,7 +15,7 @@ from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt
 
 PATH = "/home/user/train.py"
-TEXT = """import copy, time
+TEXT = """import copy, gc, time
 import numpy as np
 import torch
 from torch import nn
@@ -36,6 +36,7 @@ def train(model, optimizer, loader):
             score += x[i]
         seen = torch.cat([seen, x])
         validate(model)
+        gc.collect()
 """
 TRAIN = "train"
 
@@ -151,11 +152,17 @@ def test_workers_that_are_started_again_and_again_are_told() -> None:
 
 
 def test_a_collection_that_is_called_for_is_named() -> None:
-    recording = recorded(spent(2.0, 17, calls="gc.collect"))
+    recording = recorded(spent(2.0, 22, kinds=["collect"], span=span(22, "gc.collect()")))
     (finding,) = found(recording, "OPS302")
     assert finding.location is not None
-    assert (finding.location.line, finding.severity) == (17, "warning")
+    assert (finding.location.line, finding.severity) == (22, "warning")
     assert not found(recording, "OPS304")
+
+
+def test_automatic_collections_are_summed_over_the_lines_on_which_they_came() -> None:
+    (finding,) = found(recorded(*(spent(1.0, line, kinds=["collect"]) for line in (13, 15, 19))), "OPS302")
+    assert finding.location is None
+    assert finding.message == "automatic collections of garbage take 30.0 ms of a step of 50.0 ms (60 %)"
 
 
 def test_a_loop_over_elements_is_one_by_what_it_reads_and_takes() -> None:

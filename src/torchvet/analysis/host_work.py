@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torchvet.recording.records.base import Place
     from torchvet.recording.records.timing import OperatorsAt
 
+COLLECTING, AUTOMATIC = "collect", "collected"
+"""Collections that are called for, and those that come by themselves on any line."""
 _MODULES = {
     "sleep": "time.sleep",
     "collect": "gc.collect",
@@ -119,6 +121,8 @@ class HostWork:
 
     def kind(self, one: LineTime) -> str:
         """What a line does beside the model; empty for the model's own work and what cannot be told."""
+        if COLLECTING in one.kinds:
+            return COLLECTING if "collect" in self._called(one) else AUTOMATIC
         if one.phase in ("backward", "optimizer"):
             return ""
         _, below = self.site(one)

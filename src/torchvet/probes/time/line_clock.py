@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NamedTuple
 
-from torchvet.probes.time.stacks import Doing, glance, known_tags, understood
+from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, known_tags, understood
 
 _DENSE, _USUAL, _SPARSE = 0.008, 0.025, 0.06
 """Seconds from one look to the next, on the average: of the first looks, of most, and of those of a long run."""
@@ -41,13 +41,14 @@ _PATIENCE = 0.25
 
 class Now(NamedTuple):
     """What the session says of a moment: which thread trains, how many steps have ended and how many of them were
-    sampled; whether time counts now, and whether torchvet itself works on that thread."""
+    sampled; whether time counts now, whether torchvet itself works on that thread, and whether garbage is collected."""
 
     thread: int
     steps: int
     sampled: int
     counts: bool = True
     own: bool = False
+    collecting: bool = False
 
 
 class Cell:
@@ -91,9 +92,13 @@ class Tally:
             self._at = None
             return
         self._pass_steps(now)
-        key = None if now.own or not self._whole else glance(frame, known_tags)
+        if now.own or not self._whole:
+            return
+        if now.collecting:
+            frame = below_own(frame)
+        key = glance(frame, known_tags)
         if key is not None:
-            self._waiting.append((self._cell(key, frame), seconds))
+            self._waiting.append((self._cell(key ^ now.collecting, frame, now.collecting), seconds))
 
     def _pass_steps(self, now: Now) -> None:
         if self._at is not None and now.steps < self._at:
@@ -122,13 +127,15 @@ class Tally:
                 cell.last = self.steps
         self._waiting.clear()
 
-    def _cell(self, key: int, frame: FrameType | None) -> Cell | None:
+    def _cell(self, key: int, frame: FrameType | None, collecting: bool) -> Cell | None:
         found = self._by_key.get(key)
         if found is not None:
             return found
         if len(self._by_key) >= _MOST_KEYS:
             self._by_key.clear()
         doing = understood(frame)
+        if collecting:
+            doing = doing._replace(kinds=(COLLECTING,))
         if not doing.lines:
             return None
         cell = self.cells.get(doing.key)

@@ -51,7 +51,8 @@ class LineTimer(Watcher):
         thread = self._thread
         # Operators that are noted, and objects that are traced, take longer than they do.
         counts = host.watching and not (host.sampling or under_way.is_set())
-        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, host.costs.busy(thread))
+        own, collecting = host.costs.busy(thread), host.ledger.collecting
+        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, own, collecting)
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The lines so far."""

@@ -48,6 +48,8 @@ _FIRST_KIND = 10
 _OF_KIND = {name: _OTHER | 1 << (_FIRST_KIND + n) for n, name in enumerate(_KINDS)}
 _FILES = {f"/{file}": _OF_KIND[name] for name, files in _KINDS.items() for file in files}
 """What files of libraries say of the kind of work, by the end of their paths."""
+COLLECTING = "collect"
+"""The kind of what happens while garbage is collected, whichever line set it off."""
 _STARTS = frozenset({"__iter__", "_get_iterator", "__init__", "_reset"})
 _ENDS = frozenset({"_shutdown_workers", "__del__"})
 _MOST_LINES = 24
@@ -104,6 +106,14 @@ def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | 
             seen |= tag
         frame = frame.f_back
     return hash((seen, below, loader, fetch, *lines)) if lines else None
+
+
+def below_own(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not torchvet's: the collector calls a function of its before and after it works, and
+    a look comes then."""
+    while frame is not None and tag_of(frame.f_code.co_filename) == _OWN:
+        frame = frame.f_back
+    return frame
 
 
 def tag_of(file: str) -> int:

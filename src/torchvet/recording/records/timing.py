@@ -20,9 +20,9 @@ class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `looks` is how often it was seen, in `steps` different steps. `calls` is the function that the line called, where
     that is not the user's and is written in Python, and neither a loader, a module, a backward pass nor an optimizer;
-    `kinds` says what else ran below it ("save", "log"). The instruction covers `span` (first line, column, last line,
-    column; columns count from 0), where that is known. `quiet` says that a function that runs without gradients was
-    around it.
+    `kinds` says what else ran below it ("save", "log"; "collect" where Python collected garbage meanwhile). The
+    instruction covers `span` (first line, column, last line, column; columns count from 0), where that is known.
+    `quiet` says that a function that runs without gradients was around it.
     """
 
     place: Place
