@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, known_tags, understood
 
-_DENSE, _USUAL, _SPARSE = 0.008, 0.025, 0.06
+_DENSE, _USUAL, _SPARSE = 0.008, 0.05, 0.1
 """Seconds from one look to the next, on the average: of the first looks, of most, and of those of a long run."""
-_DENSE_LOOKS, _USUAL_LOOKS = 250, 3000
+_DENSE_LOOKS, _USUAL_LOOKS = 160, 2000
 _SHARE, _ALLOWANCE = 0.0025, 0.015
 """Of the elapsed time, and seconds beside it: what looking may take of its thread's own."""
 _LONGEST = 1.0
