@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from torchvet.probes.base.schedule import Schedule
 from torchvet.probes.memory import host_samples, object_lines
 from torchvet.probes.memory.host_samples import HostSampler
 from torchvet.probes.memory.object_lines import ObjectTracing
@@ -143,9 +144,11 @@ class _Host:
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.write = self.records.append
+        self.schedule = Schedule()
 
     def elapsed(self) -> float:
-        return 1.0
+        """Long enough for what tracing takes."""
+        return 100.0
 
 
 @pytest.mark.parametrize(("grows", "begins"), [(10_000, True), (1_000, False), (0, False)])

@@ -42,6 +42,8 @@ class Costs:
         self._schedule = schedule
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self.graph_work = 0.0
+        self.stands_for = 1
+        """How many steps the events of this one stand for, those of the others not being timed."""
         self._depth = 0
         self._owner = 0
         self._nested = 0.0
@@ -145,8 +147,9 @@ class Look:
         if self._start:
             spent = time.perf_counter() - self._start
             own = spent - costs._nested
+            times = 1 if self._budgeted else costs.stands_for
             if own > 0.0:
-                costs.seconds[self._kind] += own
+                costs.seconds[self._kind] += own * times
             if self._budgeted:
                 self._charge()
             costs._depth -= 1
@@ -154,7 +157,7 @@ class Look:
                 costs._nested = self._outer + spent
             else:
                 costs._nested = costs._nested_work = 0.0
-                costs._looked += spent
+                costs._looked += spent * times
         if self._pausing is not None:
             self._pausing.on = self._before
         return error is not None and self._keep is not None and self._keep(self._what, error)

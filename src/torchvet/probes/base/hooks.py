@@ -264,16 +264,21 @@ def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[...
     return __init__
 
 
+def _by_program(caller: FrameType) -> bool:
+    """Whether a frame that switches modes is none of torch's; `eval()` is, and calls `train(False)` for the program."""
+    return frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval"
+
+
 def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    code = getattr(original, "__code__", None)
+
     @functools.wraps(original)
     def train(self: torch.nn.Module, mode: bool = True) -> Any:
         result = original(self, mode)
+        caller = sys._getframe(1)
         # Recursion into children comes through here too: only the call from outside counts.
-        if listener.active and sys._getframe(1).f_code is not original.__code__ and self.training is not None:
-            caller = sys._getframe(1)
-            # `eval()` is torch's own function, and calls `train(False)` for the program.
-            if frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval":
-                listener.mode_changed(self, mode)
+        if caller.f_code is not code and listener.active and self.training is not None and _by_program(caller):
+            listener.mode_changed(self, mode)
         return result
 
     return train

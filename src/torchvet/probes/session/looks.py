@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
 
 _EVALUATION_LOOKS = 3
+_EVALUATION_STEPS = 2
+"""Steps of a window that an evaluation opens: what follows the evaluation is mostly training, which has its own."""
 
 
 class Looks(Host):
@@ -37,13 +39,13 @@ class Looks(Host):
         self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step)))
         self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
         self.ledger = self._sampling.ledger
-        self._bus = Bus(self, load(self.probes, session.failed))
+        self._pace = Pace()
+        self._bus = Bus(self, load(self.probes, session.failed), self._pace)
         self.tell = self._bus.tell
         self._log = StepLog(session.writer, session.started)
         self.flush_steps = self._log.flush
         self._stepping = Stepping(self.clock, self._log)
         self._proofs = Proofs(self, self._bus)
-        self._pace = Pace()
         self._evaluation_looks = 0
 
     @property
@@ -80,15 +82,23 @@ class Looks(Host):
     def _look_or_count(self, passed: Boundary) -> None:
         kind, tick, *_ = passed
         if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
+            self.costs.stands_for, self._pace.untimed = 1, False
             seconds = self.costs.step() / self._pace.since(tick)
             # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
             with Look(self.costs, "boundaries", self._session.failed, "step boundaries"):
                 self._look(passed, seconds)
             return
-        with self.looking("step boundaries", "boundaries"):
-            self._stepping.count(passed)
-            self.ledger.tick = tick
-            self._bus.told("boundary", tick, kind)
+        if self._pace.untimed:
+            self._count(passed)
+        else:
+            with self.looking("step boundaries", "boundaries"):
+                self._count(passed)
+        self.costs.stands_for = self._pace.counted(tick)
+
+    def _count(self, passed: Boundary) -> None:
+        self._stepping.count(passed)
+        self.ledger.tick = passed.tick
+        self._bus.told("boundary", passed.tick, passed.kind)
 
     def _look(self, passed: Boundary, seconds: float) -> None:
         """Ask everything for what is due; a step took the program `seconds`."""
@@ -111,7 +121,7 @@ class Looks(Host):
         # Then what goes by the window's survivors, which may want the next one sooner.
         self._bus.told("look", tick, kind)
         if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
-            self._start_window(kind, tick, elapsed)
+            self._start_window(kind, tick, elapsed, self.schedule.window_length)
         self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
 
     def _is_steady(self) -> bool:
@@ -127,18 +137,23 @@ class Looks(Host):
 
     # Windows ------------------------------------------------------------------------------------------------------
 
-    def _start_window(self, kind: StepKind, tick: int, elapsed: float) -> None:
+    def _start_window(self, kind: StepKind, tick: int, elapsed: float, length: int) -> None:
         with self.costs.of("windows"):
-            self._pace.steady = None
-            self._sampling.start(kind, tick, elapsed)
+            self._pace.disturb()
+            self._sampling.start(kind, tick, elapsed, length)
             self._bus.sampled(True)
 
     def _evaluation_begins(self) -> None:
-        """Evaluation may be a long way from any boundary: look at its first few passes at once."""
-        if not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.tick > 0:
+        """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
+        evaluation whatever that costs."""
+        looks = self._evaluation_looks
+        if self._sampling.on or looks >= _EVALUATION_LOOKS or self.tick == 0:
+            return
+        elapsed = self.elapsed()
+        if looks == 0 or self.schedule.affordable(elapsed):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
-                self._start_window("evaluation", self.tick, self.elapsed())
+                self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
 
     def _work_begins(self) -> None:
         """The step before is over in every sense: its gradients and losses, too."""
