@@ -87,7 +87,7 @@ def test_the_step_that_a_window_ended_in_is_no_plain_one(schedule: Schedule) -> 
     one = Sampling(KnownMemory(), cast(Taps, NoTaps()), schedule, costs)
     for _ in range(3):
         one.boundary("training", 0.5)
-    one.start("training", 1, 0.0)
+    one.start("training", 1, 0.0, 2)
     one.ledger.most_operators = 2000
     for _ in range(2000):
         torch.zeros(1)

@@ -137,6 +137,8 @@ def _overhead(overhead: dict[str, Any]) -> str:
     ratio, spent = overhead.get("ratio"), overhead.get("seconds")
     parts = [f"{seconds(spent)} of the run"] if spent is not None else []
     parts += [f"{ratio:.2f} times the program alone"] if ratio is not None else []
+    steps = overhead.get("steps_ratio")
+    parts += [f"its steps {steps:.2f} times"] if steps is not None else []
     probes = sorted((overhead.get("by_probe") or {}).items(), key=lambda p: -p[1])[:PROBES]
     detail = f" ({', '.join(f'{name} {seconds(took)}' for name, took in probes if took > 0)})" if probes else ""
     return ", ".join(parts) + detail if parts else ""

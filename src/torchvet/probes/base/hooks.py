@@ -12,7 +12,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import FrameType
 from typing import Any, Protocol
 
@@ -59,27 +59,36 @@ class Listener(Protocol):
 _EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
 
 
+Timed = Callable[[], AbstractContextManager[object] | None]
+"""What accounts for the work that follows; None where it is not to be timed."""
+
+
 class Sheltered:
     """A listener whose own errors do not reach the program: `keep` notes one, and says whether it is to be held back.
 
     One that failed in the middle of an event may have missed a step: `keep` is to say so.
     """
 
-    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool]) -> None:
+    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool], timed: Timed) -> None:
         self._listener = listener
         for name in _EVENTS:
-            setattr(self, name, sheltered(getattr(listener, name), keep))
+            setattr(self, name, sheltered(getattr(listener, name), keep, timed))
 
     active: bool = property(operator.attrgetter("_listener.active"))  # type: ignore[assignment]
     """The listener's. Asked several times a step."""
 
 
-def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool]) -> Callable[..., None]:
+def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool], timed: Timed) -> Callable[..., None]:
     """One event's method, whose own errors do not reach the program."""
 
     def hear(*given: Any) -> None:
         try:
-            event(*given)
+            look = timed()
+            if look is None:
+                event(*given)
+            else:
+                with look:
+                    event(*given)
         except Exception as error:
             if not keep(error):
                 raise

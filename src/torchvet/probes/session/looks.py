@@ -36,10 +36,10 @@ class Looks(Host):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step)))
+        self._pace = Pace()
+        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step, self._timed)))
         self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
         self.ledger = self._sampling.ledger
-        self._pace = Pace()
         self._bus = Bus(self, load(self.probes, session.failed), self._pace)
         self.tell = self._bus.tell
         self._log = StepLog(session.writer, session.started)
@@ -47,6 +47,10 @@ class Looks(Host):
         self._stepping = Stepping(self.clock, self._log)
         self._proofs = Proofs(self, self._bus)
         self._evaluation_looks = 0
+        self._passed = 0.0
+        """When the last boundary was passed."""
+        self._before_end = 0.0
+        """What looking had cost when the program ended."""
 
     @property
     def active(self) -> bool:
@@ -62,6 +66,9 @@ class Looks(Host):
     def sampled_steps(self) -> int:
         """See `Host`."""
         return self._sampling.steps
+
+    def _timed(self) -> Look | None:
+        return None if self._pace.untimed else self.costs.of("events")
 
     # Boundaries ---------------------------------------------------------------------------------------------------
 
@@ -81,7 +88,8 @@ class Looks(Host):
 
     def _look_or_count(self, passed: Boundary) -> None:
         kind, tick, *_ = passed
-        if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
+        self._passed = time.perf_counter()
+        if self._pace.due(kind, tick, self._passed) or passed.restarted or passed.steps > 1:
             self.costs.stands_for, self._pace.untimed = 1, False
             seconds = self.costs.step() / self._pace.since(tick)
             # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
@@ -197,6 +205,8 @@ class Looks(Host):
     def finish(self, how: str, error: BaseException | None) -> None:
         """The last look, while the frames of `error`'s traceback are alive."""
         self._stepping.end()
+        self.costs.settle()
+        self._before_end = sum(self.costs.seconds.values())
         with self.costs.of("end"):
             self._finish(how, error)
         forget_the_program()
@@ -220,4 +230,8 @@ class Looks(Host):
     def overhead(self, elapsed: float) -> Overhead:
         """What looking has cost of `elapsed` seconds."""
         self.costs.settle()
-        return Overhead(elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps)
+        stepping = self._passed - self.first_boundary if self.first_boundary is not None else 0.0
+        return Overhead(
+            elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps,
+            stepping=stepping, while_stepping=self._before_end,
+        )  # fmt: skip

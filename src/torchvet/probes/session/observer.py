@@ -32,7 +32,7 @@ class Observer(Looks):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.step_ended = sheltered(self._step_ended, session.missed_step)
+        self.step_ended = sheltered(self._step_ended, session.missed_step, self._timed)
         """The program says that a step of its own ended (`watch.step()`)."""
         self._optimizer_began = 0.0
 
