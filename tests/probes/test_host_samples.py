@@ -87,14 +87,21 @@ def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_step", "elapsed", "traced"),
-    [(100_000, 1.0, True), (5_000, 1.0, False), (5_000, 100.0, True), (500, 100.0, False)],
+    ("bytes_per_step", "elapsed", "few", "traced"),
+    [
+        (100_000, 1.0, 0, True),
+        (5_000, 1.0, 0, False),
+        (5_000, 1.0, 1 << 60, True),
+        (5_000, 100.0, 0, True),
+        (500, 100.0, 1 << 60, False),
+    ],
 )
 def test_objects_are_traced_where_the_heap_rises_by_what_the_run_can_bear(
-    bytes_per_step: int, elapsed: float, traced: bool, monkeypatch: pytest.MonkeyPatch
+    bytes_per_step: int, elapsed: float, few: int, traced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second of tracing is much for a short run whose heap rises by a few kilobytes, as logs do."""
     quick(monkeypatch)
+    monkeypatch.setattr(host_samples, "_FEW_BLOCKS", few)
     steps = iter(range(1, 1000))
     monkeypatch.setattr(host, "heap_in_use", lambda: next(steps) * bytes_per_step)
     monkeypatch.setattr(host, "small_objects", lambda: 0)

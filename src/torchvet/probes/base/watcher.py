@@ -169,9 +169,9 @@ class Watcher:
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
-        """Whether a session with these `Options` has this probe at all. One that times precisions has few: what they
-        do each step is a step's own time for small programs, and the same in all precisions."""
-        return cls.always or options.amp_mode is None
+        """Whether a session with these `Options` has this probe at all. One that times steps has few: what they do each
+        step is a step's own time for small programs."""
+        return cls.always or (options.amp_mode is None and options.attempt is None)
 
     def install(self) -> None:
         """Wrap what must be wrapped; called once, when torch has been imported."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -31,6 +32,9 @@ _RISE, _STEEP = 2048, 16384
 it, and where it is a leak whatever that takes."""
 _TRACING_SECONDS = 1.0
 """What tracing takes, roughly, in a program that has imported large libraries."""
+_FEW_BLOCKS = 1_000_000
+"""Python's blocks up to which it takes a fraction of that: torch alone makes 600,000, a large library three times as
+many."""
 _MOST_TRACINGS = 3
 
 
@@ -87,7 +91,8 @@ class HostSampler(Watcher):
         if tick >= self._verdict and self._tracings < _MOST_TRACINGS:
             self._verdict = 2 * tick
             # From the next boundary on: names may be searched at this one, which takes several times as long then.
-            bears = self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
+            short = sys.getallocatedblocks() < _FEW_BLOCKS
+            bears = short or self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
             self._rises = _rises([s for s in self._all if s[0] >= tick // _STARTING], _RISE if bears else _STEEP)
 
     def _sample(self, tick: int) -> None:

@@ -29,8 +29,8 @@ _FEWEST = 3
 _SECONDS = 5.0
 _SHARE = 0.05
 _OWN_SECONDS = 1.0
-"""Seconds of this thread's work that this may go on, or the share of the run so far, as each allocation of Python's takes
-some times longer; and those that counting may take. On a busy machine seconds of the clock would end it too early."""
+"""Seconds of this thread's work that this may go on, or the share of the run so far, as each allocation of Python's
+takes some times longer; and those that counting may take. By the clock a busy machine would end it too early."""
 _MOST_BYTES = 1 << 26
 """Memory of the traces themselves from which on this is given up."""
 _SHOWN = 6

