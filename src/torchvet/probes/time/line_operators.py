@@ -40,7 +40,7 @@ class LineOperators(Watcher):
     @classmethod
     def wanted(cls, options: Any) -> bool:
         """Where time is measured."""
-        return options.amp_mode is None and options.attempt is None and not (options.dry or options.losses)
+        return super().wanted(options) and not (options.dry or options.losses)
 
     def install(self) -> None:
         """Hear each operator of sampled steps."""

@@ -28,7 +28,7 @@ class LineTimer(Watcher):
     @classmethod
     def wanted(cls, options: Any) -> bool:
         """Not in runs whose time means nothing, nor in those that are timed."""
-        return options.amp_mode is None and options.attempt is None and not (options.dry or options.losses)
+        return super().wanted(options) and not (options.dry or options.losses)
 
     def look(self, tick: int, kind: StepKind) -> None:
         """The thread that comes here trains."""
