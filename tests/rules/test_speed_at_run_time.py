@@ -12,7 +12,7 @@ from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Program, Record, Source
-from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt
+from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt, WorkerTimes
 
 PATH = "/home/user/train.py"
 TEXT = """import copy, gc, time
@@ -149,6 +149,16 @@ def test_workers_that_are_started_again_and_again_are_told() -> None:
     (finding,) = found(recorded(*parts, spent(1.0, 11, phase="data", stage="wait")), "OPS301")
     assert "workers are started" in finding.cause
     assert "persistent_workers=True" in finding.remedy.summary
+
+
+def test_workers_that_are_waited_for_show_the_line_that_takes_their_time() -> None:
+    item = spent(9.0, 7, at(11), function="Images.__getitem__", phase="data", stage="item")
+    other = spent(1.0, 6, at(11), function="Images.__getitem__", phase="data", stage="item")
+    workers = WorkerTimes(workers=2, seconds=20.0, busy=10.0, lines=[item, other])
+    (finding,) = found(recorded(spent(4.0, 11, phase="data", stage="wait"), more=(workers,)), "OPS301")
+    assert finding.location is not None
+    assert finding.location.line == 7
+    assert "make batches for 50 % of their time" in finding.cause
 
 
 def test_a_collection_that_is_called_for_is_named() -> None:

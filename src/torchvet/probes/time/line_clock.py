@@ -134,6 +134,8 @@ class Tally:
         if len(self._by_key) >= _MOST_KEYS:
             self._by_key.clear()
         doing = understood(frame)
+        if glance(frame, known_tags) != key ^ collecting:
+            return None  # the thread has gone on meanwhile
         if collecting:
             doing = doing._replace(kinds=(COLLECTING,))
         if not doing.lines:
@@ -248,7 +250,7 @@ class LineClock:
             start = time.thread_time()
             # What is made and dropped here is not to set off a collection: it would run the program's destructors on
             # this thread.
-            collects = gc.isenabled()
+            collects, hurried = gc.isenabled(), self._take_time()
             if collects:
                 gc.disable()
             try:
@@ -258,7 +260,18 @@ class LineClock:
             finally:
                 if collects:
                     gc.enable()
+                if hurried is not None and self._switch is not None:
+                    sys.setswitchinterval(hurried)
             self.own += time.thread_time() - start
+
+    def _take_time(self) -> float | None:
+        """Have no other thread take over: the frames that are looked at would move on meanwhile. The interval that
+        holds again afterwards; None where it stays."""
+        switch = self._switch
+        if switch is None or sys.getswitchinterval() != switch[1]:
+            return None
+        sys.setswitchinterval(switch[0])
+        return _SWITCH
 
     def _look(self, seconds: float) -> None:
         now = self._ask()

@@ -6,10 +6,13 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from torch.utils.data._utils import worker
+
 from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked, Watcher
 from torchvet.probes.memory.object_lines import under_way
-from torchvet.probes.time.line_clock import Cell, LineClock, Now
-from torchvet.recording.records.timing import LineTime, LineTimes
+from torchvet.probes.time.line_clock import LineClock, Now
+from torchvet.probes.time.worker_clocks import line_of, of_workers, watched
+from torchvet.recording.records.timing import LineTimes
 
 _FIRST = 3
 """Steps that pass before time counts: they import, compile and fill caches."""
@@ -30,6 +33,11 @@ class LineTimer(Watcher):
         """Not in runs whose time means nothing, nor in those that are timed."""
         return super().wanted(options) and not (options.dry or options.losses)
 
+    def install(self) -> None:
+        """Have loaders' workers watched, which are forked."""
+        directory = self.host.options.directory
+        self.replace(worker, "_worker_loop", lambda original: watched(original, directory))
+
     def look(self, tick: int, kind: StepKind) -> None:
         """The thread that comes here trains."""
         self._thread = threading.get_ident()
@@ -39,6 +47,9 @@ class LineTimer(Watcher):
     def finish(self, how: str, error: BaseException | None) -> None:
         """See `Watcher`."""
         self.clock.stop()
+        found = of_workers(self.host.options.directory)
+        if found is not None:
+            self.host.write(found)
 
     def remove(self) -> None:
         """End the thread."""
@@ -61,7 +72,7 @@ class LineTimer(Watcher):
         if not tally.steps:
             return
         cells = sorted(tally.cells.values(), key=lambda cell: -cell.seconds)
-        listed = [_line(cell) for cell in cells[:_MOST] if cell.looks]
+        listed = [line_of(cell) for cell in cells[:_MOST] if cell.looks]
         yield LineTimes(
             seconds=round(tally.seconds, 6),
             steps=tally.steps,
@@ -76,21 +87,3 @@ class LineTimer(Watcher):
         """Where the thread could not go on."""
         if self.clock.failure:
             yield Unchecked(check="which lines take the time", reason=self.clock.failure[:500])
-
-
-def _line(cell: Cell) -> LineTime:
-    doing = cell.doing
-    place, *callers = doing.lines
-    return LineTime(
-        place=place,
-        seconds=round(cell.seconds, 6),
-        looks=cell.looks,
-        steps=cell.steps,
-        phase=doing.phase,
-        stage=doing.stage,
-        calls=doing.calls,
-        kinds=list(doing.kinds),
-        callers=callers,
-        span=doing.span,
-        quiet=doing.quiet,
-    )

@@ -54,6 +54,16 @@ class LineTimes(Record):
     lines: list[LineTime] = []
 
 
+class WorkerTimes(Record):
+    """What the forked workers of loaders did: `busy` of `seconds`, both summed over so many workers, went to making
+    batches; `lines` are the lines that made them."""
+
+    workers: int
+    seconds: float
+    busy: float
+    lines: list[LineTime] = []
+
+
 SMALL = 64
 """Elements of a tensor that take longer to ask for than to work on."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from torchvet.formatting import percent
+from torchvet.recording.records.timing import WorkerTimes
 from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording, Related
 from torchvet.rules.shared.line_costs import Cost, real_time
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
-    from torchvet.analysis.line_times import Statement
+    from torchvet.analysis.line_times import Files, Statement
 
 _SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 0.8
 """From which on a wait matters, where a line of the program's own or its workers make it."""
@@ -58,13 +60,14 @@ class InputBound(TraceRule):
         if timing is None:
             return
         for work in HostWork(timing, operators_of(rank)[1]).works():
-            cost = Cost(timing, work.parts)
+            cost, files = Cost(timing, work.parts), timing.files
             if work.kind == "data" and cost.counts:
-                yield self._waits(rank, work, cost)
+                yield self._waits(rank, work, cost, files)
 
-    def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
+    def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
         stage = _stage(work)
-        named = _within(work)
+        workers = rank.last(WorkerTimes) if stage == "wait" else None
+        named = _within(work) if workers is None else _of_workers(workers, files)
         where = f", most of it at `{named.text}` in {named.function}" if named is not None and named.text else ""
         at: Place = named.place if named is not None else work.site
         related: list[Related] = []
@@ -77,7 +80,7 @@ class InputBound(TraceRule):
             rank,
             at,
             f"the step waits for its batch for {cost.of_step()}{where}",
-            cause=f"{_STAGES[stage]}{how}, and no step of the model runs meanwhile; {cost.without()}",
+            cause=f"{_STAGES[stage]}{how}{_busy(workers)}, and no step of the model runs meanwhile; {cost.without()}",
             advice=_ADVICE.get(stage, _ADVICE["item"]),
             severity=cost.severity(*limits, _IN_ALL),
             measured=cost.measured(),
@@ -104,6 +107,23 @@ def _stage(work: Work) -> str:
     for part in work.parts:
         seconds["start" if part.stage == "end" else part.stage] += part.seconds
     return max(seconds, key=lambda stage: seconds[stage])
+
+
+def _of_workers(workers: WorkerTimes, files: Files) -> Statement | None:
+    """The statement that most of the workers' own time goes to."""
+    found: dict[tuple[str, int], Statement] = {}
+    for line in workers.lines:
+        files.statement(line.place, found).seconds += line.seconds
+    most = max(found.values(), key=lambda one: one.seconds, default=None)
+    inside = most is not None and any(line.place.path == most.path and line.callers for line in workers.lines)
+    return most if inside and most is not None and most.seconds >= _MOST * workers.busy else None
+
+
+def _busy(workers: WorkerTimes | None) -> str:
+    """How busy the workers were that were waited for."""
+    if workers is None or not workers.seconds:
+        return ""
+    return f", which make batches for {percent(workers.busy / workers.seconds)} of their time"
 
 
 def _within(work: Work) -> Statement | None:
