@@ -50,7 +50,8 @@ _OF_TENSORS = frozenset(
     ["item", "tolist", "cpu", "cuda", "numpy", "to", "synchronize", "backward", "step", "zero_grad", "clone", "detach"]
 )
 """Methods of tensors and of what trains: they are no work of the host's own, or they wait for a device."""
-_EVALUATES = re.compile(r"eval|valid|^test|_test|metric|predict|generate|infer", re.IGNORECASE)
+_EVALUATES = re.compile(r"(^|_)(eval|valid|test)", re.IGNORECASE)
+"""Names of functions whose work is an evaluation. A metric is work like any other."""
 
 
 @dataclass
