@@ -159,13 +159,13 @@ from torch.utils.data import DataLoader, Dataset
 class Rows(Dataset):
     change = nn.Sequential(nn.Flatten(0), nn.Threshold(0.0, 0.0))
     def __len__(self):
-        return 400
+        return 800
     def __getitem__(self, index):
         return self.change(torch.full((8,), float(index)))
 
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-for batch in DataLoader(Rows(), batch_size=8):
+for batch in DataLoader(Rows(), batch_size=40):
     optimizer.zero_grad()
     model(batch).mean().backward()
     optimizer.step()
