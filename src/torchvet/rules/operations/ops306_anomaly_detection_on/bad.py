@@ -11,5 +11,5 @@ for step in range(60):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if step % 20 == 19:
+    if step % 15 == 14:
         print(f"step {step + 1} loss {loss.item():.4f}")
