@@ -132,7 +132,8 @@ class Observer(Looks):
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
         """See `Listener`."""
-        if depth == 0:
+        # A loader's transforms may be modules: what makes a batch is no step.
+        if depth == 0 and self.ledger.phase != "data":
             self._sampling.stack.clear()
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)

@@ -1,4 +1,4 @@
-"""Where the time of steps went, by line of the program: what a clock beside the program saw."""
+"""Where the time of steps went: by line of the program, as a clock beside it saw, and what makes all of them slower."""
 
 from __future__ import annotations
 
@@ -87,3 +87,13 @@ class LineOperations(Record):
 
     sampled: int
     lines: list[OperatorsAt] = []
+
+
+class AnomalyMode(Record):
+    """Autograd's anomaly detection: the line that has switched it on last, whether it checks for NaN as well, and in
+    how many of the sampled steps' backward `passes` it was on."""
+
+    place: Place | None = None
+    check_nan: bool = True
+    passes: int = 0
+    on: int = 0
