@@ -159,6 +159,10 @@ def test_workers_that_are_waited_for_show_the_line_that_takes_their_time() -> No
     assert finding.location is not None
     assert finding.location.line == 7
     assert "make batches for 50 % of their time" in finding.cause
+    # Where a library makes the items, the innermost line of the user's is the loop, in a forked worker as well.
+    library = WorkerTimes(workers=2, seconds=20.0, busy=10.0, lines=[spent(9.0, 11, phase="data", stage="item")])
+    (finding,) = found(recorded(spent(4.0, 11, phase="data", stage="wait"), more=(library,)), "OPS301")
+    assert "most of it" not in finding.message
 
 
 def test_a_collection_that_is_called_for_is_named() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.05
 """Of a step: a line that takes less is no finding."""
-SHARE, A_STEP, IN_ALL = 0.15, 0.003, 0.5
+SHARE, A_STEP, IN_ALL = 0.15, 0.003, 0.3
 """The share, the seconds in a step and the seconds in the watched steps from which on a line matters. A healthy program
 whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
 _SEEN = 12

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Files, Statement
 
-_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 0.8
+_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 0.5
 """From which on a wait matters, where a line of the program's own or its workers make it."""
 _USUAL_SHARE, _USUAL_STEP = 0.5, 0.03
 """The same for a dataset and transforms of a library's: with small pictures and a small model these take half of a
@@ -67,7 +67,7 @@ class InputBound(TraceRule):
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
         stage = _stage(work)
         workers = rank.last(WorkerTimes) if stage == "wait" else None
-        named = _within(work) if workers is None else _of_workers(workers, files)
+        named = _within(work) if workers is None else _of_workers(workers, files, work.site)
         where = f", most of it at `{named.text}` in {named.function}" if named is not None and named.text else ""
         at: Place = named.place if named is not None else work.site
         related: list[Related] = []
@@ -109,14 +109,16 @@ def _stage(work: Work) -> str:
     return max(seconds, key=lambda stage: seconds[stage])
 
 
-def _of_workers(workers: WorkerTimes, files: Files) -> Statement | None:
+def _of_workers(workers: WorkerTimes, files: Files, site: Place) -> Statement | None:
     """The statement that most of the workers' own time goes to."""
     found: dict[tuple[str, int], Statement] = {}
     for line in workers.lines:
         files.statement(line.place, found).seconds += line.seconds
     most = max(found.values(), key=lambda one: one.seconds, default=None)
-    inside = most is not None and any(line.place.path == most.path and line.callers for line in workers.lines)
-    return most if inside and most is not None and most.seconds >= _MOST * workers.busy else None
+    if most is None or most.seconds < _MOST * workers.busy:
+        return None
+    # Below a fork the loop is the user's innermost line where all work is a library's.
+    return most if (most.path, most.line) != (site.path, site.line) else None
 
 
 def _busy(workers: WorkerTimes | None) -> str:
