@@ -15,16 +15,22 @@ from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.numeric import GraphlessTerm
 
 _aten = torch.ops.aten
-_MIXING = (
-    _aten._log_softmax.default, _aten._softmax.default, _aten.sigmoid.default, _aten.tanh.default, _aten.exp.default,
-    _aten.log.default, _aten.div.Tensor, _aten.mul.Tensor, _aten.sub.Tensor, _aten.pow.Tensor_Scalar, _aten.abs.default,
-    _aten.neg.default, _aten.sqrt.default, _aten.clamp.default, _aten.relu.default, _aten.xlogy.Tensor,
-)  # fmt: skip
-_REDUCING = (
-    _aten.sum.default, _aten.mean.default, _aten.sum.dim_IntList, _aten.mean.dim, _aten.mse_loss.default,
-    _aten.smooth_l1_loss.default, _aten.huber_loss.default, _aten.binary_cross_entropy.default,
-    _aten.binary_cross_entropy_with_logits.default, _aten.nll_loss_forward.default,
-)  # fmt: skip
+
+
+def _operators(names: str) -> tuple[Any, ...]:
+    return tuple(
+        getattr(getattr(_aten, name), overload) for name, _, overload in (n.partition(".") for n in names.split())
+    )
+
+
+_MIXING = _operators(
+    "_log_softmax.default _softmax.default sigmoid.default tanh.default exp.default log.default div.Tensor mul.Tensor "
+    "sub.Tensor pow.Tensor_Scalar abs.default neg.default sqrt.default clamp.default relu.default xlogy.Tensor"
+)
+_REDUCING = _operators(
+    "sum.default mean.default sum.dim_IntList mean.dim mse_loss.default smooth_l1_loss.default huber_loss.default "
+    "binary_cross_entropy.default binary_cross_entropy_with_logits.default nll_loss_forward.default"
+)
 _ADDING = (_aten.add.Tensor, _aten.add_.Tensor, _aten.sub.Tensor)
 _WEIGHING = (_aten.mul.Tensor, _aten.div.Tensor, _aten.neg.default)
 
