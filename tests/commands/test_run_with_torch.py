@@ -149,3 +149,32 @@ def test_a_model_that_was_compiled_before_the_watch_began(tmp_path: Path) -> Non
     script.write_text(LEAK + textwrap.dedent(rest), encoding="utf-8")
     ended = subprocess.run([python(), str(script)], capture_output=True, text=True, timeout=300)
     assert "['kept']" in ended.stdout, ended.stderr[-2000:]
+
+
+TRANSFORMED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    change = nn.Sequential(nn.Flatten(0), nn.Threshold(0.0, 0.0))
+    def __len__(self):
+        return 800
+    def __getitem__(self, index):
+        return self.change(torch.full((8,), float(index)))
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for batch in DataLoader(Rows(), batch_size=40):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_transforms_that_are_modules_are_no_steps(tmp_path: Path) -> None:
+    """A run of so many steps would end before the first of them."""
+    (tmp_path / "train.py").write_text(TRANSFORMED)
+    command = [*REAL, "run", "--steps", "12", "--format", "json", "--exit-zero", "train.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert msgspec.json.decode(ran.stdout)["facts"]["step_kinds"] == {"training": 12}, ran.stderr

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from torchvet.probes.base import host
+from torchvet.probes.base.schedule import Schedule
 from torchvet.probes.memory import host_samples
 from torchvet.probes.memory.host_samples import HostSampler
 from torchvet.recording.records.training import HostSamples
@@ -18,11 +19,15 @@ def sampled(steps: range, monkeypatch: pytest.MonkeyPatch, heap: Any = lambda: 7
     monkeypatch.setattr(host, "resident", lambda: 9)
     monkeypatch.setattr(host, "small_objects", lambda: 0)
     written: list[Any] = []
-    sampler = HostSampler(SimpleNamespace(write=written.append, sampling=False))  # type: ignore[arg-type]
+    sampler = HostSampler(observed(written))
     for tick in steps:
         sampler.settle(tick, "training")
     sampler.totals(0)
     return written
+
+
+def observed(written: list[Any], elapsed: float = 0.0) -> Any:
+    return SimpleNamespace(write=written.append, sampling=False, schedule=Schedule(), elapsed=lambda: elapsed)
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +58,8 @@ def test_sampled_steps_are_not_the_programs_own(monkeypatch: pytest.MonkeyPatch)
     quick(monkeypatch)
     monkeypatch.setattr(host, "heap_in_use", lambda: 7)
     written: list[Any] = []
-    told = SimpleNamespace(write=written.append, sampling=True)
-    sampler = HostSampler(told)  # type: ignore[arg-type]
+    told = observed(written)
+    sampler = HostSampler(told)
     for tick in range(1, 9):
         told.sampling = tick < 4
         sampler.settle(tick, "training")
@@ -79,3 +84,29 @@ def test_a_heap_that_is_slow_to_tell_is_asked_rarely(monkeypatch: pytest.MonkeyP
 
     asked = [t for r in sampled(range(1, 60), monkeypatch, heap=slow) for t in r.ticks]
     assert asked == [*range(1, 7)], "the allowance is spent, and no time has passed of which one is a hundredth"
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_step", "elapsed", "few", "traced"),
+    [
+        (100_000, 1.0, 0, True),
+        (5_000, 1.0, 0, False),
+        (5_000, 1.0, 1 << 60, True),
+        (5_000, 100.0, 0, True),
+        (500, 100.0, 1 << 60, False),
+    ],
+)
+def test_objects_are_traced_where_the_heap_rises_by_what_the_run_can_bear(
+    bytes_per_step: int, elapsed: float, few: int, traced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second of tracing is much for a short run whose heap rises by a few kilobytes, as logs do."""
+    quick(monkeypatch)
+    monkeypatch.setattr(host_samples, "_FEW_BLOCKS", few)
+    steps = iter(range(1, 1000))
+    monkeypatch.setattr(host, "heap_in_use", lambda: next(steps) * bytes_per_step)
+    monkeypatch.setattr(host, "small_objects", lambda: 0)
+    sampler = HostSampler(observed([], elapsed))
+    for tick in range(1, 42):
+        sampler.settle(tick, "training")
+    assert sampler.waits() == traced
+    sampler.remove()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from torchvet.probes.base.schedule import Schedule
 from torchvet.probes.memory import host_samples, object_lines
 from torchvet.probes.memory.host_samples import HostSampler
 from torchvet.probes.memory.object_lines import ObjectTracing
@@ -37,7 +38,7 @@ def keep(kept: list[Any]) -> None:
     kept.append(bytes(50_000))
 
 
-def traced(step: Callable[[], object], steps: int = 12) -> ObjectLines | None:
+def traced(step: Callable[[], object], steps: int = 16) -> ObjectLines | None:
     tracing = ObjectTracing()
     tracing.begin(1)
     for tick in range(2, steps):
@@ -54,7 +55,7 @@ def traced(step: Callable[[], object], steps: int = 12) -> ObjectLines | None:
 def test_the_line_whose_objects_live_on_is_found_with_its_bytes() -> None:
     kept: list[Any] = []
     found = traced(lambda: keep(kept))
-    assert found is not None and (found.first, found.last) == (3, 9)
+    assert found is not None and (found.first, found.last) == (4, 13)
     assert (found.lines[0].place.path, found.lines[0].place.line) == (__file__, LINE)
     assert found.lines[0].bytes == pytest.approx(50_033, rel=0.01) and found.storages == 0
 
@@ -68,6 +69,17 @@ def test_it_is_noted_whether_the_collector_has_run_meanwhile() -> None:
     finally:
         gc.enable()
     assert waits is not None and not waits.collected and ran is not None and ran.collected
+
+
+@pytest.mark.parametrize("seconds", [300.0, 0.0])
+def test_what_is_kept_at_every_third_step_is_found_where_time_runs_out_too(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_lines, "_OWN_SECONDS", seconds)
+    kept: list[Any] = []
+    steps = iter(range(100))
+    found = traced(lambda: next(steps) % 3 or keep(kept))
+    assert found is not None and found.lines[0].bytes == pytest.approx(50_033 / 3, rel=0.01)
 
 
 def test_what_each_step_makes_and_drops_is_no_line() -> None:
@@ -143,9 +155,11 @@ class _Host:
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.write = self.records.append
+        self.schedule = Schedule()
 
     def elapsed(self) -> float:
-        return 1.0
+        """Long enough for what tracing takes."""
+        return 100.0
 
 
 @pytest.mark.parametrize(("grows", "begins"), [(10_000, True), (1_000, False), (0, False)])
@@ -194,4 +208,4 @@ def test_no_sample_is_taken_while_objects_are_traced(monkeypatch: pytest.MonkeyP
     list(sampler.totals(60))
     sampler.remove()
     ticks = sampler.host.records[-1].ticks  # type: ignore[attr-defined]
-    assert ticks == [*range(1, 41), *range(50, 60)]
+    assert ticks == [*range(1, 41), *range(54, 60)]

@@ -38,7 +38,7 @@ def sampling(schedule: Schedule) -> Iterator[Sampling]:
 
 
 def test_a_window_ends_after_its_steps_and_follows_what_lives_on(sampling: Sampling) -> None:
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     kept: list[torch.Tensor] = []
     due = []
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_what_the_first_step_finds_there_is_no_survivor_of_the_window(sampling: 
     """A carried graph's tensors are read by every backward pass: they are older than the window that notes them."""
     old = torch.zeros(1000)
     sampling.ledger.tick = 1
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     _ = old + 1
     sampling.boundary("training", 0.01)
     sampling.ledger.tick = 2
@@ -73,7 +73,7 @@ def test_what_the_first_step_finds_there_is_no_survivor_of_the_window(sampling: 
 
 
 def test_a_step_that_is_too_long_ends_the_window_amid_it(sampling: Sampling) -> None:
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     sampling.ledger.most_operators = 3
     kept = [torch.zeros(100) for _ in range(9)]
     assert sampling.overdue
@@ -87,7 +87,7 @@ def test_the_step_that_a_window_ended_in_is_no_plain_one(schedule: Schedule) -> 
     one = Sampling(KnownMemory(), cast(Taps, NoTaps()), schedule, costs)
     for _ in range(3):
         one.boundary("training", 0.5)
-    one.start("training", 1, 0.0)
+    one.start("training", 1, 0.0, 2)
     one.ledger.most_operators = 2000
     for _ in range(2000):
         torch.zeros(1)
@@ -111,7 +111,7 @@ def test_within_backward_a_window_stays_until_it_can_be_left(sampling: Sampling)
             seen.append(sampling.end(2))
             return gradients[0]
 
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     x = torch.ones(3, requires_grad=True)
     Ends.apply(x).sum().backward()
     assert seen == [None] and sampling.on and sampling.overdue
@@ -121,12 +121,12 @@ def test_within_backward_a_window_stays_until_it_can_be_left(sampling: Sampling)
 def test_where_no_window_can_open_names_are_counted_all_the_same(sampling: Sampling, schedule: Schedule) -> None:
     with torch.inference_mode():
         for tick in range(1, 5):
-            sampling.start("forward", tick, 0.0)
+            sampling.start("forward", tick, 0.0, 2)
     assert not sampling.on and sampling.windows == 0 and schedule.suspected
 
 
 def test_an_abandoned_window_leaves_nothing(sampling: Sampling) -> None:
-    sampling.start("backward", 1, 0.0)
+    sampling.start("backward", 1, 0.0, 2)
     kept = torch.zeros(10)
     sampling.abandon()
     assert not sampling.on and sampling.end(2) is None and sampling.ledger.births == []
@@ -134,9 +134,9 @@ def test_an_abandoned_window_leaves_nothing(sampling: Sampling) -> None:
 
 
 def test_the_end_of_the_program_closes_what_has_seen_a_step(sampling: Sampling) -> None:
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     assert sampling.end_for_good(1) is None
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     kept = torch.zeros(100)
     sampling.boundary("training", 0.1)
     closed = sampling.end_for_good(2)
@@ -144,7 +144,7 @@ def test_the_end_of_the_program_closes_what_has_seen_a_step(sampling: Sampling) 
 
 
 def test_names_are_read_when_work_begins_as_long_as_there_is_time(sampling: Sampling) -> None:
-    sampling.start("training", 1, 0.0)
+    sampling.start("training", 1, 0.0, 2)
     sampling.boundary("training", 0.1)
     sampling.work_begins(graphs.never)
     assert sampling.ledger.read == set()

@@ -199,6 +199,17 @@ def test_whatever_begins_has_the_next_boundary_asked() -> None:
     pace.asked("training", 64, 0.64, True)
     assert not pace.due("training", 65, 0.65)
     assert pace.due("evaluation", 65, 0.65)
-    pace.steady = None
+    pace.disturb()
     assert pace.due("training", 66, 0.66)
     assert pace.since(66) == 2
+
+
+def test_of_steady_steps_the_last_before_everything_is_asked_is_timed_and_stands_for_all() -> None:
+    pace = Pace()
+    pace.asked("training", 64, 0.64, True)
+    assert pace.untimed
+    assert [(pace.counted(tick), pace.untimed) for tick in (65, 66, 67)] == [(4, True), (4, True), (4, False)]
+    pace.asked("training", 68, 0.68, True)
+    assert pace.untimed
+    pace.disturb()
+    assert (pace.untimed, pace.counted(69)) == (False, 1)

@@ -109,15 +109,19 @@ def _host(rank: RankRecording) -> dict[str, Any]:
 
 
 def overhead_of(rank: RankRecording) -> dict[str, Any]:
-    """torchvet's own cost as measured in the run: seconds, and the ratio of elapsed time with to without."""
+    """torchvet's own cost as measured in the run: seconds, and the ratio of elapsed time with to without, of the whole
+    run and of its steps alone, which is what a longer run comes down to."""
     record = rank.last(Overhead)
     if record is None or not record.elapsed:
         return {}
     own = sum(record.seconds.values())
     rest = max(record.elapsed - own, 1e-9)
-    return {
+    facts = {
         "seconds": own,
         "ratio": record.elapsed / rest,
         "by_probe": record.seconds,
         "sampled_steps": record.sampled_steps,
     }
+    if record.stepping > record.while_stepping:
+        facts["steps_ratio"] = record.stepping / (record.stepping - record.while_stepping)
+    return facts

@@ -67,6 +67,19 @@ class RunCommand(click.Command):
     help="In a float32 or bfloat16 run, forecast what would overflow or vanish in float16 (NUM102).",
 )
 @click.option(
+    "--try-fixes",
+    is_flag=True,
+    help="After the run, run the program again with changes that may make its steps quicker, and time them.",
+)
+@click.option(
+    "--try-budget",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --try-fixes: how long all trials may take.",
+)
+@click.option(
     "--simulate-gpu",
     metavar="CARD",
     help="Run a CUDA program on a simulated GPU: h100, a100-40g, l4, t4, rtx4090, ... or a size (24GiB).",
@@ -92,6 +105,8 @@ def command(
     steps: int | None,
     record: str | None,
     precision_forecast: bool,
+    try_fixes: bool,
+    try_budget: float,
     simulate_gpu: str | None,
     gpus: int,
     dry: bool,
@@ -115,6 +130,8 @@ def command(
         preflight.check_card(simulate_gpu)
     if dry:
         _check_dry(simulate_gpu, precision_forecast)
+    if try_fixes and simulate_gpu is not None:
+        raise BadInput("--try-fixes times steps, and a simulated GPU has no times: use one of the two")
     with Keep(record) as keep:
         probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
         if simulate_gpu is not None:
@@ -124,7 +141,7 @@ def command(
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
-        own, verdict = _observe(target, keep, delivery, observe)
+        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None)
     if own and exit_code == "program":
         return own
     return verdict
@@ -150,8 +167,11 @@ def target_of(module: str | None, program: tuple[str, ...]) -> Program:
     return Program(program[0], None, program[1:])
 
 
-def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) -> tuple[int, int]:
-    """Run, diagnose, deliver. Gives the program's status (0 where torchvet itself stopped it) and the verdict's."""
+def _observe(
+    target: Program, keep: Keep, delivery: Delivery, observe: Observe, budget: float | None
+) -> tuple[int, int]:
+    """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
+    where torchvet itself stopped it) and the verdict's."""
     from torchvet.supervisor.progress import Progress
     from torchvet.supervisor.supervise import supervise
 
@@ -166,7 +186,13 @@ def _observe(target: Program, keep: Keep, delivery: Delivery, observe: Observe) 
         raise BadInput(outcome.error or "the program could not be started")
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     try:
-        return own, delivery.deliver(delivery.diagnose(recording))
+        report = delivery.diagnose(recording)
+        if budget is not None and not own:
+            from torchvet.commands.try_fixes import with_tries
+            from torchvet.supervisor.trial_sandbox import Shown
+
+            report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
+        return own, delivery.deliver(report)
     except TorchvetError as error:
         click.echo(f"torchvet: {error}", err=True)
         return own, error.status

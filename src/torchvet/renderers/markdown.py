@@ -32,6 +32,10 @@ class MarkdownRenderer:
             from torchvet.renderers.text_forecast import forecast_section  # imports rich, which is slow to load
 
             parts.append(forecast_section(forecast))
+        if tried := report.facts.get("tried"):
+            from torchvet.renderers.text_facts import tried_section
+
+            parts.append(tried_section(tried))
         if report.not_checked:
             items = [f"- {escaped(item.check)}: {escaped(item.reason)}" for item in report.not_checked]
             parts.append("\n".join(["### Not checked", "", *items]))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from torchvet.finding import Report
-from torchvet.renderers.page import Page
+from torchvet.renderers.markdown_text import escaped
+from torchvet.renderers.page import LABEL, Page
 from torchvet.renderers.text_amounts import add_amounts
 from torchvet.renderers.text_dry import add_dry
 from torchvet.renderers.text_forecast import add_forecast
@@ -14,6 +16,8 @@ from torchvet.renderers.text_snapshot import add_snapshot
 from torchvet.renderers.verdict import failed_at
 from torchvet.renderers.wording import count, limit, percent, seconds, size
 
+_BUSY = 0.1
+"""The difference between runs of the same program from which on it is said."""
 CATEGORIES, PROBES, SNAPSHOTS, PROCESSES = 8, 5, 4, 4
 """How many of each are shown; JSON has all of them."""
 
@@ -40,6 +44,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
     _line(page, "growth", _growth(facts.get("growth") or {}))
     _line(page, "host", _host(facts.get("host") or {}))
     _line(page, "limit", _limit(facts.get("memory_limit") or {}))
+    if facts.get("tried"):
+        _add_tried(page, facts["tried"])
     if facts.get("precision_forecast"):
         add_forecast(page, facts["precision_forecast"])
     _line(page, "ended", _outcome(facts.get("outcome") or {}))
@@ -137,6 +143,43 @@ def _overhead(overhead: dict[str, Any]) -> str:
     ratio, spent = overhead.get("ratio"), overhead.get("seconds")
     parts = [f"{seconds(spent)} of the run"] if spent is not None else []
     parts += [f"{ratio:.2f} times the program alone"] if ratio is not None else []
+    steps = overhead.get("steps_ratio")
+    parts += [f"its steps {steps:.2f} times"] if steps is not None else []
     probes = sorted((overhead.get("by_probe") or {}).items(), key=lambda p: -p[1])[:PROBES]
     detail = f" ({', '.join(f'{name} {seconds(took)}' for name, took in probes if took > 0)})" if probes else ""
     return ", ".join(parts) + detail if parts else ""
+
+
+def _add_tried(page: Page, tried: dict[str, Any]) -> None:
+    """The section's lines."""
+    page.labelled("tried", f"a step takes {seconds(tried['seconds_per_step'])} as it is; with one change at a time:", 2)
+    for text in tried_texts(tried):
+        page.paragraph(text, indent=LABEL, hang=2, most=2)
+
+
+def tried_texts(tried: dict[str, Any]) -> Iterator[str]:
+    """A line for each change, and one for those that there was no time for."""
+    noise = tried["noise"]
+    if noise > _BUSY:
+        yield f"runs of the unchanged program differ by {percent(noise)}: smaller differences mean nothing here"
+    for row in tried["rows"]:
+        where = f" (line {row['line']})" if row["line"] else ""
+        yield f"{row['told']}{where}: {_result(row, noise)}"
+    if tried["untried"]:
+        yield f"no time for: {', '.join(tried['untried'])} (--try-budget gives more)"
+
+
+def _result(row: dict[str, Any], noise: float) -> str:
+    if row["error"] or row["gain"] is None:
+        return f"failed: {row['error'] or 'no step was timed'}"
+    gain = row["gain"]
+    measured = f"measured {gain:.2f}x ({seconds(row['seconds_per_step'])} a step)"
+    if gain < 1 + noise:
+        return f"{measured}: not worth it" if gain < 1 - noise else f"{measured}: no difference"
+    return measured + ("; losses change" if row["same_losses"] is False else "")
+
+
+def tried_section(tried: dict[str, Any]) -> str:
+    """The same as Markdown."""
+    title = f"### Tried: a step takes {seconds(tried['seconds_per_step'])} as it is"
+    return "\n".join([title, "", *(f"- {escaped(text)}" for text in tried_texts(tried))])

@@ -42,6 +42,8 @@ class Costs:
         self._schedule = schedule
         self.seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)
         self.graph_work = 0.0
+        self.stands_for = 1
+        """How many steps the events of this one stand for, those of the others not being timed."""
         self._depth = 0
         self._owner = 0
         self._nested = 0.0
@@ -111,8 +113,8 @@ class Look:
     """
 
     __slots__ = (
-        "_before", "_budgeted", "_costs", "_keep", "_kind", "_outer", "_outer_work", "_pausing", "_start", "_what",
-        "_work",
+        "_before", "_budgeted", "_costs", "_keep", "_kind", "_outer", "_outer_work", "_pausing", "_start", "_times",
+        "_what", "_work",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +134,7 @@ class Look:
             return
         costs._owner = mine
         costs._depth += 1
+        self._times = 1 if self._budgeted else costs.stands_for
         self._outer, costs._nested = costs._nested, 0.0
         if self._budgeted:
             self._outer_work, costs._nested_work = costs._nested_work, 0.0
@@ -144,9 +147,9 @@ class Look:
         costs = self._costs
         if self._start:
             spent = time.perf_counter() - self._start
-            own = spent - costs._nested
-            if own > 0.0:
-                costs.seconds[self._kind] += own
+            own = max(0.0, spent - costs._nested) * self._times
+            costs.seconds[self._kind] += own
+            costs._looked += own
             if self._budgeted:
                 self._charge()
             costs._depth -= 1
@@ -154,7 +157,6 @@ class Look:
                 costs._nested = self._outer + spent
             else:
                 costs._nested = costs._nested_work = 0.0
-                costs._looked += spent
         if self._pausing is not None:
             self._pausing.on = self._before
         return error is not None and self._keep is not None and self._keep(self._what, error)

@@ -12,7 +12,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import FrameType
 from typing import Any, Protocol
 
@@ -59,27 +59,36 @@ class Listener(Protocol):
 _EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
 
 
+Timed = Callable[[], AbstractContextManager[object] | None]
+"""What accounts for the work that follows; None where it is not to be timed."""
+
+
 class Sheltered:
     """A listener whose own errors do not reach the program: `keep` notes one, and says whether it is to be held back.
 
     One that failed in the middle of an event may have missed a step: `keep` is to say so.
     """
 
-    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool]) -> None:
+    def __init__(self, listener: Listener, keep: Callable[[BaseException], bool], timed: Timed) -> None:
         self._listener = listener
         for name in _EVENTS:
-            setattr(self, name, sheltered(getattr(listener, name), keep))
+            setattr(self, name, sheltered(getattr(listener, name), keep, timed))
 
     active: bool = property(operator.attrgetter("_listener.active"))  # type: ignore[assignment]
     """The listener's. Asked several times a step."""
 
 
-def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool]) -> Callable[..., None]:
+def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool], timed: Timed) -> Callable[..., None]:
     """One event's method, whose own errors do not reach the program."""
 
     def hear(*given: Any) -> None:
         try:
-            event(*given)
+            look = timed()
+            if look is None:
+                event(*given)
+            else:
+                with look:
+                    event(*given)
         except Exception as error:
             if not keep(error):
                 raise
@@ -264,16 +273,21 @@ def _tap_init(listener: Listener, original: Callable[..., None]) -> Callable[...
     return __init__
 
 
+def _by_program(caller: FrameType) -> bool:
+    """Whether a frame that switches modes is none of torch's; `eval()` is, and calls `train(False)` for the program."""
+    return frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval"
+
+
 def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    code = getattr(original, "__code__", None)
+
     @functools.wraps(original)
     def train(self: torch.nn.Module, mode: bool = True) -> Any:
         result = original(self, mode)
+        caller = sys._getframe(1)
         # Recursion into children comes through here too: only the call from outside counts.
-        if listener.active and sys._getframe(1).f_code is not original.__code__ and self.training is not None:
-            caller = sys._getframe(1)
-            # `eval()` is torch's own function, and calls `train(False)` for the program.
-            if frames.owner(caller.f_code.co_filename) != frames.TORCH or caller.f_code.co_name == "eval":
-                listener.mode_changed(self, mode)
+        if caller.f_code is not code and listener.active and self.training is not None and _by_program(caller):
+            listener.mode_changed(self, mode)
         return result
 
     return train

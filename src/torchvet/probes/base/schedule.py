@@ -132,7 +132,10 @@ class Pace:
     def __init__(self) -> None:
         self.steady: StepKind | None = None
         """The kind of the steps that pass now where nothing but counting is due in them: no window is open, no graph is
-        waited for. Whoever begins such a thing sets it to None."""
+        waited for. Whoever begins such a thing calls `disturb`."""
+        self.untimed = False
+        """Whether what is heard in the step under way is not timed: the last steady step before everything is asked
+        stands for those since."""
         self._tick = 0
         self._when = 0.0
         self._every = self._EVERY
@@ -145,10 +148,20 @@ class Pace:
         """Steps since everything was asked last, this one included."""
         return max(1, tick - self._tick)
 
+    def disturb(self) -> None:
+        """Something begins that is to hear of every boundary."""
+        self.steady, self.untimed = None, False
+
+    def counted(self, tick: int) -> int:
+        """A boundary was passed at which nothing is asked: how many steps the next one stands for where it is timed."""
+        self.untimed = self.steady is not None and (tick + 1) % self._every != 0
+        return 1 if self.steady is None else self._every
+
     def asked(self, kind: StepKind, tick: int, now: float, steady: bool) -> None:
         """Everything has been asked, and is `steady`: nothing that was begun is to hear of every boundary."""
         trains = kind in ("training", "backward", "manual")
         self.steady = kind if steady and trains and tick >= self._ALWAYS else None
+        self.untimed = self.steady is not None
         self._tick, self._when = tick, now
         # A power of two: whoever goes by every fourth boundary is asked at all that are left of them.
         while self._every < self._MOST and tick >= 2 * self._every * self._RARER:

@@ -46,7 +46,7 @@ class Host:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._first_boundary: float | None = None
+        self.first_boundary: float | None = None
         self.options = session.options
         self.broken: set[Probe] = set()
         """What has failed its self-check (`session/self_checks.py`)."""
@@ -85,13 +85,13 @@ class Host:
     def elapsed(self) -> float:
         """Seconds that the program has been stepping: importing torch is no time to spend from."""
         now = time.perf_counter()
-        if self._first_boundary is None:
-            self._first_boundary = now
-        return now - self._first_boundary
+        if self.first_boundary is None:
+            self.first_boundary = now
+        return now - self.first_boundary
 
     def graph_seconds(self) -> float:
         """Seconds that following autograd graphs between boundaries may take now."""
-        elapsed = self.elapsed() if self._first_boundary else 0.0
+        elapsed = self.elapsed() if self.first_boundary else 0.0
         return self.schedule.graph_budget(elapsed, self.costs.graph_work)
 
     @property
@@ -169,9 +169,9 @@ class Watcher:
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
-        """Whether a session with these `Options` has this probe at all. One that times precisions has few: what they
-        do each step is a step's own time for small programs, and the same in all precisions."""
-        return cls.always or options.amp_mode is None
+        """Whether a session with these `Options` has this probe at all. One that times steps has few: what they do each
+        step is a step's own time for small programs."""
+        return cls.always or (options.amp_mode is None and options.attempt is None)
 
     def install(self) -> None:
         """Wrap what must be wrapped; called once, when torch has been imported."""

@@ -20,8 +20,9 @@ _SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
 _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
 _FLOATS = _SUMMED | {torch.float16}
-_PLAIN = {torch.Tensor}
-"""No subclass: one that is spread over ranks would wait for the others at each sum."""
+_PLAIN = frozenset((torch.Tensor, dtype, False) for dtype in _SUMMED)
+"""The class, dtype and `requires_grad` of what may be summed one by one. No subclass: one that is spread over ranks
+would wait for the others at each sum. None with a graph: to switch gradients off takes as long as two sums."""
 
 
 def followed() -> bool:
@@ -99,10 +100,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
 
 
 def _can_be_summed(gradients: list[torch.Tensor]) -> bool:
-    """Not those with a graph of their own: to switch gradients off takes as long as two sums."""
-    plain = gradients[0].is_cpu and set(map(type, gradients)) == _PLAIN
-    without = True not in [g.requires_grad for g in gradients]
-    return plain and without and _SUMMED.issuperset([g.dtype for g in gradients])
+    return gradients[0].is_cpu and _PLAIN.issuperset([(g.__class__, g.dtype, g.requires_grad) for g in gradients])
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:

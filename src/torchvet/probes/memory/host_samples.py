@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -26,8 +27,14 @@ _FIRST_VERDICT = 40
 """Steps after which it is asked first whether the heap rises, and then each time that the run has doubled."""
 _STARTING = 4
 """The part of the steps so far, a fourth, that says nothing of it: what a program makes once."""
-_RISE = 2048
-"""Bytes a step by which its floor rises where Python's objects are to be traced."""
+_RISE, _STEEP = 2048, 16384
+"""Bytes a step by which its floor rises where Python's objects are to be traced: where the run is long enough to bear
+it, and where it is a leak whatever that takes."""
+_TRACING_SECONDS = 1.0
+"""What tracing takes, roughly, in a program that has imported large libraries."""
+_FEW_BLOCKS = 1_000_000
+"""Python's blocks up to which it takes a fraction of that: torch alone makes 600,000, a large library three times as
+many."""
 _MOST_TRACINGS = 3
 
 
@@ -84,7 +91,9 @@ class HostSampler(Watcher):
         if tick >= self._verdict and self._tracings < _MOST_TRACINGS:
             self._verdict = 2 * tick
             # From the next boundary on: names may be searched at this one, which takes several times as long then.
-            self._rises = _rises([one for one in self._all if one[0] >= tick // _STARTING])
+            short = sys.getallocatedblocks() < _FEW_BLOCKS
+            bears = short or self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
+            self._rises = _rises([s for s in self._all if s[0] >= tick // _STARTING], _RISE if bears else _STEEP)
 
     def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's
@@ -125,11 +134,11 @@ class HostSampler(Watcher):
             self._clear()
 
 
-def _rises(samples: list[tuple[int, int]]) -> bool:
-    """Whether the lowest sample of each third of the steps is above that of the third before, by enough a step."""
+def _rises(samples: list[tuple[int, int]], least: int) -> bool:
+    """Whether the lowest sample of each third of the steps is above that of the third before, by `least` a step."""
     third = len(samples) // 3
     if not third:
         return False
     parts = [samples[i * third : (i + 1) * third] for i in range(3)]
     floors = [min(heap for _, heap in part) for part in parts]
-    return all(floors[i + 1] - floors[i] > _RISE * (parts[i + 1][0][0] - parts[i][0][0]) for i in range(2))
+    return all(floors[i + 1] - floors[i] > least * (parts[i + 1][0][0] - parts[i][0][0]) for i in range(2))

@@ -22,15 +22,15 @@ from torchvet.recording.records.memory import ObjectLine, ObjectLines
 
 _FRAMES = 24
 """Frames that are kept of each allocation: the program's line may be far outside of a library. Each takes time."""
-_APART = 2
+_APART = 3
 _SAMPLES = 4
 _FEWEST = 3
 """Samples, so many steps apart; what grew in all of them grew in each. At least so many where time runs out."""
 _SECONDS = 5.0
 _SHARE = 0.05
 _OWN_SECONDS = 1.0
-"""Seconds that this may go on, or the share of the run so far, as each allocation of Python's takes some times longer;
-and those that counting may take."""
+"""Seconds of this thread's work that this may go on, or the share of the run so far, as each allocation of Python's
+takes some times longer; and those that counting may take. By the clock a busy machine would end it too early."""
 _MOST_BYTES = 1 << 26
 """Memory of the traces themselves from which on this is given up."""
 _SHOWN = 6
@@ -66,7 +66,7 @@ class ObjectTracing:
         """Trace from this boundary on, unless the program traces itself."""
         if tracemalloc.is_tracing():
             return
-        self._at, self._bytes, self._storages, self._began = [], [], [], time.perf_counter()
+        self._at, self._bytes, self._storages, self._began = [], [], [], time.thread_time()
         self._next, self._spent, self._collections = tick + _APART, 0.0, _collections()
         tracemalloc.start(_FRAMES)
         under_way.set()
@@ -74,7 +74,7 @@ class ObjectTracing:
 
     def boundary(self, tick: int, elapsed: float) -> ObjectLines | None:
         """A step ended, `elapsed` seconds after the run began: what was found, once it is."""
-        began = time.perf_counter()
+        began = time.thread_time()
         late = began - self._began > max(_SECONDS, _SHARE * elapsed)
         if not tracemalloc.is_tracing():  # the program has ended it
             self.end()
@@ -84,7 +84,7 @@ class ObjectTracing:
             self._at.append(tick)
             self._bytes.append(_by_line())
             self._storages.append(_of_tensors())
-            self._spent += time.perf_counter() - began
+            self._spent += time.thread_time() - began
         enough = _FEWEST if self._spent > _OWN_SECONDS else _SAMPLES
         if len(self._at) < enough and not late and tracemalloc.get_tracemalloc_memory() < _MOST_BYTES:
             return None

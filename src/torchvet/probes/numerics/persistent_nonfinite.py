@@ -31,6 +31,8 @@ _NORMS = overloads(
 _MOVING = overloads("lerp_.Scalar mul_.Tensor copy_ _foreach_lerp_.Scalar _foreach_mul_.Scalar _foreach_copy_")
 _MOST_COPIES = 4096
 _NAMED = 8
+_APART = 8
+"""The part of the steps so far, an eighth, that passes between looks: each takes as long as a small step."""
 What = Literal["statistics", "buffer", "optimizer state", "copy"]
 
 
@@ -68,6 +70,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         self.ignored = frozenset(["optimizer_starts"])
         self._step_place: Place | None = None
         self._allowance = half.Allowance(0.03, 0.003)
+        self._next = self._last = 0
 
     def install(self) -> None:
         """See scalers step, averaged models made, and in sampled steps what writes to tensors that last."""
@@ -123,8 +126,12 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             self._written.put(tensor, _Written(tensor.dtype, self.host.line(), call, {self.host.tick}))
 
     def settle(self, tick: int, kind: StepKind) -> None:
-        """Look as often as is cheap."""
-        if self._allowance.left():
+        """Look as often as is cheap, at first at every step: what is lost is mostly lost soon."""
+        if tick < self._last:  # ticks began anew
+            self._next = 0
+        self._last = tick
+        if tick >= self._next and self._allowance.left():
+            self._next = tick + max(1, tick // _APART)
             began = time.thread_time()
             self._look(tick)
             self._allowance.spend(began)

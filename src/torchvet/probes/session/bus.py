@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from torchvet.probes.base.schedule import Pace
 from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.probes.internals.private import LacksName
 from torchvet.recording.records.base import Record
@@ -50,6 +51,7 @@ PROBES: tuple[str, ...] = (
     "crash.carried_graphs.CarriedGraphs",
     "training.unoptimized_parameters.Ownership",
     "training.smaller_batches.SmallerBatches",
+    "training.attempts.Attempts",
     "devices.discarded_moves.DiscardedMoves",
     "devices.checkpoints.Checkpoints",
     "training.aliased_state_dicts.OwnWeightsLoaded",
@@ -83,8 +85,9 @@ def load(names: tuple[str, ...], failed: Callable[[str, Exception], object]) -> 
 class Bus:
     """All probes of a session, told in turn."""
 
-    def __init__(self, host: Host, kinds: Iterable[type[Watcher]]) -> None:
+    def __init__(self, host: Host, kinds: Iterable[type[Watcher]], pace: Pace | None = None) -> None:
         self._host = host
+        self._pace = pace or Pace()
         self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
         self._listening: dict[str, list[Told]] = {}
         self._sampled = True
@@ -119,10 +122,12 @@ class Bus:
             one.remove()
 
     def tell(self, event: str, *details: Any) -> None:
-        """Pass an event on to those that override its method. Accounted for once, not for each: that would cost more
-        than most of them take."""
+        """Pass an event on to those that override its method. Accounted for once, not for each, and not in every steady
+        step: that would cost more than most of them take."""
         listening = self._listening.get(event)
         if listening or (listening is None and self._who(event)):
+            if self._pace.untimed:
+                return self.told(event, *details)
             with self._host.looking(event):
                 self.told(event, *details)
 

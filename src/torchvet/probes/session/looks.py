@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
 
 _EVALUATION_LOOKS = 3
+_EVALUATION_STEPS = 2
+"""Steps of a window that an evaluation opens: what follows the evaluation is mostly training, which has its own."""
 
 
 class Looks(Host):
@@ -34,17 +37,23 @@ class Looks(Host):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step)))
+        self._pace = Pace()
+        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step, self._timed)))
         self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
         self.ledger = self._sampling.ledger
-        self._bus = Bus(self, load(self.probes, session.failed))
+        self._bus = Bus(self, load(self.probes, session.failed), self._pace)
         self.tell = self._bus.tell
         self._log = StepLog(session.writer, session.started)
         self.flush_steps = self._log.flush
         self._stepping = Stepping(self.clock, self._log)
         self._proofs = Proofs(self, self._bus)
-        self._pace = Pace()
         self._evaluation_looks = 0
+        if session.options.attempt is not None:  # steps are timed: none is to be a sampled one
+            self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
+        self._passed = 0.0
+        """When the last boundary was passed."""
+        self._before_end = 0.0
+        """What looking had cost when the program ended."""
 
     @property
     def active(self) -> bool:
@@ -60,6 +69,9 @@ class Looks(Host):
     def sampled_steps(self) -> int:
         """See `Host`."""
         return self._sampling.steps
+
+    def _timed(self) -> Look | None:
+        return None if self._pace.untimed else self.costs.of("events")
 
     # Boundaries ---------------------------------------------------------------------------------------------------
 
@@ -79,16 +91,25 @@ class Looks(Host):
 
     def _look_or_count(self, passed: Boundary) -> None:
         kind, tick, *_ = passed
-        if self._pace.due(kind, tick, time.perf_counter()) or passed.restarted or passed.steps > 1:
+        self._passed = time.perf_counter()
+        if self._pace.due(kind, tick, self._passed) or passed.restarted or passed.steps > 1:
+            self.costs.stands_for, self._pace.untimed = 1, False
             seconds = self.costs.step() / self._pace.since(tick)
             # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
             with Look(self.costs, "boundaries", self._session.failed, "step boundaries"):
                 self._look(passed, seconds)
             return
-        with self.looking("step boundaries", "boundaries"):
-            self._stepping.count(passed)
-            self.ledger.tick = tick
-            self._bus.told("boundary", tick, kind)
+        if self._pace.untimed:
+            self._count(passed)
+        else:
+            with self.looking("step boundaries", "boundaries"):
+                self._count(passed)
+        self.costs.stands_for = self._pace.counted(tick)
+
+    def _count(self, passed: Boundary) -> None:
+        self._stepping.count(passed)
+        self.ledger.tick = passed.tick
+        self._bus.told("boundary", passed.tick, passed.kind)
 
     def _look(self, passed: Boundary, seconds: float) -> None:
         """Ask everything for what is due; a step took the program `seconds`."""
@@ -111,7 +132,7 @@ class Looks(Host):
         # Then what goes by the window's survivors, which may want the next one sooner.
         self._bus.told("look", tick, kind)
         if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
-            self._start_window(kind, tick, elapsed)
+            self._start_window(kind, tick, elapsed, self.schedule.window_length)
         self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
 
     def _is_steady(self) -> bool:
@@ -127,18 +148,23 @@ class Looks(Host):
 
     # Windows ------------------------------------------------------------------------------------------------------
 
-    def _start_window(self, kind: StepKind, tick: int, elapsed: float) -> None:
+    def _start_window(self, kind: StepKind, tick: int, elapsed: float, length: int) -> None:
         with self.costs.of("windows"):
-            self._pace.steady = None
-            self._sampling.start(kind, tick, elapsed)
+            self._pace.disturb()
+            self._sampling.start(kind, tick, elapsed, length)
             self._bus.sampled(True)
 
     def _evaluation_begins(self) -> None:
-        """Evaluation may be a long way from any boundary: look at its first few passes at once."""
-        if not self._sampling.on and self._evaluation_looks < _EVALUATION_LOOKS and self.tick > 0:
+        """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
+        evaluation whatever that costs."""
+        looks = self._evaluation_looks
+        if self._sampling.on or looks >= _EVALUATION_LOOKS or self.tick == 0:
+            return
+        elapsed = self.elapsed()
+        if looks == 0 or self.schedule.affordable(elapsed):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
-                self._start_window("evaluation", self.tick, self.elapsed())
+                self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
                 if self._bus.any("wants_modules"):
                     self._taps.watch_modules()
 
@@ -184,6 +210,8 @@ class Looks(Host):
     def finish(self, how: str, error: BaseException | None) -> None:
         """The last look, while the frames of `error`'s traceback are alive."""
         self._stepping.end()
+        self.costs.settle()
+        self._before_end = sum(self.costs.seconds.values())
         with self.costs.of("end"):
             self._finish(how, error)
         forget_the_program()
@@ -207,4 +235,7 @@ class Looks(Host):
     def overhead(self, elapsed: float) -> Overhead:
         """What looking has cost of `elapsed` seconds."""
         self.costs.settle()
-        return Overhead(elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps)
+        stepping = self._passed - self.first_boundary if self.first_boundary is not None else 0.0
+        found = Overhead(elapsed=elapsed, seconds=self.costs.seconds, sampled_steps=self._sampling.steps)
+        found.stepping, found.while_stepping = stepping, self._before_end
+        return found

@@ -32,7 +32,7 @@ class Observer(Looks):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.step_ended = sheltered(self._step_ended, session.missed_step)
+        self.step_ended = sheltered(self._step_ended, session.missed_step, self._timed)
         """The program says that a step of its own ended (`watch.step()`)."""
         self._optimizer_began = 0.0
 
@@ -89,14 +89,13 @@ class Observer(Looks):
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
-        with self.looking("backward passes"):
-            self._here.way = whereabouts(2)
-            if retain_graph or create_graph or (self._pace.steady is None and self._bus.any("waits")):
-                self._pace.steady = None
-                with self.looking("backward passes", "graphs"):
-                    late = graphs.within(self.graph_seconds())
-                    self._bus.told("graph_entered", Pass(tensors, retain_graph, create_graph, is_grad, late))
-            self._bus.told("backward_starts", tensors, is_grad)
+        self._here.way = whereabouts(2)
+        if retain_graph or create_graph or (self._pace.steady is None and self._bus.any("waits")):
+            self._pace.disturb()
+            with self.looking("backward passes", "graphs"):
+                late = graphs.within(self.graph_seconds())
+                self._bus.told("graph_entered", Pass(tensors, retain_graph, create_graph, is_grad, late))
+        self._bus.tell("backward_starts", tensors, is_grad)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
@@ -133,7 +132,8 @@ class Observer(Looks):
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
         """See `Listener`."""
-        if depth == 0:
+        # A loader's transforms may be modules: what makes a batch is no step.
+        if depth == 0 and self.ledger.phase != "data":
             self._sampling.stack.clear()
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)

@@ -66,8 +66,9 @@ class Sampling:
         over = self.ledger.exhausted or self.ledger.stopped
         return self._open is not None and over and threading.get_ident() == self._thread
 
-    def start(self, kind: StepKind, tick: int, elapsed: float) -> None:
-        """Open a window, where that is possible here; `elapsed` seconds of the run bound what it may note."""
+    def start(self, kind: StepKind, tick: int, elapsed: float, length: int) -> None:
+        """Open a window of so many steps, where that is possible here; `elapsed` seconds of the run bound what it may
+        note."""
         ledger = self.ledger
         if not ledger.enter():
             # No storages to note here (inference mode, say): names can be counted all the same.
@@ -82,7 +83,6 @@ class Sampling:
         ledger.operators = self._noted = 0
         ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / OPERATOR_SECONDS)
         self.windows += 1
-        length = self._schedule.window_length
         self._open = window.open_window(self.windows, tick, kind, length, self._known, ledger, time.perf_counter())
 
     def boundary(self, kind: StepKind, seconds: float) -> bool:

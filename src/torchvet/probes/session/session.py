@@ -37,6 +37,8 @@ class Options(msgspec.Struct, kw_only=True):
     memory_limit: int | None = None
     precision_forecast: bool = False
     amp_mode: str | None = None
+    attempt: str | None = None
+    """A change that may make steps quicker, to be made and timed; see `probes/training/attempts.py`."""
     simulated_gpu: str | None = None
     simulated_gpus: int = 1
     batch_share: float | None = None

@@ -452,11 +452,14 @@ class MemoryFailure(Record):
 
 
 class Overhead(Record):
-    """Seconds spent by torchvet within the program, each under one kind of look, of `elapsed`."""
+    """Seconds spent by torchvet within the program, each under one kind of look, of `elapsed`; `while_stepping` of them
+    before the program's end, the last of its steps having ended `stepping` seconds after the first."""
 
     elapsed: float
     seconds: dict[str, float]
     sampled_steps: int = 0
+    stepping: float = 0.0
+    while_stepping: float = 0.0
 
 
 Probe = Literal["everything", "steps", "storages", "survival", "graphs", "names", "numbers", "another"]
