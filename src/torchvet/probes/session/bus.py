@@ -52,6 +52,7 @@ PROBES: tuple[str, ...] = (
     "training.unoptimized_parameters.Ownership",
     "training.smaller_batches.SmallerBatches",
     "training.attempts.Attempts",
+    "training.anomaly_mode.AnomalyModes",
     "devices.discarded_moves.DiscardedMoves",
     "devices.checkpoints.Checkpoints",
     "training.aliased_state_dicts.OwnWeightsLoaded",

@@ -451,6 +451,16 @@ class MemoryFailure(Record):
     snapshot: str | None = None
 
 
+class AnomalyMode(Record):
+    """Autograd's anomaly detection: the line that has switched it on last, whether it checks for NaN as well, and in
+    how many of the sampled steps' backward `passes` it was on."""
+
+    place: Place | None = None
+    check_nan: bool = True
+    passes: int = 0
+    on: int = 0
+
+
 class Overhead(Record):
     """Seconds spent by torchvet within the program, each under one kind of look, of `elapsed`; `while_stepping` of them
     before the program's end, the last of its steps having ended `stepping` seconds after the first."""
