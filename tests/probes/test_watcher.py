@@ -20,7 +20,7 @@ class _Host:
     active = True
     tick = 3
     known: Any = None
-    options: Any = SimpleNamespace(amp_mode=None)
+    options: Any = SimpleNamespace(amp_mode=None, attempt=None)
 
     def __init__(self) -> None:
         self.failed: list[str] = []
