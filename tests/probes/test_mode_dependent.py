@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -28,6 +29,8 @@ CASES: dict[str, Callable[[], torch.Tensor]] = {
     "cond": lambda: torch.linalg.cond(_SQUARE),
     "nuclear norm": lambda: torch.linalg.matrix_norm(_SQUARE, "nuc"),
     "norm by p": lambda: _SQUARE.norm(p="nuc"),
+    "norm of vectors": lambda: _SQUARE.norm(2, dim=1),
+    "backward of a norm of vectors": lambda: _gradient(lambda x: torch.linalg.norm(x, 2, dim=1), torch.randn(20, 30)),
     "backward of prod": lambda: _gradient(lambda x: x.prod(1), torch.randn(20, 30)),
     "backward of a number filled in": lambda: _gradient(lambda v: _SQUARE.masked_fill(_SQUARE > 0, v), torch.ones(())),
 }
@@ -45,6 +48,20 @@ def test_a_window_changes_no_digit(name: str) -> None:
     finally:
         ledger.leave()
     assert torch.equal(plain, watched)
+
+
+@pytest.mark.parametrize("norm", [torch.norm, torch.linalg.norm])
+def test_norms_of_vectors_are_heard(norm: Callable[..., torch.Tensor]) -> None:
+    ledger = Ledger()
+    heard: list[object] = []
+    operator = torch.ops.aten.linalg_vector_norm.default
+    ledger.hear([operator], lambda *_: heard.append(1), lambda what: contextlib.nullcontext())
+    assert ledger.enter()
+    try:
+        norm(_SQUARE, 2, dim=1)
+    finally:
+        ledger.leave()
+    assert heard
 
 
 def test_what_ran_aside_is_noted() -> None:

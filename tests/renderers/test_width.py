@@ -13,6 +13,13 @@ from torchvet.workflows import report_output
 LONG = "a_very_long_name_of_a_line_of_code_that_stands_in_a_deep_folder.py:1234 in_a_function"
 
 
+def test_a_long_label_is_whole_beside_its_text() -> None:
+    page = Page(60)
+    page.labelled("a label of more than twelve", "and what it says is wrapped, as that of all others is")
+    first, *rest = [line.plain for line in page.lines]
+    assert first.startswith("  a label of more than twelve and what it says") and all(len(r) <= 60 for r in rest)
+
+
 def test_rows_are_cut_to_the_terminal_at_a_mark_and_whole_without_one() -> None:
     narrow, whole = Page(80), Page(WHOLE)
     for page in (narrow, whole):

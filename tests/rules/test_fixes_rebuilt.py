@@ -126,6 +126,20 @@ def test_a_function_s_own_stays_where_its_callers_are_not_plain(call: str) -> No
     assert fixed("TRN111", FUNCTION.format(call=call)) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("header", "put"),
+    [
+        ("net, batches, lr=(0.1)", []),
+        ("net, batches, lr: (float)", ["adam=None"]),
+        ("net, batches, lr=0.1,", ["adam=None,"]),
+    ],
+)
+def test_a_parameter_is_put_behind_the_last_one_s_own_bracket_or_nowhere(header: str, put: list[str]) -> None:
+    text = FUNCTION.format(call="train_epoch(model, loader, lr=rate)").replace("net, batches, lr=0.1", header)
+    _, lines = fixed("TRN111", text)
+    assert [line.rpartition(" ")[2].removesuffix("):") for line in lines[:1]] == put
+
+
 AGAIN = """
     class Trainer:
         def __init__(self, model):

@@ -191,6 +191,8 @@ ATTRIBUTES = [
     ("torch.tensor(mean[0])", "x - self.k", False),
     ("torch.tensor(other).view(1, -1)", "x - self.k", True),
     ("torch.tensor(other)", "x - self.k", False),
+    ("torch.ones(3, 3)", "x.sum() + float(torch.matmul(self.k, self.k).sum())", False),
+    ("torch.ones(3, 3)", "torch.matmul(x, self.k)", True),
 ]
 
 

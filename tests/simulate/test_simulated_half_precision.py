@@ -81,3 +81,25 @@ def test_what_the_cpu_has_no_kernel_for_is_done(what: str, dtype: torch.dtype) -
     assert out.dtype is dtype and torch.equal(out.cpu(), reference.to(dtype))
     assert mine.grad is not None and exact.grad is not None
     assert torch.allclose(mine.grad.cpu().float(), exact.grad, rtol=1e-2, atol=1e-3)
+
+
+def _normalized(device: str, dtype: torch.dtype, training: bool) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    x = (10 * torch.rand(4, 6, 16)).half().to(device, dtype).requires_grad_()
+    norm = torch.nn.InstanceNorm1d(6, affine=True, track_running_stats=True).half().to(device, dtype).train(training)
+    out = norm(x)
+    out.backward(torch.linspace(-1, 1, out.numel()).half().to(device, dtype).view_as(out))
+    assert norm.running_var is not None and norm.running_mean is not None
+    gradients = [t.grad for t in (x, *norm.parameters()) if t.grad is not None]
+    return [t.detach().cpu() for t in (out, *gradients, norm.running_mean, norm.running_var)]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_norms_over_batches_are_rounded_once(training: bool) -> None:
+    """With weights in half precision, too; the statistics of the instances are averaged in it afterwards."""
+    mine, exact = _normalized("cuda", torch.float16, training), _normalized("cpu", torch.float32, training)
+    assert [t.dtype for t in mine] == [torch.float16] * len(mine)
+    for one, other in zip(mine[:2], exact, strict=False):
+        assert torch.equal(one, other.half())
+    for one, other in zip(mine[2:], exact[2:], strict=True):
+        assert torch.allclose(one.float(), other, rtol=2e-3, atol=0.05)

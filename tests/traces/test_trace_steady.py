@@ -179,3 +179,21 @@ def test_a_change_of_less_than_one_in_a_hundred_has_no_sign(tmp_path: Path) -> N
     after = Program().train(STEPS, lambda p: [p.op(20), step(p)][0]).write(tmp_path / "after.json")
     said = text(report_on_comparison(compare(side_of(after), side_of(before))))
     assert "(< 1 % less)" in said and "-<" not in said and " -0 us" not in said
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_work_of_the_time_before_the_recording_is_no_part_of_the_first_step(tmp_path: Path, waits: bool) -> None:
+    """The device is behind when the recording begins: the launches of what it still has to do are not in the trace."""
+    program = Program()
+    for _ in range(2):
+        step(program)
+    if waits:
+        program.item()
+    recorded = Program.train(program, STEPS, step)
+    first = min(e["ts"] for e in recorded.events if e["name"].startswith("ProfilerStep"))
+    lost = [e for e in recorded.events if e["cat"] != "kernel" and e["ts"] < first]
+    recorded.events = [e for e in recorded.events if e not in lost]
+    facts = of(tmp_path, recorded).facts
+    assert facts["step"]["apart"] == [] and facts["step"]["steady"] == STEPS
+    assert facts["step"]["seconds"] == STEADY
+    assert facts["gpu"]["kernels_per_step"] == pytest.approx(91)

@@ -65,8 +65,10 @@ class Page:
         self._add(Text(" " * indent), text, style, indent + hang, most)
 
     def labelled(self, label: str, text: str, most: int | None = None) -> None:
-        """A label in the left column and wrapped text beside it."""
-        self._add(Text("  " + padded(label, LABEL - 3) + " ", style="dim"), text, "", LABEL, most)
+        """A label in the left column and wrapped text beside it. One that is longer than the column pushes the text of
+        its line to the right."""
+        column = max(LABEL - 3, min(cell_len(printable(label)), self.width // 2))
+        self._add(Text("  " + padded(label, column) + " ", style="dim"), text, "", LABEL, most)
 
     def more(self, number: int, of: str = "") -> None:
         """Say that `number` entries are not shown; nothing for zero or less."""

@@ -14,6 +14,7 @@ from torchvet.simulate.api import (
     checkpoints,
     compiling,
     crossings,
+    fast_paths,
     generators,
     naming,
     parallel,
@@ -79,6 +80,7 @@ def start(card: Card, count: int = 1) -> None:
     module.install(card)
     pinned.install()
     unsupported.install()
+    fast_paths.install()
     wrappers.install()
     # Last, since all above call torch with devices under torch's own name for them.
     naming.in_default_devices()

@@ -10,7 +10,7 @@ from torchvet.traces.idle import Gap
 from torchvet.traces.intervals import Span, common, merged, stretch, total, without
 from torchvet.traces.phases import Painted
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
-from torchvet.traces.window import Window, asked_at
+from torchvet.traces.window import Window
 
 TINY = 10.0
 """Microseconds below which a kernel is shorter than what launching it costs the host."""
@@ -40,7 +40,7 @@ def device_time(timeline: Timeline, window: Window, painted: Painted, trusted: b
     if device is None:
         return None
     runs = window.device_runs
-    own = (w for w in timeline.work if w.device == device and window.holds(asked_at(w, timeline)))
+    own = (w for w in timeline.work if w.device == device and window.holds(window.asked_at(w)))
     work = sorted(own, key=stretch)
     if not work:
         return None

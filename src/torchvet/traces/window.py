@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby
@@ -9,7 +10,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from torchvet.traces.intervals import Span, around
-from torchvet.traces.timeline import Thread, Timeline, Work
+from torchvet.traces.timeline import Call, Thread, Timeline, Work
 
 Apart = Literal["", "first", "long", "last"]
 """Why a step is set apart: it is one of the first and slow, it is the one slow step among even ones, or it is the last
@@ -27,6 +28,8 @@ FEWEST_LEFT, FEWEST_EVEN = 3, 4
 EARLY, FAR = 5.0, 60e6
 """Microseconds: work that begins earlier than this before its launch, or later than this after it, has another clock.
 Both clocks' rounding is below the first."""
+_Stream = tuple[Thread, Thread]
+"""A device, and a queue of it."""
 
 
 class Step(NamedTuple):
@@ -48,8 +51,10 @@ class Step(NamedTuple):
 class Window:
     """Where steps begin and end. `spans` and all that is derived from it are the steady steps'."""
 
-    def __init__(self, every: Sequence[Step], found_by: str, thread: Thread | None) -> None:
-        self.every, self.found_by, self.thread = list(every), found_by, thread
+    def __init__(
+        self, every: Sequence[Step], found_by: str, thread: Thread | None, asked_at: Callable[[Work], float]
+    ) -> None:
+        self.every, self.found_by, self.thread, self.asked_at = list(every), found_by, thread, asked_at
         steady = [s for s in every if not s.apart]
         self.steady = steady
         self.starts = [s.start for s in every]
@@ -81,24 +86,53 @@ def window_of(
     spans: Sequence[Span], numbers: Sequence[int], found_by: str, thread: Thread | None, timeline: Timeline
 ) -> Window:
     """The steps with the device's times, and those set apart that are no steps like the others."""
-    ready = _ready(timeline)
+    asked = _asking(timeline, None if found_by == WHOLE else spans[0])
+    ready = _ready(timeline, asked)
     steps = [Step(n, a, b, ready(a), ready(b)) for n, (a, b) in zip(numbers, spans, strict=True)]
-    if found_by == WHOLE:
-        return Window(steps, found_by, thread)
-    steps = _without_rest(steps, timeline)
-    steps = _without_start(steps)
-    return Window(_without_outlier(steps, timeline), found_by, thread)
+    if found_by != WHOLE:
+        steps = _without_rest(steps, timeline)
+        steps = _without_start(steps)
+        steps = _without_outlier(steps, timeline)
+    return Window(steps, found_by, thread, asked)
 
 
-def asked_at(work: Work, timeline: Timeline) -> float:
-    """When the host asked for a piece of work; without a launch, or with one of another clock, when it began."""
+def _asking(timeline: Timeline, first_step: Span | None) -> Callable[[Work], float]:
+    """By a piece of work, when the host asked for it: at its launch, or before all that was recorded.
+
+    Without a launch, or with one of another clock, it was when the work began.
+    """
+    launched = [(work, call) for work in timeline.work if (call := _launch(work, timeline))]
+    since = min((call.start for _, call in launched), default=math.inf)
+    first: dict[_Stream, float] = {}
+    for work, _ in launched:
+        first[work.device, work.stream] = min(work.start, first.get((work.device, work.stream), math.inf))
+    # Where launches are missing later too, or at the beginning of the steps, a missing one says nothing.
+    if first_step is None or since > sum(first_step) / 2:
+        first = {}
+    for work in timeline.work:
+        if first.get((work.device, work.stream), math.inf) < work.start and _launch(work, timeline) is None:
+            del first[work.device, work.stream]
+
+    def asked(work: Work) -> float:
+        call = _launch(work, timeline)
+        if call is not None:
+            return call.start
+        # A stream keeps to the order: what runs before all that was launched was launched earlier.
+        earlier = work.start < first.get((work.device, work.stream), -math.inf)
+        return -math.inf if earlier else work.start
+
+    return asked
+
+
+def _launch(work: Work, timeline: Timeline) -> Call | None:
+    """The call that launched a piece of work, if it was recorded with the same clock."""
     call = timeline.launches.get(work.correlation)
-    return call.start if call is not None and -EARLY <= work.start - call.start <= FAR else work.start
+    return call if call is not None and -EARLY <= work.start - call.start <= FAR else None
 
 
-def _ready(timeline: Timeline) -> Callable[[float], float]:
+def _ready(timeline: Timeline, asked_at: Callable[[Work], float]) -> Callable[[float], float]:
     """By a time of the host, when the device had done what was launched until then; never before that time."""
-    asked = sorted((asked_at(work, timeline), work.end) for work in timeline.work)
+    asked = sorted((asked_at(work), work.end) for work in timeline.work)
     starts = [start for start, _ in asked]
     ends = list(accumulate((end for _, end in asked), max))
 

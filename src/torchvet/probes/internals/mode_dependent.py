@@ -36,8 +36,16 @@ def _always(*_: Any, **__: Any) -> bool:
 
 
 def _spectral(_: Any, *args: Any, **kwargs: Any) -> bool:
-    order = args[0] if args else kwargs.get("ord", kwargs.get("p"))
+    order = args[0] if args else kwargs.get("ord")
+    if isinstance(args[1] if len(args) > 1 else kwargs.get("dim"), int):
+        return False  # of vectors
     return order in _SPECTRAL if isinstance(order, (str, int, float)) else False
+
+
+def _nuclear(_: Any, *args: Any, **kwargs: Any) -> bool:
+    """`torch.norm` takes a number for the order of a vector's norm."""
+    order = args[0] if args else kwargs.get("p")
+    return isinstance(order, str) and order == "nuc"
 
 
 def _spectral_by_default(_: Any, *args: Any, **kwargs: Any) -> bool:
@@ -60,7 +68,7 @@ _FORWARD: tuple[tuple[Any, str, Applies], ...] = (
     (torch.linalg, "matrix_rank", _always),
     (torch.linalg, "matrix_norm", _spectral),
     (torch.linalg, "norm", _spectral),
-    (torch, "norm", _spectral),
+    (torch, "norm", _nuclear),
 )
 _BACKWARD: tuple[tuple[Any, str, Applies], ...] = (
     (torch, "prod", _always),

@@ -17,7 +17,7 @@ from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, U
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
 from torchvet.probes.internals.simulated import simulated
-from torchvet.probes.numerics.nonfinite_outputs import OutputWatch
+from torchvet.probes.numerics.nonfinite_outputs import OutputWatch, Taken
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
 from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
 from torchvet.probes.objects.containers import tensors_in
@@ -26,7 +26,7 @@ from torchvet.probes.replay.keeping import Kept
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.operands import described
 from torchvet.probes.replay.process import Failed, ask, room_for_twins, why_not
-from torchvet.probes.replay.rehearsal import Answer, Failure, rehearse
+from torchvet.probes.replay.rehearsal import COUNTED, Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 
@@ -37,6 +37,8 @@ _LEAST_SECONDS, _TIMES = 10.0, 50
 """A replay may take this long, or so many times as long as the step."""
 _MOST_SECONDS = 30.0
 _WHAT = "the first value that is not finite"
+_TAKEN = ("output", "number", "skipped")
+"""Symptoms that a number shows which the program takes out of torch: no backward pass has to do with them."""
 _CALIBRATING = 3
 """Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
 
@@ -53,7 +55,9 @@ class NonFiniteWatcher(Watcher):
         self._followed = -1
         self._calls = Calls()
         self._taken: Stack | None = None
-        """Where a number of an output that is not finite was taken."""
+        """Where a number was taken that is NaN."""
+        self._numbers = 0
+        """Numbers of finite outputs that were looked into."""
         self._live = LiveLook(host)
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
@@ -97,21 +101,27 @@ class NonFiniteWatcher(Watcher):
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """Likewise. What was taken from a bad output is looked into here, outside of torch's operators."""
-        taken = self._outputs.step_ends()
-        if taken is not None:
-            self._taken = taken
-            self._failed("output", [], tick)
+        if self._outputs.taken is not None:
+            self._look_at_taken(tick)
+        self._outputs.step_ends()
         self._look_at_skipped(tick)
         self._batch = None
         self._step_starts()
 
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """Is what a model gives in evaluation finite?"""
+        self._look_at_taken(self.host.step)
         self._outputs.ended(output)
+
+    def wants_modules(self) -> bool:
+        """See `Watcher`."""
+        return self._outputs.wants_modules()
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is the loss finite?"""
         self._skipped.used()
+        if self._outputs.taken is not None:
+            self._look_at_taken(self.host.step)
         if self._running is not None:
             self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
@@ -185,6 +195,31 @@ class NonFiniteWatcher(Watcher):
         if asked is not None:
             self._taken = asked
             self._failed("skipped", [], tick)
+
+    def _look_at_taken(self, tick: int) -> None:
+        """Was a number of evaluation NaN? Here, outside of torch's operators, the step can be done again."""
+        taken = self._outputs.look_due()
+        if taken is None:
+            return
+        self._taken = taken.spots
+        if taken.kind == "both":
+            self._failed("output", [], tick)
+        elif self._numbers < _MOST_REPLAYS:
+            self._numbers += 1
+            self._look_into(taken.kind, taken, tick)
+
+    def _look_into(self, symptom: Symptom, taken: Taken, tick: int) -> None:
+        """A number is NaN, of outputs that are finite: where only counts made it, it may be the rate of nothing. Or an
+        output is, and nothing more is known."""
+        reason = why_not()
+        record, why = self._ask(symptom, tick, sys._getframe(2)) if reason is None else (None, reason)
+        idle = record is None and why == COUNTED
+        self._outputs.explained(taken, idle)
+        if idle:
+            return
+        record = record or NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=why, place=taken.place)
+        record.loop = counters(sys._getframe(2))
+        self.host.write(record)
 
     def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
         self._totals.checked += 1
@@ -298,7 +333,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
-        if record.found == "not-reproduced" and symptom not in ("output", "skipped"):
+        if record.found == "not-reproduced" and symptom not in _TAKEN:
             self._live.begin(record)
             self.heed()
 
@@ -334,7 +369,7 @@ class NonFiniteWatcher(Watcher):
                 self._widen(failure, answer.record, answer.number if symptom == "gradient" else 0, left)
                 return answer.record, ""
             inexact = inexact or answer.record
-            if not answer.more or left <= 0:
+            if not answer.more or left <= 0 or reason == COUNTED:
                 break
         return inexact, reason
 
@@ -361,7 +396,7 @@ class NonFiniteWatcher(Watcher):
 
     def _remembered(self, symptom: Symptom) -> list[Stack]:
         """From where the calls came that may have gone wrong, where they have returned."""
-        if symptom in ("output", "skipped"):
+        if symptom in _TAKEN:
             return [self._taken] if self._taken is not None else []
         return [] if symptom == "loss" else self._calls.since_step()
 
@@ -373,13 +408,16 @@ class NonFiniteWatcher(Watcher):
             trailing=max(self._skips.values(), default=0),
             passes=self._outputs.passes,
             ruined=self._outputs.ruined,
+            numbers=self._outputs.numbers,
+            nan_numbers=self._outputs.nan_numbers,
             skipping=self._skipped.batches,
         )
-        return [totals] if totals.last_bad is not None or totals.skipped else []
+        return [totals] if totals.last_bad is not None or totals.skipped or self._numbers else []
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Nothing of the program's outlives it here."""
         self._live.finish()
+        self._look_at_taken(self.host.tick)
         self._batch, self._kept = None, Kept()
         self._calls.clear()
 
@@ -395,6 +433,11 @@ class NonFiniteWatcher(Watcher):
                 check="operators inside torch.compile regions, where values are not finite",
                 reason="compiled kernels are not seen into: a failed step is done again with the regions run eagerly, "
                 "whose rounding may differ, and of steps that are looked at as they run only what is around them is",
+            )
+        if self._outputs.unheard:
+            yield Unchecked(
+                check="numbers that evaluation takes, whether they are NaN",
+                reason="it ran in torch.inference_mode(), where operators cannot be heard; no_grad lets them",
             )
         if self._only_grad:
             reason = "no optimizer of torch's stepped on any: losses were looked at, gradients were not"

@@ -18,6 +18,7 @@ from torchvet.probes.internals.modes import OwnMode
 from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.replay import stage
 from torchvet.probes.replay.alignments import unaligned
+from torchvet.probes.replay.lineage import Lineage
 from torchvet.probes.replay.operands import (
     Namer,
     columns_of,
@@ -81,6 +82,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         """Hears what a number is about to be taken from."""
         self.wide: Wide | None = None
         """The same step in a wider dtype, where that is asked for."""
+        self.lineage: Lineage | None = None
+        """What is made of parameters, where that is asked for."""
         self.generators: list[torch.Generator] = []
         """Those that operators were given."""
         self._named: Namer = lambda tensor: named(self._outside(tensor))
@@ -132,7 +135,10 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         return Call(func, args, kwargs, node, placed, was_bad, copies)
 
     def _after(self, result: Any, call: Call) -> None:
-        for out in _tensors(self._values_of(result)):
+        result = self._values_of(result)
+        if self.lineage is not None:
+            self.lineage.made(within([call.args, call.kwargs]), within(result))
+        for out in _tensors(result):
             if numeric(out) and not is_finite(out) and base_name(str(call.func)) not in _UNINITIALISED:
                 self._bad(out, call)
 

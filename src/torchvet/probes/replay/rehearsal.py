@@ -19,6 +19,7 @@ from torchvet.probes.replay.building import END
 from torchvet.probes.replay.calls import Stack
 from torchvet.probes.replay.finite_mode import FiniteMode
 from torchvet.probes.replay.keeping import Kept
+from torchvet.probes.replay.lineage import Lineage
 from torchvet.probes.replay.naming import Names
 from torchvet.probes.replay.plans import Plan, plans
 from torchvet.probes.replay.slicing import BATCH
@@ -26,6 +27,9 @@ from torchvet.probes.replay.sources import Source, Symptom, record_of, root_of
 from torchvet.probes.replay.stage import Autocast, Modules, set_up
 from torchvet.probes.replay.widened import Wide
 from torchvet.recording.records.nonfinite import NonFinite
+
+COUNTED = "no number that was taken is computed from parameters by floating point all the way"
+"""Why NaN among counts is no fault: a rate of a class that no sample is of."""
 
 
 @dataclass
@@ -84,7 +88,10 @@ class _Rehearsal:
         self._failure = failure
         self._wider = wider
         self._backward = failure.symptom == "gradient"
-        self._losses_seen = 0
+        self._outputs: list[torch.Tensor] = []
+        """Of the last pass of an outermost module: what was NaN."""
+        self._counted = False
+        """Whether a number was NaN that is no matter of the parameters."""
 
     def attempt(self, number: int) -> Answer:
         """The `number`-th best plan."""
@@ -125,6 +132,8 @@ class _Rehearsal:
         generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
         reached = self._reached(plan)
+        if isinstance(reached, str) and self._counted:
+            return Answer(reason=COUNTED)
         if isinstance(reached, str):
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
             return Answer(reason=reached + eagerly)
@@ -145,8 +154,12 @@ class _Rehearsal:
         mode.autocast = autocast.now
         mode.alone = True
         mode.wide = Wide(self._wider) if self._wider is not None else None
-        if failure.symptom in ("output", "skipped"):
+        if failure.symptom in ("output", "number", "skipped"):
             mode.taken = self._look_at_number
+        if failure.symptom == "output":
+            modules.given = self._look_at_output
+        if failure.symptom == "number":
+            mode.lineage = Lineage(failure.known.parameters())
         return mode, modules, autocast
 
     def _reached(self, plan: Plan) -> _Reached | str:
@@ -158,7 +171,8 @@ class _Rehearsal:
         except _Reached as now:
             return now
         except _End:
-            pass
+            if self._outputs:
+                return _Reached(self._outputs)
         except BaseException as error:
             return f"doing the step again failed: {type(error).__name__}: {error}"[:300]
         return "doing the step again gave finite values"
@@ -185,10 +199,16 @@ class _Rehearsal:
         if bad:
             raise _Reached(bad)
 
-    @staticmethod
-    def _look_at_number(tensor: torch.Tensor) -> None:
-        if bool(torch.isnan(tensor).any()):
+    def _look_at_output(self, output: Any) -> None:
+        self._outputs = [t for t in tensors_in(output, 2) if numeric(t) and bool(torch.isnan(t).any())]
+
+    def _look_at_number(self, tensor: torch.Tensor) -> None:
+        if not bool(torch.isnan(tensor).any()):
+            return
+        lineage = self._mode.lineage
+        if lineage is None or lineage.holds(tensor):
             raise _Reached([tensor])
+        self._counted = True
 
     def _look_at_gradients(self) -> None:
         if not self._backward:

@@ -14,7 +14,7 @@ from torchvet.probes.base.kit import Place, names
 from torchvet.recording.records.nonfinite import NonFinite, Operand, Reason
 
 Kind = Literal["nan", "inf"]
-Symptom = Literal["loss", "gradient", "output", "skipped"]
+Symptom = Literal["loss", "gradient", "output", "number", "skipped"]
 """What gave a failure away."""
 _HIDDEN = ("overflow", "log-of-zero", "division-by-zero")
 """Infinities that do no harm where they are not chosen, but for their gradients."""

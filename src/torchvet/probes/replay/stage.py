@@ -72,6 +72,8 @@ class Modules:
         self._known = known
         self._stack: list[torch.nn.Module] = []
         self._thread = threading.get_ident()
+        self.given: Callable[[Any], None] = lambda output: None
+        """Hears what an outermost module gives."""
 
     def follow(self, undo: ExitStack | None = None) -> None:
         """Start, until `undo` is closed if one is given."""
@@ -104,6 +106,8 @@ class Modules:
         if threading.get_ident() == self._thread and any(m is module for m in self._stack):
             while self._stack.pop() is not module:
                 pass
+            if not self._stack:
+                self.given(output)
 
 
 class Autocast:

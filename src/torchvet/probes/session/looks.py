@@ -165,6 +165,8 @@ class Looks(Host):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
                 self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
+                if self._bus.any("wants_modules"):
+                    self._taps.watch_modules()
 
     def _work_begins(self) -> None:
         """The step before is over in every sense: its gradients and losses, too."""

@@ -51,7 +51,7 @@ class NonFinite(Record):
     """
 
     tick: int
-    symptom: Literal["loss", "gradient", "parameter", "output", "skipped"]
+    symptom: Literal["loss", "gradient", "parameter", "output", "number", "skipped"]
     found: Literal["operator", "input", "not-reproduced"]
     phase: Literal["forward", "backward"] = "forward"
     reason: Reason = "unknown"
@@ -118,6 +118,10 @@ class NonFiniteTotals(Record):
     outputs: int = 0
     """Steps of evaluation in which a model gave NaN, and a number that was taken was NaN too; of `passes` looked at."""
     passes: int = 0
+    numbers: int = 0
+    """Floating-point numbers that the program took after passes without gradients, in sampled steps."""
+    nan_numbers: int = 0
+    """Of those: NaN, taken where a replay has shown that it comes of the parameters, or where none could tell."""
     ruined: int = 0
     """Of those passes: in how many the model gave nothing but NaN."""
     left_out: int = 0

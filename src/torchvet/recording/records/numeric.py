@@ -205,3 +205,40 @@ class HalfPositions(Record):
     distinct: int = 0
     largest: float = 0.0
     calls: int = 1
+
+
+class SoftmaxAxis(Record):
+    """On one line log-probabilities were made over dimension `dim` of `shape`, and the loss at `loss` took another one
+    (`classes`) for that of the classes: sampled calls."""
+
+    place: Place
+    loss: Place | None
+    shape: tuple[int, ...]
+    dim: int
+    classes: int
+    calls: int = 0
+
+
+class PenaltyNorm(Record):
+    """On one line the norm was taken of gradients of `shape`, one for each of `samples` scores, over `dims`; a number
+    was subtracted from the `norms` that it gave. Sampled calls."""
+
+    place: Place
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    samples: int
+    norms: int
+    target: float
+    calls: int = 0
+
+
+class GraphlessTerm(Record):
+    """On one line a value was computed of what a model gives, without a graph although gradients were on, and added on
+    the line `added` to a loss that went backward: sampled calls, in `zero` of which it was 0."""
+
+    place: Place
+    added: Place | None
+    calls: int = 0
+    zero: int = 0
+    value: float = 0.0
+    """The last one."""

@@ -75,6 +75,8 @@ def _given_to(file: SourceFile, call: ast.Call, node: ast.AST) -> str:
     torch = file.dotted(call.func).startswith("torch.")
     others = [a for a in call.args if a is not node] if torch else []
     on = receiver(call) if is_call(call, "masked_fill", "matmul", "mul", "add") else None
+    if isinstance(on, ast.Name) and on.id in file.imports.names:
+        on = None  # a package, and no tensor
     return "combined" if any(_is_batch(one) for one in (*others, on) if one is not None) else "unknown"
 
 

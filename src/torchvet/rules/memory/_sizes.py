@@ -111,8 +111,9 @@ def _is_shape(size: ast.expr) -> bool:
 
 
 def _reshaped(sizes: list[ast.expr]) -> Shape | None:
-    if any(_is_shape(s) or isinstance(s, ast.Attribute) for s in sizes):
-        return None if len(sizes) == 1 else tuple(map(size_of, sizes))
+    if len(sizes) == 1 and (_is_shape(sizes[0]) or isinstance(sizes[0], ast.Attribute)):
+        return None
+    # What -1 stands for is not written there.
     return tuple(None if number(s) == -1 else size_of(s) for s in sizes) or None
 
 

@@ -8,6 +8,7 @@ backward passes take 16 to 145 times as long.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,29 @@ def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     wider = [a.float() if isinstance(a, torch.Tensor) and a.dtype is dtype else a for a in args]
     out = on_host(func, wider, kwargs)
     return tuple([_narrow(one, dtype) for one in out]) if isinstance(out, tuple) else _narrow(out, dtype)
+
+
+def _batch_norm(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """With weights in half precision as well the CPU rounds its statistics, and so some results in the last place.
+    CUDA's kernel keeps them in float32, for the backward pass too, and rounds once."""
+    dtype = args[0].dtype
+    if dtype not in _HALF or any(isinstance(a, torch.Tensor) and a.dtype is not dtype for a in args[1:5]):
+        return on_host(func, args, kwargs)
+    wider = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
+    out, mean, deviation = on_host(func, wider, kwargs)
+    for running, new in zip(args[3:5], wider[3:5], strict=True):
+        if running is not None:
+            running.copy_(new)
+    return _narrow(out, dtype), mean, deviation
+
+
+def _batch_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """With the statistics of the forward pass in float32."""
+    dtype = args[0].dtype
+    if dtype not in _HALF or any(isinstance(a, torch.Tensor) and a.dtype is not dtype for a in args[1:5]):
+        return on_host(func, args, kwargs)
+    out = on_host(func, [a.float() if isinstance(a, torch.Tensor) else a for a in args], kwargs)
+    return tuple([_narrow(one, dtype) for one in out])
 
 
 def _narrow(value: Any, dtype: torch.dtype) -> Any:
@@ -57,5 +81,7 @@ def install() -> None:
     """Let these operators be done here."""
     SPECIAL[_aten.convolution.default] = _forward
     SPECIAL[_aten.convolution_backward.default] = _rounded
+    for name, numbers in (("native_batch_norm", _batch_norm), ("native_batch_norm_backward", _batch_norm_backward)):
+        SPECIAL[getattr(_aten, name).default] = partial(compute, numbers=numbers)
     for name in _ROUNDED:
         SPECIAL[getattr(_aten, name).default] = _rounded

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
 _COMMA = re.compile(r"\s*,")
+_HEADER_ENDS = re.compile(r"\s*,?\s*\)\s*(:|->)")
+"""What follows the last parameter of a function."""
 _CLOSED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 """Expressions that a method can be called on without brackets."""
 
@@ -88,6 +90,14 @@ def after(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
 
 def _inserted(file: SourceFile, statement: ast.stmt, place: tuple[int, int], text: str) -> list[Edit]:
     return [insert(file, place, text)] if stands_alone(file, statement) else []
+
+
+def before_the_bracket(file: SourceFile, node: ast.expr | ast.arg, text: str) -> list[Edit]:
+    """A text behind the last parameter of a function, before the bracket that closes them; nothing where the parameter
+    ends in a bracket of its own, behind which nothing may be put, or where a comment stands."""
+    line, column = place = end_of(file, node)
+    rest = "\n".join([file.lines[line - 1][column - 1 :], *file.lines[line : line + 2]])
+    return [insert(file, place, text)] if _HEADER_ENDS.match(rest) else []
 
 
 def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:

@@ -26,7 +26,7 @@ _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForCondit
 
 
 class FrameworkKeepsOutputs(GrowthRule):
-    """The outputs of every batch are gathered in a framework's hooks and never let go."""
+    """The outputs of batch after batch pile up in a framework's hooks."""
 
     severity = "warning"
     words = ("LightningModule", "Callback", "compute_metrics")

@@ -19,6 +19,7 @@ _WHERE = {
     "gradient": "a gradient",
     "output": "what the model gives without gradients",
     "parameter": "a parameter",
+    "number": "a number that the program takes after passes without gradients",
     "skipped": "a loss that the program leaves out",
 }
 
@@ -76,9 +77,8 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
     """An error where weights are lost for good, a warning where the run ended before it recovered or a loss is not
     finite again and again: whatever averages it, or keeps the best of it, is lost, and what a scaler leaves out then no
     scale would have saved. Else information."""
-    if record.symptom == "output":
-        ruined = totals.ruined >= _HABIT and 2 * totals.ruined >= totals.passes
-        return "warning" if ruined or _is_habit(totals.outputs, totals.passes) else "info"
+    if record.symptom in ("output", "number"):
+        return _of_evaluation(record, totals)
     if record.symptom == "skipped":
         return _of_left_out(totals, ticks)
     if totals.first_stepped is not None or record.reason == "bad-parameter":
@@ -90,6 +90,16 @@ def severity_of(record: NonFinite, totals: NonFiniteTotals, ticks: int) -> Sever
         return _of_scaled(record, totals, ticks, habit)
     ended = totals.last_bad is not None and totals.last_bad >= ticks and totals.losses > 1
     return "warning" if ended or habit else "info"
+
+
+def _of_evaluation(record: NonFinite, totals: NonFiniteTotals) -> Severity:
+    """Numbers of evaluation are heard of in sampled steps only, and an average of many is lost by one. Where no look
+    showed the operation, it may be the rate of nothing."""
+    if record.symptom == "output":
+        ruined = totals.ruined >= _HABIT and 2 * totals.ruined >= totals.passes
+        return "warning" if ruined or _is_habit(totals.outputs, totals.passes) else "info"
+    many = totals.nan_numbers > 1 or 2 * totals.nan_numbers >= totals.numbers
+    return "warning" if record.found == "operator" and many else "info"
 
 
 def _of_left_out(totals: NonFiniteTotals, ticks: int) -> Severity:

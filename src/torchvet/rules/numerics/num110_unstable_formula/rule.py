@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
@@ -71,10 +73,19 @@ def _in_formula(failure: Failure, recording: Recording) -> _formulas.Form | None
     file = recording.model(at.path) if at is not None else None
     if at is None or file is None:
         return None
-    for one in _formulas.all_in(file):
+    formulas = [one for one in _formulas.all_in(file) if one.form.grave]
+    if _another_call(file, at.line, failure.operator, formulas):
+        return None
+    for one in formulas:
         # The exp of a quotient or of a logarithm may stand a few lines above, under a name.
         above = failure.operator == "exp" and at.line >= one.event.unit.first
         first = one.node.lineno - (_NAMED_ABOVE if above else 0)
-        if one.form.grave and first <= at.line <= (one.node.end_lineno or one.node.lineno):
+        if first <= at.line <= (one.node.end_lineno or one.node.lineno):
             return one.form
     return None
+
+
+def _another_call(file: SourceFile, line: int, name: str, formulas: list[_formulas.Formula]) -> bool:
+    """Whether the line calls the operator outside of all formulas too: then it may have been that call."""
+    known = {id(node) for one in formulas for node in ast.walk(one.node)}
+    return any(id(event.call) not in known for event in file.calls_on(line, name))

@@ -137,7 +137,7 @@ def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> list[Edit]:
     asked = unit.node.args  # type: ignore[union-attr]
     if not asked.args or asked.vararg or asked.kwarg or asked.kwonlyargs or asked.defaults or asked.posonlyargs:
         return []
-    return [edits.insert(file, edits.end_of(file, asked.args[-1]), f", {name}")]
+    return edits.before_the_bracket(file, asked.args[-1], f", {name}")
 
 
 def _means_the_same(file: SourceFile, call: ast.Call, unit: Unit) -> bool:

@@ -191,9 +191,7 @@ def _one_more_parameter(file: SourceFile, unit: Unit, name: str) -> Edits:
     if asked.vararg or asked.kwarg or asked.kwonlyargs or not asked.args or unit.decorators:
         return []
     last = asked.defaults[-1] if asked.defaults else asked.args[-1]
-    line, column = last.end_lineno or last.lineno, file.column(last.end_lineno or 1, last.end_col_offset or 0)
-    closed = file.lines[line - 1][column - 1 :].lstrip().startswith(")")
-    return [Edit(path=file.path, start=(line, column), end=(line, column), text=f", {name}=None")] if closed else []
+    return edits.before_the_bracket(file, last, f", {name}=None")
 
 
 def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> Edits:
