@@ -13,7 +13,7 @@ from torchvet.recording.records.timing import LineOperations, LineTime, LineTime
 if TYPE_CHECKING:
     from torchvet.recording.reader import RankRecording
 
-LOOKS = 24
+LOOKS = 16
 """Looks below which shares say nothing."""
 _RARE = 0.3
 _FEWER = 3.0

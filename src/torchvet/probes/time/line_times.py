@@ -6,9 +6,8 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from torch.utils.data._utils import worker
-
 from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked, Watcher
+from torchvet.probes.internals import private
 from torchvet.probes.memory.object_lines import under_way
 from torchvet.probes.time.line_clock import LineClock, Now
 from torchvet.probes.time.worker_clocks import line_of, of_workers, watched
@@ -36,7 +35,7 @@ class LineTimer(Watcher):
     def install(self) -> None:
         """Have loaders' workers watched, which are forked."""
         directory = self.host.options.directory
-        self.replace(worker, "_worker_loop", lambda original: watched(original, directory))
+        self.replace(private.loader_workers, "_worker_loop", lambda original: watched(original, directory))
 
     def look(self, tick: int, kind: StepKind) -> None:
         """The thread that comes here trains."""
