@@ -183,7 +183,8 @@ def test_a_loop_over_elements_is_one_by_what_it_reads_and_takes() -> None:
     reads = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=2000)])
     (finding,) = found(recorded(spent(2.0, 19), more=(reads,)), "OPS205")
     assert finding.location is not None
-    assert (finding.location.line, finding.severity) == (18, "warning")
+    assert (finding.location.line, finding.severity) == (19, "warning")
+    assert [(one.role, one.line) for one in finding.related if one.role == "loop"] == [("loop", 18)]
     # In the training's own loop only its line is meant.
     training = LineOperations(sampled=4, lines=[OperatorsAt(place=at(17), count=4000, reads=2000)])
     (finding,) = found(recorded(spent(2.0, 17), more=(training,)), "OPS205")

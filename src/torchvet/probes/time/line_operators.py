@@ -36,6 +36,8 @@ class LineOperators(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._lines: dict[tuple[int, int], _Line] = {}
+        self._cut = 0
+        """Windows that ended in the middle of a step of too many operators."""
 
     @classmethod
     def wanted(cls, options: Any) -> bool:
@@ -67,15 +69,21 @@ class LineOperators(Watcher):
             tick = self.host.tick
             line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
 
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """Where it held no whole step, a part of one was counted."""
+        self._cut += not cohort.steps
+
     def restarted(self) -> None:
         """Steps are counted anew."""
         self._lines.clear()
+        self._cut = 0
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Each line's counts."""
         found = sorted(self._lines.values(), key=lambda line: -line.count)[:_SHOWN]
         if found:
-            yield LineOperations(sampled=self.host.sampled_steps, lines=[_told(line) for line in found])
+            sampled = self.host.sampled_steps + self._cut
+            yield LineOperations(sampled=sampled, cut=self._cut, lines=[_told(line) for line in found])
 
 
 def _told(line: _Line) -> OperatorsAt:

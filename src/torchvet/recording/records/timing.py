@@ -83,9 +83,11 @@ class OperatorsAt(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LineOperations(Record):
-    """The lines that ran the most operators in `sampled` sampled steps: running totals."""
+    """The lines that ran the most operators in `sampled` sampled steps: running totals. Of `cut` of them, steps of very
+    many operators, only a part was seen."""
 
     sampled: int
+    cut: int = 0
     lines: list[OperatorsAt] = []
 
 

@@ -90,11 +90,11 @@ class PythonLoopOverElements(TraceRule):
         self, rank: RankRecording, parts: list[LineTime], at: Place, reads: float, cost: Cost, timing: Timing
     ) -> Finding:
         most = timing.statements(parts)[0]
-        related = [] if most.line == at.line else [self.beside("most-of-it", most.text, most.place)]
+        related = [] if most.line == at.line else [self.beside("loop", "the loop that it is in", at)]
         return self.observed(
             rank,
-            at,
-            f"tensors are read element by element, by {reads:,.0f} operators a step: {cost.of_step()}",
+            most.place,
+            f"tensors are read element by element, {reads:,.0f} times a step or more: {cost.of_step()}",
             cause=f"each is an operator of its own, dispatched for next to no work; {cost.without()}",
             advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
             severity=cost.severity(in_all=_IN_ALL),

@@ -1,0 +1,35 @@
+"""Operators are counted by line, in steps that are too long to be seen whole as well."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from torchvet.probes.time.line_operators import LineOperators
+from torchvet.recording.records.timing import LineOperations
+
+
+def totals(probe: LineOperators) -> LineOperations:
+    (found,) = probe.totals(9)
+    assert isinstance(found, LineOperations)
+    return found
+
+
+def test_a_step_that_was_seen_in_part_counts_as_one() -> None:
+    """Without it a step of many thousand operators has none: its window ends before the step does."""
+    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[]), sampled_steps=0, tick=1)
+    probe = LineOperators(host)
+    probe.install()
+    (hear,) = host.ledger.listeners
+
+    def dispatched() -> None:  # as the ledger calls it: two frames below the operator
+        hear(None, (), None, None)
+
+    for _ in range(5):
+        dispatched()
+    probe.window_closed(1, 0, SimpleNamespace(steps=0), False)
+    assert [(one.place.path, one.count) for one in totals(probe).lines] == [(__file__, 5)]
+    assert (totals(probe).sampled, totals(probe).cut) == (1, 1)
+    host.sampled_steps = 2
+    probe.window_closed(3, 0, SimpleNamespace(steps=2), False)
+    assert (totals(probe).sampled, totals(probe).cut) == (3, 1)
