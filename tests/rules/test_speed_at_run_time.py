@@ -207,3 +207,15 @@ def test_the_report_has_the_lines_as_facts() -> None:
     first = report.facts["time"]["lines"][0]
     assert (first["line"], first["code"], first["work"]) == (16, "time.sleep(0.01)", "sleep")
     assert first["seconds_per_step"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "beside", "severity"), [(1.1, 0.0, "warning"), (0.9, 0.0, "info"), (1.1, 2.0, "info")]
+)
+def test_a_warning_needs_a_fourth_of_the_step_and_a_second_of_the_run(
+    seconds: float, beside: float, severity: str
+) -> None:
+    """A demonstration of a few seconds is not slow, whatever its steps wait for."""
+    slept = spent(seconds, 16, span=span(16, "time.sleep(0.01)"))
+    (finding,) = found(recorded(slept, spent(beside, 13, phase="backward")), "OPS304")
+    assert finding.severity == severity

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.05
 """Of a step: a line that takes less is no finding."""
-SHARE, A_STEP, IN_ALL = 0.15, 0.003, 0.3
+SHARE, A_STEP, IN_ALL = 0.25, 0.003, 1.0
 """The share, the seconds in a step and the seconds in the watched steps from which on a line matters. A healthy program
 whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
 _SEEN = 12
@@ -42,9 +42,9 @@ class Cost:
         """Whether enough was seen of it, and it is more than a trifle."""
         return self.looks >= _SEEN and self.share >= LEAST_SHARE
 
-    def severity(self, share: float = SHARE, a_step: float = A_STEP, in_all: float = IN_ALL) -> Severity:
+    def severity(self, share: float = SHARE, a_step: float = A_STEP) -> Severity:
         """A warning where the share, the time of a step and that of the run are all worth one."""
-        matters = self.share >= share and self.a_step >= a_step and self.seconds >= in_all
+        matters = self.share >= share and self.a_step >= a_step and self.seconds >= IN_ALL
         return "warning" if matters and self.looks >= _SEEN else "info"
 
     def of_step(self) -> str:

@@ -33,8 +33,6 @@ _CALLED = name_set(
 _HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
 _READS = 100
 """Reads of elements in a step from which on a loop reads them one by one."""
-_IN_ALL = 0.5
-"""Seconds of the watched steps below which such a loop is no warning: it may have no other form."""
 _NEAR = 4
 """Lines behind a loop's head, among which its body begins."""
 
@@ -97,7 +95,7 @@ class PythonLoopOverElements(TraceRule):
             f"tensors are read element by element, {reads:,.0f} times a step or more: {cost.of_step()}",
             cause=f"each is an operator of its own, dispatched for next to no work; {cost.without()}",
             advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
-            severity=cost.severity(in_all=_IN_ALL),
+            severity=cost.severity(),
             measured=cost.measured(),
             related=related,
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Files, Statement
 
-_SHARE, _A_STEP, _IN_ALL = 0.4, 0.008, 0.5
+_SHARE, _A_STEP = 0.4, 0.008
 """From which on a wait matters, where a line of the program's own or its workers make it."""
 _USUAL_SHARE, _USUAL_STEP = 0.5, 0.03
 """The same for a dataset and transforms of a library's: with small pictures and a small model these take half of a
@@ -82,7 +82,7 @@ class InputBound(TraceRule):
             f"the step waits for its batch for {cost.of_step()}{where}",
             cause=f"{_STAGES[stage]}{how}{_busy(workers)}, and no step of the model runs meanwhile; {cost.without()}",
             advice=_ADVICE.get(stage, _ADVICE["item"]),
-            severity=cost.severity(*limits, _IN_ALL),
+            severity=cost.severity(*limits),
             measured=cost.measured(),
             related=related,
         )
