@@ -178,3 +178,35 @@ def test_transforms_that_are_modules_are_no_steps(tmp_path: Path) -> None:
     command = [*REAL, "run", "--steps", "12", "--format", "json", "--exit-zero", "train.py"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert msgspec.json.decode(ran.stdout)["facts"]["step_kinds"] == {"training": 12}, ran.stderr
+
+
+LOADED_AHEAD = """
+import threading, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 100000
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.zeros(8)
+
+def load():
+    for batch in DataLoader(Rows(), batch_size=100):
+        pass
+
+threading.Thread(target=load, daemon=True).start()
+time.sleep(0.2)
+model = torch.nn.Linear(8, 1)
+with torch.no_grad():
+    for step in range(60):
+        model(torch.randn(4, 8))
+"""
+
+
+def test_forward_passes_are_steps_while_another_thread_loads(tmp_path: Path) -> None:
+    (tmp_path / "serve.py").write_text(LOADED_AHEAD)
+    command = [*REAL, "run", "--format", "json", "--exit-zero", "serve.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert msgspec.json.decode(ran.stdout)["facts"]["step_kinds"].get("forward", 0) >= 50, ran.stderr

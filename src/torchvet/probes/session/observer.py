@@ -113,7 +113,7 @@ class Observer(Looks):
 
     def batch_failed(self) -> None:
         """See `Listener`. The loader is at its end, or raised."""
-        self.ledger.phase = None
+        self.ledger.phase, self._here.loads = None, False
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
@@ -121,19 +121,19 @@ class Observer(Looks):
         first = getattr(iterator, "_num_yielded", 1) == 0  # also where workers that persist begin anew
         no_grad = not torch.is_grad_enabled()
         self._boundary(self._stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad))
-        self.ledger.phase = "data"
+        self.ledger.phase, self._here.loads = "data", True
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         """See `Listener`."""
-        self.ledger.phase = None
+        self.ledger.phase, self._here.loads = None, False
         self._log.add("data", seconds)
         self._bus.tell("batch_got", iterator, batch)
         self._work_begins()
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
         """See `Listener`."""
-        # A loader's transforms may be modules: what makes a batch is no step.
-        if depth == 0 and self.ledger.phase != "data":
+        # A loader's transforms may be modules: what makes a batch is no step. Another thread may load ahead meanwhile.
+        if depth == 0 and not getattr(self._here, "loads", False):
             self._sampling.stack.clear()
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)
