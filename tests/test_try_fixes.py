@@ -12,26 +12,83 @@ import pytest
 from warm_interpreters import torchvet
 
 from torchvet.analysis.attempts import Change, Trial, attempt_facts, candidates, settled, steps_of
+from torchvet.commands.try_fixes import Tries, with_tries
+from torchvet.errors import BadInput
+from torchvet.finding import Report
+from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.attempt import Attempt
-from torchvet.recording.records.base import Place
+from torchvet.recording.records.base import Place, Record, Site, SiteBytes, Window
+from torchvet.recording.records.timing import AnomalyMode
 from torchvet.renderers.text_facts import tried_section, tried_texts
+from torchvet.supervisor.preflight import Program
+from torchvet.supervisor.trial_sandbox import Shown
 
 WORKERS = Change("workers=2", "DataLoader(num_workers=2, persistent_workers=True)")
 
 
-def names(phases: dict[str, float], text: str, cores: int = 4) -> list[str]:
-    return [c.name for c in candidates({"phases": phases}, [text], cores)]
+CONVOLVES = Window(
+    id=1, first=1, last=2, kind="training", born=1, peak=1,
+    sites=[SiteBytes(site=Site(op="aten.convolution", shape=(1,), dtype="float32", device="cpu", phase="forward"),
+                     bytes=1, storages=1)],
+)  # fmt: skip
 
 
-def test_what_is_tried_goes_by_the_phases_and_by_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def names(phases: dict[str, float], text: str = "", cores: int = 4, *seen: Record) -> list[str]:
+    return [c.name for c in candidates(RankRecording(0, [*seen]), {"phases": phases}, text, cores)]
+
+
+def test_what_is_tried_goes_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert names({"data": 0.5}, "DataLoader(d)") == ["workers=1", "workers=2", "workers=4", "batch=2"]
-    assert names({"data": 0.5}, "DataLoader(d)", cores=1) == ["workers=1", "workers=2", "batch=2"]
-    assert names({"data": 0.01}, "DataLoader(d)") == ["batch=2"]
-    assert names({"optimizer": 0.2}, "") == ["fused", "foreach"]
-    assert names({}, "torch.autograd.set_detect_anomaly(True); nn.Conv2d(1, 1, 1)") == ["no-anomaly", "channels-last"]
+    assert names({"data": 0.5}) == ["workers=1", "workers=2", "workers=4", "batch=2"]
+    assert names({"data": 0.5}, cores=1) == ["workers=1", "workers=2", "batch=2"]
+    assert names({"data": 0.01}) == ["batch=2"]
+    assert names({"optimizer": 0.2}) == ["fused", "foreach"]
+    assert names({}, "", 4, AnomalyMode(on=1), CONVOLVES) == ["no-anomaly", "channels-last"]
     assert names({}, "torch.set_num_threads(1)") == ["threads=4"]
-    assert names({}, "") == []
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert names({}) == ["threads=4"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(KeyboardInterrupt(), "it was stopped"), (BadInput("no room for copies"), "no room for copies")]
+)
+def test_a_trial_that_is_stopped_does_not_lose_the_report_of_the_run(
+    error: BaseException, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = iter([trial("none", 0.04, [2.0])])
+
+    def tried(self: Tries, change: str) -> Trial:
+        for one in ended:
+            return one
+        raise error
+
+    monkeypatch.setattr(Tries, "_trial", tried)
+    facts = {"steps": 100, "seconds": 4.0, "phases": {"optimizer": 0.5}, "outcome": {"how": "finished", "status": 0}}
+    report = Report(subject={"kind": "run"}, verdict="clean", facts=facts)
+    target = Program("train.py", None, ())
+    found = with_tries(report, Recording([RankRecording(0, [])]), target, Shown(False, True), 100.0)
+    assert found.facts["tried"]["rows"] == [] and found.facts["steps"] == 100
+    assert "fused" in found.facts["tried"]["untried"]
+    assert says in found.not_checked[0].reason
+
+
+def test_a_program_that_failed_is_not_run_again() -> None:
+    report = Report(subject={}, verdict="clean", facts={"steps": 100, "outcome": {"how": "exception", "status": 1}})
+    target = Program("train.py", None, ())
+    found = with_tries(report, Recording([RankRecording(0, [])]), target, Shown(False, True), 100.0)
+    assert [gap.reason for gap in found.not_checked] == ["the program failed"]
+
+
+def test_what_failed_once_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def tried(self: Tries, change: str) -> Trial:
+        asked.append(change)
+        return Trial(change=change, error="RuntimeError: no") if change != "none" else trial("none", 0.04, [2.0])
+
+    monkeypatch.setattr(Tries, "_trial", tried)
+    Tries(Program("train.py", None, ()), Shown(False, True), 100.0, 20, 1.0).run([WORKERS])
+    assert asked == ["none", "workers=2", "none"]
 
 
 def test_a_run_has_as_many_steps_as_take_a_few_seconds() -> None:

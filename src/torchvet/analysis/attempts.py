@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from torchvet.recording.records.attempt import Attempt
+from torchvet.recording.records.base import Window
+from torchvet.recording.records.timing import AnomalyMode
+
+if TYPE_CHECKING:
+    from torchvet.recording import RankRecording
 
 WARM_UP = 0.2
 """The share of the steps at first that counts for nothing: workers start, caches fill."""
@@ -42,23 +46,22 @@ class Change(NamedTuple):
     """How many times as many samples a step has."""
 
 
-def candidates(facts: dict[str, Any], texts: Iterable[str], cores: int) -> list[Change]:
-    """The changes that are worth a run, by the time of the phases and by what the program's text speaks of."""
+def candidates(rank: RankRecording, facts: dict[str, Any], text: str, cores: int) -> list[Change]:
+    """The changes that are worth a run, by what was seen of the run; of threads by the program's text, too."""
     phases = facts.get("phases") or {}
-    text = "\n".join(texts)
     found: list[Change] = []
-    if phases.get("data", 0.0) >= _WORTH and "DataLoader" in text:
+    if phases.get("data", 0.0) >= _WORTH:
         numbers = [n for n in (1, 2, 4, 8) if n <= max(2, cores)]
         found += [Change(f"workers={n}", f"DataLoader(num_workers={n}, persistent_workers=True)") for n in numbers]
-    if "anomaly" in text:
+    if rank.last(AnomalyMode) is not None:
         found.append(Change("no-anomaly", "anomaly detection off"))
     if phases.get("optimizer", 0.0) >= _WORTH:
         found += [Change(name, f"the optimizer with {name}=True") for name in ("fused", "foreach")]
     if "set_num_threads" in text or os.environ.get("OMP_NUM_THREADS", str(cores)) != str(cores):
         found.append(Change(f"threads={cores}", f"torch.set_num_threads({cores})"))
-    if "onv2d" in text:
+    if any("convolution" in one.site.op for window in rank.all(Window) for one in window.sites):
         found.append(Change("channels-last", "model and images in channels_last"))
-    if "DataLoader" in text:
+    if "data" in phases:
         found.append(Change(f"batch={_BATCH}", "twice the batch size, per sample", _BATCH))
     return found
 

@@ -187,7 +187,7 @@ def _observe(
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     try:
         report = delivery.diagnose(recording)
-        if budget is not None and not own:
+        if budget is not None:
             from torchvet.commands.try_fixes import with_tries
             from torchvet.supervisor.trial_sandbox import Shown
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchvet.errors import TorchvetError
 from torchvet.supervisor.recording_dir import Keep
 from torchvet.supervisor.supervise import Observe, child_command
 from torchvet.supervisor.trial_sandbox import Shown, Untouched
@@ -22,42 +23,50 @@ if TYPE_CHECKING:
 
 _ROUNDS = 2
 _FEWEST_STEPS = 16
+_PATIENCE = 60.0
+"""Seconds that each trial may take at least."""
 _CHECK = "what would make steps quicker"
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass
 class Tries:
-    """Trials of one program, until `budget` seconds are over. What they write on the disk is undone."""
+    """Trials of one program that ran for `seconds`, until `budget` seconds are over. What they write on the disk is
+    undone. `stopped` says why they ended before that."""
 
     target: Program
     shown: Shown
     budget: float
     steps: int
+    seconds: float
     trials: list[Trial] = field(default_factory=list)
+    stopped: str = ""
     _longest: float = 0.0
 
     def run(self, changes: list[Change]) -> list[str]:
         """Try all in turn, the unchanged program first in each round. Gives the names of those never tried."""
         end = time.monotonic() + self.budget
         names = ["none", *(c.name for c in changes)]
-        for number in range(_ROUNDS):
-            for name in names:
-                if self.trials and time.monotonic() + self._longest > end:
-                    break
-                if not self.shown.quiet and sys.stderr.isatty():
-                    click.echo(f"torchvet: trying {name}, round {number + 1} of {_ROUNDS}", err=True)
-                began = time.monotonic()
-                self.trials.append(self._trial(name))
-                self._longest = max(self._longest, time.monotonic() - began)
+        try:
+            for number in range(_ROUNDS):
+                for name in names:
+                    if not self.trials or time.monotonic() + self._longest <= end:
+                        self._try(name, number)
+        # The report of the program's own run is not to be lost with a trial.
+        except (KeyboardInterrupt, click.exceptions.Exit):
+            self.stopped = "it was stopped"
+        except TorchvetError as error:
+            self.stopped = str(error)
         tried = {trial.change for trial in self.trials}
         return [name for name in names if name not in tried]
+
+    def _try(self, name: str, number: int) -> None:
+        if any(t.change == name and (t.error or t.run is None) for t in self.trials):
+            return  # it would fail again
+        if not self.shown.quiet and sys.stderr.isatty():
+            click.echo(f"torchvet: trying {name}, round {number + 1} of {_ROUNDS}", err=True)
+        began = time.monotonic()
+        self.trials.append(self._trial(name))
+        self._longest = max(self._longest, time.monotonic() - began)
 
     def _trial(self, change: str) -> Trial:
         from torchvet.analysis.attempts import Trial
@@ -66,7 +75,7 @@ class Tries:
         with Keep(None) as keep, Untouched(self.shown.quiet) as files:
             probes = {"attempt": change, "seed": SEED}
             observe = Observe(keep.directory, keep.rank, self.steps, None, probes, undo=files.folder)
-            limit = max(60.0, 4 * self._longest)
+            limit = max(_PATIENCE, 2 * self.seconds, 4 * self._longest)
             status, seconds = files.run(child_command(self.target, observe), limit, **self.shown.streams())
             recording, outcome = keep.read(status, seconds)
             files.ended(outcome)
@@ -80,23 +89,33 @@ def with_tries(report: Report, recording: Recording, target: Program, shown: Sho
     import msgspec
 
     from torchvet.analysis.attempts import attempt_facts, candidates, steps_of
-    from torchvet.recording.records.base import Step
+    from torchvet.checking.workers import cores
 
-    steps = report.facts.get("steps") or 0
-    if steps < _FEWEST_STEPS:
-        return _without(report, f"the run had {steps} steps; it takes {_FEWEST_STEPS} to time them")
-    timed = sum(s.count for s in recording.ranks[0].all(Step))
-    seconds = (report.facts.get("outcome") or {}).get("seconds") or 0.0
-    tries = Tries(target, shown, budget, steps_of(seconds / max(1, timed), steps))
-    changes = candidates(report.facts, recording.sources.values(), cores())
+    hindered = _hindered(report)
+    if hindered:
+        return _without(report, hindered)
+    steps, seconds = report.facts["steps"], report.facts.get("seconds") or 0.0
+    a_step = (report.facts.get("time") or {}).get("median") or seconds / steps
+    tries = Tries(target, shown, budget, steps_of(a_step, steps), seconds)
+    text = "\n".join(recording.sources.values())
+    changes = candidates(recording.ranks[0], report.facts, text, cores())
     if not changes:
         return _without(report, "no phase of a step takes a share that a change of settings could shorten")
     untried = tries.run(changes)
     facts = attempt_facts(changes, tries.trials, untried)
     if facts is None:
-        error = next((t.error for t in tries.trials if t.error), None)
+        error = tries.stopped or next((t.error for t in tries.trials if t.error), None)
         return _without(report, "no run of the unchanged program could be timed" + (f" ({error})" if error else ""))
-    return msgspec.structs.replace(report, facts={**report.facts, "tried": facts})
+    tried = msgspec.structs.replace(report, facts={**report.facts, "tried": facts})
+    return _without(tried, f"the trials ended early: {tries.stopped}") if tries.stopped else tried
+
+
+def _hindered(report: Report) -> str:
+    """Why a run says nothing of how long its steps take; empty where it does."""
+    outcome, steps = report.facts.get("outcome") or {}, report.facts.get("steps") or 0
+    if outcome.get("status") and outcome.get("how") != "steps-reached":
+        return "the program failed"
+    return f"the run had {steps} steps; it takes {_FEWEST_STEPS} to time them" if steps < _FEWEST_STEPS else ""
 
 
 def _without(report: Report, reason: str) -> Report:
