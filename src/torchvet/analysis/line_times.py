@@ -187,7 +187,9 @@ class Files:
 
 
 def timing_of(rank: RankRecording) -> Timing | None:
-    """What the clock of lines saw; None where that is too little."""
+    """What the clock of lines saw; None where that is too little, or is the time of a simulated GPU."""
+    if rank.program is None or rank.program.simulated is not None:
+        return None
     times = rank.last(LineTimes)
     if times is None or times.looks < LOOKS or not times.seconds:
         return None

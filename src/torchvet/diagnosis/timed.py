@@ -7,7 +7,7 @@ import msgspec
 from torchvet.analysis.line_times import Timing, timing_of
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import Cost
 
 _TOLD = (*(f"OPS10{n}" for n in range(1, 6)), *(f"OPS20{n}" for n in range(1, 8)), "MEM204")
 _LOWERED = tuple(f"OPS20{n}" for n in range(1, 8))
@@ -19,8 +19,7 @@ _ENOUGH = 200
 
 def timed(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """The findings, those about speed with the time of their lines."""
-    ranks = [rank for rank in recording.ranks if real_time(rank)]
-    timings = [(rank, timing) for rank in ranks if (timing := timing_of(rank)) is not None]
+    timings = [(rank, timing) for rank in recording.ranks if (timing := timing_of(rank)) is not None]
     return [_timed(finding, timings) for finding in findings] if timings else findings
 
 

@@ -30,7 +30,8 @@ class LineTimer(Watcher):
     @classmethod
     def wanted(cls, options: Any) -> bool:
         """Not in runs whose time means nothing, nor in those that are timed."""
-        return super().wanted(options) and not (options.dry or options.losses)
+        means = options.simulated_gpu is None and not (options.dry or options.losses)
+        return super().wanted(options) and means
 
     def install(self) -> None:
         """Have loaders' workers watched, which are forked."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from torchvet.analysis.line_times import Timing
-    from torchvet.recording import RankRecording
     from torchvet.recording.records.timing import LineTime
 
 LEAST_SHARE = 0.05
@@ -63,11 +62,6 @@ class Cost:
     def measured(self) -> Measured:
         """For a finding."""
         return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
-
-
-def real_time(rank: RankRecording) -> bool:
-    """Whether a run's seconds are the program's own: those of a simulated GPU are the simulation's."""
-    return rank.program is not None and rank.program.simulated is None
 
 
 def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import size
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Loop, holds, is_call, is_literal, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
@@ -52,7 +52,7 @@ class CatInLoop(Rule):
         """Lines whose joined tensor was ever longer in the steps that were sampled, by their time."""
         from torchvet.analysis.line_times import operators_of, timing_of
 
-        timing = timing_of(rank) if real_time(rank) else None
+        timing = timing_of(rank)
         if timing is None:
             return
         for (path, line), seen in operators_of(rank)[1].items():

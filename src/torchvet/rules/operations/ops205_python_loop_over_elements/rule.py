@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.recording.records.base import Place
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -69,7 +69,7 @@ class PythonLoopOverElements(TraceRule):
         """Loops whose lines read elements by the hundred in each sampled step, by the time that the loop takes."""
         from torchvet.analysis.line_times import operators_of, timing_of
 
-        timing = timing_of(rank) if real_time(rank) else None
+        timing = timing_of(rank)
         sampled, lines = operators_of(rank)
         if timing is None or not sampled:
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import percent
 from torchvet.recording.records.timing import WorkerTimes
 from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording, Related
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class InputBound(TraceRule):
         from torchvet.analysis.host_work import HostWork
         from torchvet.analysis.line_times import operators_of, timing_of
 
-        timing = timing_of(rank) if real_time(rank) else None
+        timing = timing_of(rank)
         if timing is None:
             return
         for work in HostWork(timing, operators_of(rank)[1]).works():

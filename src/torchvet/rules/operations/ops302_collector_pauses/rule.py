@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording
-from torchvet.rules.shared.line_costs import Cost, real_time
+from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 _CAUSE = "a full collection visits every container object of the process, and no Python runs meanwhile"
@@ -22,7 +22,7 @@ class CollectorPauses(TraceRule):
         from torchvet.analysis.host_work import AUTOMATIC, COLLECTING, HostWork
         from torchvet.analysis.line_times import operators_of, timing_of
 
-        timing = timing_of(rank) if real_time(rank) else None
+        timing = timing_of(rank)
         if timing is None:
             return
         works = HostWork(timing, operators_of(rank)[1]).works()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity
-from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, real_time
+from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
@@ -57,7 +57,7 @@ class StepWaitsForHostWork(Rule):
         from torchvet.analysis.host_work import HostWork
         from torchvet.analysis.line_times import operators_of, timing_of
 
-        timing = timing_of(rank) if real_time(rank) else None
+        timing = timing_of(rank)
         if timing is None:
             return
         for work in HostWork(timing, operators_of(rank)[1]).works():
