@@ -68,6 +68,13 @@ def percent(share: float) -> str:
     return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
+def ms(seconds: float) -> str:
+    """A duration within a step: `12.3 ms`, `450 us`, `1.24 s`."""
+    if seconds >= 0.9995:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
+
+
 def picked(thing: Any, *names: str) -> dict[str, Any]:
     """Some attributes of a thing by name, for facts in JSON; all None if there is no thing."""
     return {name: getattr(thing, name, None) for name in names}

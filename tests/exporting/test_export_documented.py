@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from exporting_by_hand import REAL, memory_of, real, rows
+from exporting_by_hand import REAL, memory_of, real, rows, run
 from making_snapshots import BACKWARD, MB, Recorder, Training
 from trace_building import Program, step
 
 from torchvet.exporting.block_rows import BLOCKS
 from torchvet.exporting.cost_rows import COSTS
+from torchvet.exporting.line_rows import LINES
 from torchvet.readers.trace_facts import IDLE, PHASES, RankTrace
 from torchvet.snapshots.memory import SnapshotMemory
 from torchvet.traces.digest import digest
@@ -65,12 +66,12 @@ def trace(tmp_path: Path) -> RankTrace:
 
 def test_every_table_and_its_columns_in_order(trace: RankTrace) -> None:
     written: dict[str, tuple[str, ...]] = {}
-    for row in [*rows(".jsonl", snapshot()), *rows(".jsonl", trace)]:
+    for row in [*rows(".jsonl", snapshot()), *rows(".jsonl", trace), *rows(".jsonl", run())]:
         names = tuple(name for name in row if name != "table")
         assert written.setdefault(row["table"], names) == names
     page = {table: tuple(c.name for c in columns) for table, columns in documented().items()}
     assert page == written
-    assert page["blocks"] == BLOCKS and page["costs"] == COSTS
+    assert page["blocks"] == BLOCKS and page["costs"] == COSTS and page["lines"] == LINES
 
 
 def test_types_and_what_may_be_empty(trace: RankTrace) -> None:
@@ -79,6 +80,7 @@ def test_types_and_what_may_be_empty(trace: RankTrace) -> None:
     given = [
         *rows(".jsonl", snapshot()),
         *rows(".jsonl", trace),
+        *rows(".jsonl", run()),
         *(r for path in REAL for r in rows(".jsonl", real(path))),
     ]
     for row in given:

@@ -18,7 +18,7 @@ from torchvet.recording.records.base import Program
 
 SNAPSHOT = REAL[1]
 TRACE = DATA / "traces" / "cpu_input_bound.json.gz"
-NAMES = ["a.speedscope.json", "a.perfetto.json", "a.csv", "a.JSONL"]
+NAMES = ["a.speedscope.json", "a.perfetto.json", "a.csv", "a.JSONL", "a.txt"]
 
 
 def inspect(*words: object) -> int:
@@ -109,14 +109,14 @@ def test_a_file_that_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.
     assert given.read_bytes() == TRACE.read_bytes() and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_recording_is_said_to_be_json_lines_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_is_not_overwritten_by_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = RecordingWriter(tmp_path / "run.vet")
     writer.write(Program(argv=["a.py"], path="a.py", cwd="/", python="3", torch="2", device="cpu", started=0.0, pid=1))
     writer.close()
-    assert inspect(tmp_path / "run.vet", "--export", tmp_path / "a.csv") == 2
-    said = capsys.readouterr().err
-    assert "JSON Lines already" in said and str(tmp_path / "run.vet" / "rank*.jsonl") in said
-    assert not (tmp_path / "a.csv").exists()
+    (tmp_path / "run.vet" / "a.txt").write_text("kept")
+    assert inspect(tmp_path / "run.vet", "--export", tmp_path / "run.vet" / "a.txt") == 2
+    assert "one of the files to be read" in capsys.readouterr().err
+    assert (tmp_path / "run.vet" / "a.txt").read_text() == "kept"
 
 
 def test_a_file_that_cannot_be_read_leaves_the_old_export(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from torchvet.commands.options import shared, verb
+from torchvet.commands.options import EXPORT, shared, verb
 from torchvet.workflows.report_output import Delivery
 
 EPILOG = """\b
@@ -23,15 +23,7 @@ Examples:
 
 @verb("inspect", "Report on memory snapshots and profiler traces.", EPILOG)
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--export",
-    "exports",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(),
-    help="Also write the contents to FILE: *.speedscope.json (flame graph), *.perfetto.json (timeline), "
-    "*.csv or *.jsonl (tables). Repeatable.",
-)
+@EXPORT
 @shared
 def command(files: tuple[str, ...], exports: tuple[str, ...], delivery: Delivery) -> int:
     """Report on FILES: CUDA memory snapshots (torch.cuda.memory._dump_snapshot), traces of torch.profiler, or a

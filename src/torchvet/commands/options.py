@@ -60,6 +60,16 @@ FAIL_ON = click.option(
 )
 MODULE = click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
 SHOW_OUTPUT = click.option("--show-output", is_flag=True, help="Show the program's own output on stderr.")
+EXPORT = click.option(
+    "--export",
+    "exports",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(),
+    help="Also write what was measured to FILE: *.speedscope.json (flame graph), *.perfetto.json (timeline), "
+    "*.csv or *.jsonl (tables), *.txt (tree). Repeatable.",
+)
+
 GPUS = click.option(
     "--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of GPUs to simulate."
 )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from torchvet.commands import tell_fault
-from torchvet.commands.options import GPUS, MODULE, shared, verb
+from torchvet.commands.options import EXPORT, GPUS, MODULE, shared, verb
 from torchvet.errors import BadInput, TorchvetError
 from torchvet.workflows.report_output import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchvet.exporting import Exports
     from torchvet.supervisor.preflight import Program
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
@@ -24,6 +26,7 @@ EPILOG = """\b
 Examples:
   torchvet run train.py --epochs 3
   torchvet run --steps 200 --memory-limit 24GiB train.py
+  torchvet run --export time.speedscope.json train.py
   torchvet run -o report.json --record run.vet -m project.train --lr 0.1
   torchvet run --quiet --format json train.py > report.json
 
@@ -97,6 +100,7 @@ class RunCommand(click.Command):
     show_default=True,
     help="If the program fails: return its exit status, or torchvet's.",
 )
+@EXPORT
 @shared
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
 def command(
@@ -111,6 +115,7 @@ def command(
     gpus: int,
     dry: bool,
     exit_code: str,
+    exports: tuple[str, ...],
     delivery: Delivery,
 ) -> int:
     """Run a program unchanged, and report what leaks, what holds it and what to change.
@@ -118,6 +123,7 @@ def command(
     Everything after the script, or after -m MODULE, is passed to the program. The report is printed when the program
     ends: normally, by Ctrl-C, out of memory, by a crash or by a signal.
     """
+    from torchvet.exporting import Exports
     from torchvet.supervisor import preflight
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
@@ -132,7 +138,7 @@ def command(
         _check_dry(simulate_gpu, precision_forecast)
     if try_fixes and simulate_gpu is not None:
         raise BadInput("--try-fixes times steps, and a simulated GPU has no times: use one of the two")
-    with Keep(record) as keep:
+    with Keep(record) as keep, Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
         probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
         if simulate_gpu is not None:
             probes |= {"simulated_gpu": simulate_gpu, "simulated_gpus": gpus}
@@ -141,7 +147,7 @@ def command(
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
-        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None)
+        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None, writing)
     if own and exit_code == "program":
         return own
     return verdict
@@ -168,7 +174,7 @@ def target_of(module: str | None, program: tuple[str, ...]) -> Program:
 
 
 def _observe(
-    target: Program, keep: Keep, delivery: Delivery, observe: Observe, budget: float | None
+    target: Program, keep: Keep, delivery: Delivery, observe: Observe, budget: float | None, writing: Exports
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
@@ -187,6 +193,8 @@ def _observe(
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     try:
         report = delivery.diagnose(recording)
+        writing.recording(recording)
+        writing.finish(report)
         if budget is not None:
             from torchvet.commands.try_fixes import with_tries
             from torchvet.supervisor.trial_sandbox import Shown

@@ -13,6 +13,7 @@ from torchvet.exporting.targets import Target
 if TYPE_CHECKING:
     from torchvet.finding import Report
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 
@@ -50,13 +51,11 @@ class Exports:
             if any(target.is_same(path) for path in paths):
                 raise BadInput(f"{target.path}: is one of the files to be read; give another name for the export")
 
-    def recording(self, path: Path) -> None:
-        """Raises `BadInput`: there is nothing to convert."""
-        lines = path / "rank*.jsonl"
-        if self._targets:
-            raise BadInput(
-                f"{path}: a recording needs no export: it is JSON Lines already, one file a rank; load {lines}"
-            )
+    def recording(self, recording: Recording) -> None:
+        """Show the recording of a run to all forms. Raises `BadInput` where writing fails."""
+        for target, form in zip(self._targets, self._forms, strict=True):
+            with target.writing():
+                form.recording(recording)
 
     def snapshot(self, rank: int, memory: SnapshotMemory) -> None:
         """Show a snapshot to all forms. Raises `BadInput` where writing fails."""

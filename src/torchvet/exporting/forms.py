@@ -10,6 +10,7 @@ from torchvet.errors import BadInput
 if TYPE_CHECKING:
     from torchvet.finding import Report
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 
@@ -24,6 +25,10 @@ class Form(Protocol):
         """Write what a trace says."""
         ...
 
+    def recording(self, recording: Recording) -> None:
+        """Write where the time of a run's steps went."""
+        ...
+
     def finish(self, report: Report) -> None:
         """Write what comes last. The stream is closed by who opened it."""
         ...
@@ -34,6 +39,7 @@ ENDINGS = {
     ".perfetto.json": "a timeline for Perfetto or chrome://tracing",
     ".csv": "a table",
     ".jsonl": "tables as JSON Lines",
+    ".txt": "a tree as text",
 }
 """What a name ends in, and what is written then."""
 
@@ -57,6 +63,10 @@ def form_of(ending: str, stream: TextIO) -> Form:
         from torchvet.exporting.perfetto import Perfetto
 
         return Perfetto(stream)
+    if ending == ".txt":
+        from torchvet.exporting.tree import Tree
+
+        return Tree(stream)
     from torchvet.exporting.tables import Csv, JsonLines
 
     return Csv(stream) if ending == ".csv" else JsonLines(stream)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torchvet.exporting.trace_timeline import Shown
     from torchvet.finding import Report
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 
@@ -34,8 +35,14 @@ class Perfetto:
         shown = add_rank(self._chrome, rank)
         self._shown += [shown] if shown is not None else []
 
+    def recording(self, recording: Recording) -> None:
+        """A process a rank: its steps, and how long their phases took."""
+        from torchvet.exporting.run_timeline import add_run
+
+        self._shown += [shown for rank in recording.ranks if (shown := add_run(self._chrome, rank)) is not None]
+
     def finish(self, report: Report) -> None:
-        """The findings of traces, and what is to be known of the file."""
+        """The findings of traces and runs, and what is to be known of the file."""
         if self._shown:
             from torchvet.exporting.trace_timeline import add_findings
 

@@ -15,6 +15,7 @@ from torchvet.exporting.stacks import Profile, StackFrame
 if TYPE_CHECKING:
     from torchvet.finding import Report
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -42,6 +43,13 @@ class Speedscope:
         from torchvet.exporting.trace_stacks import profiles_of
 
         for profile in profiles_of(rank):
+            self._add(profile)
+
+    def recording(self, recording: Recording) -> None:
+        """Where a step of the run goes, by line."""
+        from torchvet.exporting.run_stacks import profiles_of
+
+        for profile in profiles_of(recording):
             self._add(profile)
 
     def finish(self, report: Report) -> None:

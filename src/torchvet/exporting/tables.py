@@ -1,6 +1,7 @@
 """Rows as CSV and as JSON Lines.
 
-CSV holds one table: the blocks of a snapshot, the costs of a trace. A row is one line, what is not known an empty cell.
+CSV holds one table: the blocks of a snapshot, the costs of a trace, the lines of a run. A row is one line, what is not
+known an empty cell.
 Text is written as it is: a cell that begins with `=` is a formula to a spreadsheet, and none to DuckDB or pandas. JSON
 Lines hold all tables; `table` names each row's.
 """
@@ -16,6 +17,7 @@ from torchvet.exporting.plain import plain, to_json
 if TYPE_CHECKING:
     from torchvet.finding import Report
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 
@@ -37,6 +39,12 @@ class Csv:
         from torchvet.exporting.cost_rows import COSTS, cost_rows
 
         self._add(COSTS, cost_rows(rank))
+
+    def recording(self, recording: Recording) -> None:
+        """The lines that the steps' time went to."""
+        from torchvet.exporting.line_rows import LINES, line_rows
+
+        self._add(LINES, line_rows(recording))
 
     def finish(self, report: Report) -> None:
         """Nothing comes last."""
@@ -72,6 +80,15 @@ class JsonLines:
             self._add("costs", row)
         for table, row in other_rows(rank):
             self._add(table, row)
+
+    def recording(self, recording: Recording) -> None:
+        """The tables `lines` and `run_steps`."""
+        from torchvet.exporting.line_rows import line_rows, run_step_rows
+
+        for row in line_rows(recording):
+            self._add("lines", row)
+        for row in run_step_rows(recording):
+            self._add("run_steps", row)
 
     def finish(self, report: Report) -> None:
         """Nothing comes last."""

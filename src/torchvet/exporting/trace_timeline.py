@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchvet.finding import Finding, Report
     from torchvet.readers.trace_facts import RankTrace
 
-_STEPS, _PHASES, _IDLE, _FINDINGS = 1, 2, 3, 4
+STEPS, _PHASES, _IDLE, FINDINGS = 1, 2, 3, 4
 
 
 class Shown(NamedTuple):
@@ -34,12 +34,12 @@ def add_rank(chrome: Chrome, rank: RankTrace) -> Shown | None:
         return None
     whose = f"rank {rank.rank}" if rank.rank is not None else Path(rank.path).name
     window, painted = found.window, found.painted
-    threads = {_STEPS: f"steps (from: {window.found_by})", _PHASES: "phases of the host"}
+    threads = {STEPS: f"steps (from: {window.found_by})", _PHASES: "phases of the host"}
     threads |= {_IDLE: f"idle time of {found.device}"} if found.device else {}
-    threads[_FINDINGS] = "findings"
+    threads[FINDINGS] = "findings"
     chrome.begin(f"torchvet: {whose}", threads)
     for step in window.every:
-        chrome.slice(_STEPS, f"step {step.number}" + (", apart" if step.apart else ""), step.start, step.end)
+        chrome.slice(STEPS, f"step {step.number}" + (", apart" if step.apart else ""), step.start, step.end)
     for name, start, end in zip(painted.names, painted.starts, painted.ends, strict=True):
         chrome.slice(_PHASES, name, start, end)
     for gap in found.gaps:
@@ -62,4 +62,4 @@ def _add_finding(chrome: Chrome, rank: Shown, finding: Finding) -> None:
     title = f"{finding.code} {finding.severity}: {finding.message}"
     said = {"cause": finding.cause, "remedy": finding.remedy.summary, **picked(finding.location, "path", "line")}
     said["seconds_per_step"] = finding.measured.seconds_per_step
-    chrome.slice(_FINDINGS, title, rank.start, rank.end, rank.process, **said)
+    chrome.slice(FINDINGS, title, rank.start, rank.end, rank.process, **said)

@@ -61,9 +61,14 @@ def inspect_paths(
     `observer` is shown what was made of each file. Raises `BadInput` for what cannot be read or told.
     """
     if len(paths) == 1 and _is_recording(paths[0]):
+        from torchvet.diagnosis.diagnose import diagnose
+        from torchvet.recording import read
+
+        recording = read(paths[0])
         if observer is not None:
-            observer.recording(paths[0])
-        return _recording(paths[0], select, ignore, memory_limit)
+            observer.files(sorted(paths[0].iterdir()))
+            observer.recording(recording)
+        return diagnose(recording, select=select, ignore=ignore, memory_limit=memory_limit)
     if any(map(_is_recording, paths)):
         raise BadInput(
             f"{next(filter(_is_recording, paths))}: is a recording; inspect one at a time, without other files"
@@ -138,10 +143,3 @@ def files_of(path: Path, skipped: list[NotChecked] | None = None) -> list[Path]:
             f"which each is {EXPECTED}"
         )
     return found
-
-
-def _recording(path: Path, select: Sequence[str], ignore: Sequence[str], memory_limit: int | None) -> Report:
-    from torchvet.diagnosis.diagnose import diagnose
-    from torchvet.recording import read
-
-    return diagnose(read(path), select=select, ignore=ignore, memory_limit=memory_limit)

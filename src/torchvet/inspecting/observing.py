@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import RankTrace
+    from torchvet.recording import Recording
     from torchvet.snapshots.memory import SnapshotMemory
 
 
@@ -22,8 +23,8 @@ class Observer(Protocol):
         """The files that will be read. Raises `BadInput` to refuse them."""
         ...
 
-    def recording(self, path: Path) -> None:
-        """A recording. Raises `BadInput` to refuse it."""
+    def recording(self, recording: Recording) -> None:
+        """A recording of a run."""
         ...
 
     def snapshot(self, rank: int, memory: SnapshotMemory) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from torchvet.finding import Report
+from torchvet.formatting import ms
 from torchvet.renderers.markdown_text import escaped
 from torchvet.renderers.page import LABEL, Page, crop, padded
 from torchvet.renderers.places import shown_path
@@ -111,7 +112,7 @@ def _add_time(page: Page, time: dict[str, Any], simulated: bool) -> None:
     if rows:
         page.labelled("most of it", "by line, from the watched steps", 1)
     for name, row in zip(names, rows, strict=True):
-        text = f"{padded(name, widest)}  {_milliseconds(row['seconds_per_step']):>9}  {percent(row['share']):>5}"
+        text = f"{padded(name, widest)}  {ms(row['seconds_per_step']):>9}  {percent(row['share']):>5}"
         room = page.room(LABEL + cell_len(text) + 2)
         page.verbatim(text + (f"  {crop(row['code'], room)}" if row["code"] and room > 8 else ""), indent=LABEL)
 
@@ -119,23 +120,16 @@ def _add_time(page: Page, time: dict[str, Any], simulated: bool) -> None:
 def _step_times(time: dict[str, Any]) -> str:
     parts = []
     if time.get("median") is not None:
-        parts.append(f"{_milliseconds(time['median'])} (median; nine of ten take up to {_milliseconds(time['p90'])})")
+        parts.append(f"{ms(time['median'])} (median; nine of ten take up to {ms(time['p90'])})")
     elif time.get("seconds_per_step") is not None:
-        parts.append(f"{_milliseconds(time['seconds_per_step'])} on the average")
+        parts.append(f"{ms(time['seconds_per_step'])} on the average")
     first = time.get("first_steps") or []
     if parts and first:
-        parts.append(f"the first took {_milliseconds(max(first))}")
+        parts.append(f"the first took {ms(max(first))}")
     drift = time.get("drift")
     if parts and drift and not 1 / _DRIFTS < drift < _DRIFTS:
         parts.append(f"the last third took {drift:.2f} times as long as the first")
     return "; ".join(parts)
-
-
-def _milliseconds(seconds: float) -> str:
-    """A step's seconds, or a part of them."""
-    if seconds >= 0.9995:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
 
 
 def _add_peak(page: Page, peak: dict[str, Any], growth: dict[str, Any]) -> None:

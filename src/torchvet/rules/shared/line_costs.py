@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import percent
+from torchvet.formatting import ms, percent
 from torchvet.rules.kit import Measured, Severity
-from torchvet.rules.shared.trace_costs import ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

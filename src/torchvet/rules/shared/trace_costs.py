@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from torchvet.formatting import ms, percent
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Location, Measured, Remedy, Rule, Sequence, Severity, Trace
 
@@ -135,15 +136,3 @@ def _share(rank: RankTrace, seconds: float) -> float:
 
 def _location(where: Where | None) -> Location | None:
     return Location(path=where.path, line=max(1, where.line), function=where.function) if where is not None else None
-
-
-def ms(seconds: float) -> str:
-    """A duration within a step: `12.3 ms`, `450 us`, `1.24 s`."""
-    if seconds >= 0.9995:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
-
-
-def percent(share: float) -> str:
-    """A share from 0 to 1 as a whole percentage."""
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"

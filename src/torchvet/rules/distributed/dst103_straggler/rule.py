@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from torchvet.formatting import ms, percent
 from torchvet.rules.kit import Findings, Trace
-from torchvet.rules.shared.trace_costs import LEAST_SHARE, TraceRule, Worst, ms, percent
+from torchvet.rules.shared.trace_costs import LEAST_SHARE, TraceRule, Worst
 
 
 class Straggler(TraceRule):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from torchvet.formatting import ms
 from torchvet.rules.kit import Finding
-from torchvet.rules.shared.trace_costs import TraceRule, Worst, ms
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 
 class HiddenLayoutCopies(TraceRule):

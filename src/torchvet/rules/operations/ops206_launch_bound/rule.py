@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import count
+from torchvet.formatting import count, percent
 from torchvet.rules.kit import Finding, Sequence
-from torchvet.rules.shared.trace_costs import TraceRule, Worst, percent
+from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
     from torchvet.readers.trace_facts import Cost, RankTrace
