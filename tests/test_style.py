@@ -62,7 +62,7 @@ UPWARD: dict[str, set[str]] = {
         "rules",
         "checking",
     },
-    "exporting": {"errors", "finding", "formatting", "readers", "snapshots", "traces"},
+    "exporting": {"analysis", "errors", "finding", "formatting", "readers", "recording", "snapshots", "traces"},
     "fixing": {"errors", "finding", "gc_pause", "patches", "source", "checking"},
     "skill": {"errors", "rules", "docgen"},
     "inspecting": {

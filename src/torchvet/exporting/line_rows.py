@@ -17,9 +17,20 @@ if TYPE_CHECKING:
     from torchvet.recording import Recording
 
 LINES = (
-    "rank", "path", "line", "function", "code", "phase", "stage", "calls", "seconds_per_step", "share", "looks",
-    "steps", "stack",
-)  # fmt: skip
+    "rank",
+    "path",
+    "line",
+    "function",
+    "code",
+    "phase",
+    "stage",
+    "calls",
+    "seconds_per_step",
+    "share",
+    "looks",
+    "steps",
+    "stack",
+)
 """A row a line and the way that led to it, in steps that were not sampled. `steps` is in how many it was seen, `stack`
 is `a;b;c`, outermost first."""
 
