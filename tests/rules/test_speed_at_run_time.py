@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from observed_fixes import FILE, HEAD, fixed_lines
 
 from torchvet.analysis.host_work import HostWork
 from torchvet.analysis.line_times import operators_of, timing_of
 from torchvet.diagnosis.diagnose import diagnose
-from torchvet.finding import Finding
+from torchvet.finding import About, Finding, Related
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Program, Record, Source
-from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt, WorkerTimes
+from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt, UpdateTimes, WorkerTimes
 
 PATH = "/home/user/train.py"
 TEXT = """import copy, gc, time
@@ -219,3 +220,53 @@ def test_a_warning_needs_a_fourth_of_the_step_and_a_second_of_the_run(
     slept = spent(seconds, 16, span=span(16, "time.sleep(0.01)"))
     (finding,) = found(recorded(slept, spent(beside, 13, phase="backward")), "OPS304")
     assert finding.severity == severity
+
+
+def updated(plain: float, fused: float | None, foreach: float | None = None) -> UpdateTimes:
+    times = {"plain": plain, "fused": fused, "foreach": foreach}
+    return UpdateTimes(name="AdamW", place=at(14), tensors=80, elements=9000, made=at(10), **times)
+
+
+def test_an_update_that_another_implementation_makes_quicker_is_told_with_what_a_step_would_take() -> None:
+    step = spent(2.5, 14, phase="optimizer")
+    (finding,) = found(recorded(step, more=(updated(0.02, 0.004, 0.008),)), "OPS206")
+    assert finding.location is not None
+    assert (finding.severity, finding.location.line) == ("warning", 14)
+    assert (
+        finding.message
+        == "the update of AdamW takes 30.0 ms of a step of 45.0 ms (67 %), and 20 % of that with fused=True"
+    )
+    assert "an update takes 20.0 ms as it is and 4.0 ms with fused=True" in finding.cause
+    assert "21.0 ms at the least, 2.1 times faster at most" in finding.cause
+    assert finding.measured.seconds_per_step == pytest.approx(0.024)
+    assert [(one.role, one.line) for one in finding.related] == [("made", 10)]
+
+
+@pytest.mark.parametrize(("fused", "foreach"), [(0.019, None), (None, 0.018), (None, None), (0.03, 0.03)])
+def test_an_update_that_nothing_makes_quicker_is_no_finding(fused: float | None, foreach: float | None) -> None:
+    assert not found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.02, fused, foreach),)), "OPS206")
+
+
+def test_a_quicker_update_of_a_short_step_is_a_note() -> None:
+    (finding,) = found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.02, 0.004),), steps=900), "OPS206")
+    assert finding.severity == "info"
+
+
+def test_the_quicker_implementation_is_put_where_the_optimizer_is_made() -> None:
+    def made(code: str) -> list[str]:
+        text = f"optimizer = {code}\noptimizer.step()\n"
+        line = 1 + next(n for n, one in enumerate((HEAD + text).splitlines()) if one.startswith("optimizer = "))
+        related = [Related(role="made", message="", path=FILE, line=line)]
+        return fixed_lines("OPS206", text, "optimizer.step", about=About(variant="fused"), related=related)[1]
+
+    assert made("optim.AdamW(w, lr=1e-3)") == ["optimizer = optim.AdamW(w, lr=1e-3, fused=True)"]
+    assert made("torch.optim.SGD(w)") == ["optimizer = torch.optim.SGD(w, fused=True)"]
+    assert not made("optim.AdamW(w, **options)") and not made("AdamW(w)") and not made("optim.SGD(w, foreach=False)")
+
+
+def test_a_collection_and_anomaly_detection_are_taken_out_where_they_are_statements() -> None:
+    body = "for x in data:\n    step(x)\n    gc.collect()\n"
+    assert fixed_lines("OPS302", body, "gc.collect")[0] == ["    gc.collect()"]
+    assert fixed_lines("OPS302", "freed = gc.collect()\n", "gc.collect") == ([], [])
+    assert fixed_lines("OPS306", "torch.autograd.set_detect_anomaly(True)\n", "set_detect")[0]
+    assert fixed_lines("OPS306", "with torch.autograd.detect_anomaly():\n    step()\n", "detect") == ([], [])

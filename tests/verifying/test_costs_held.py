@@ -9,13 +9,13 @@ from trials_by_hand import FILE, TEXT, finding, trial
 
 from torchvet.analysis.costs import costs, worded
 from torchvet.diagnosis.diagnose import diagnose
-from torchvet.finding import Location, Related
+from torchvet.finding import Location, Measured, Related
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.crossing import Crossing
 from torchvet.recording.records.verify import MadeAt, Reduced
 from torchvet.verifying.lines import became
 from torchvet.verifying.trial import trial_of
-from torchvet.verifying.verdicts import judge
+from torchvet.verifying.verdicts import judge, new_findings
 
 WAITING = finding("OPS101", location=Location(path=FILE, line=4, function="f"))
 AFTER = TEXT.replace("    total += loss\n", "    total += loss.detach()\n    total = float(total)\n")
@@ -44,6 +44,31 @@ def test_a_finding_as_grave_as_before_is_not_gone_however_little_it_costs() -> N
     before = trial(WAITING, costs={"waits": {(FILE, 4): 8.0}})
     found = judge(WAITING, before, trial(WAITING), "waits")
     assert not found.gone and "still there: 0 waits" in found.why
+
+
+SLOW = finding("OPS302", measured=Measured(seconds_per_step=0.010, share=0.5, steps=90))
+
+
+@pytest.mark.parametrize(
+    ("now", "left", "gone", "why"),
+    [
+        (0.011, False, True, ""),
+        (0.016, False, False, "a step takes 16.0 ms (before: 20.0 ms), and 10.0 ms were to be saved"),
+        (0.011, True, False, "still there: 10 ms per step"),
+        (None, False, False, "too few steps were timed"),
+    ],
+)
+def test_a_share_of_a_step_is_gone_where_the_whole_step_takes_less(
+    now: float | None, left: bool, gone: bool, why: str
+) -> None:
+    after = trial(*([SLOW] if left else []), seconds_per_step=now)
+    found = judge(SLOW, trial(SLOW, seconds_per_step=0.020), after)
+    assert found.gone is gone and why in found.why
+
+
+def test_a_line_that_takes_a_larger_share_of_a_quicker_step_is_no_new_fault() -> None:
+    assert not [*new_findings(trial(), trial(SLOW))]
+    assert [*new_findings(trial(), trial(WAITING))]
 
 
 def test_where_nothing_was_counted_findings_are_what_counts() -> None:

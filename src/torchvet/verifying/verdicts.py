@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchvet.analysis.costs import cost_lines, cost_of, worded
 from torchvet.finding import SEVERITIES, Finding
-from torchvet.formatting import count, size
+from torchvet.formatting import count, ms, size
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.verifying.lines import became, lines_after
@@ -48,12 +48,33 @@ def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judg
     rate = finding.measured.bytes_per_step
     if rate is not None and rate > 0 and _held(finding) in before.rates:
         return _growth(finding, rate, before, after)
+    if _is_timed(finding):
+        return _slow(finding, before, after, same)
     left = [f for f in same if f.evidence != "suspected" or _grave(f)]
     was = measure(finding)
     if left:
         now = measure(left[0])
         return Judgement(False, was, now, f"it is still there: {now}")
     return Judgement(True, was, "gone")
+
+
+def _is_timed(finding: Finding) -> bool:
+    """Whether a finding is about a share of a step's time, as the clock of lines saw it."""
+    return finding.measured.seconds_per_step is not None and finding.measured.share is not None
+
+
+def _slow(finding: Finding, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
+    """A fault of speed, by what a whole step takes before and after: what a line no longer takes, another may."""
+    was, now, saved = before.seconds_per_step, after.seconds_per_step, finding.measured.seconds_per_step
+    if was is None or now is None or saved is None:
+        return Judgement(False, measure(finding), "", "too few steps were timed")
+    measured, left = f"a step takes {ms(was)}", ms(now)
+    if now > was - LEFT * saved:
+        why = f"a step takes {left} (before: {ms(was)}), and {ms(saved)} were to be saved"
+        return Judgement(False, measured, left, why)
+    if any(f.evidence != "suspected" and _rank(f) >= _rank(finding) for f in same):
+        return Judgement(False, measured, left, f"it is still there: {measure(same[0])}")
+    return Judgement(True, measured, left)
 
 
 def _costing(finding: Finding, kind: str, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
@@ -164,7 +185,8 @@ def measure(finding: Finding) -> str:
 def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
     """The errors and warnings of the run after that are new."""
     for finding in after.findings:
-        if not _grave(finding):
+        # A quicker step has other lines that take a large share of it.
+        if not _grave(finding) or _is_timed(finding):
             continue
         earlier = [f for f in before.findings if _accounts_for(f, finding, before, after)]
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):

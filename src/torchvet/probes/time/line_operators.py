@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Host, Place, Record, Watcher
+from torchvet.probes.base.kit import Host, Place, Record
 from torchvet.probes.base.ledger import locate, place_of_line
+from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
 
 _JOINING = {torch.ops.aten.cat.default, torch.ops.aten.stack.default}
@@ -30,7 +31,7 @@ class _Line:
         self.joined: dict[int, int] = {}
 
 
-class LineOperators(Watcher):
+class LineOperators(TimeWatcher):
     """How many operators each line runs."""
 
     def __init__(self, host: Host) -> None:
@@ -38,11 +39,6 @@ class LineOperators(Watcher):
         self._lines: dict[tuple[int, int], _Line] = {}
         self._cut = 0
         """Windows that ended in the middle of a step of too many operators."""
-
-    @classmethod
-    def wanted(cls, options: Any) -> bool:
-        """Where time is measured."""
-        return super().wanted(options) and not (options.dry or options.losses)
 
     def install(self) -> None:
         """Hear each operator of sampled steps."""

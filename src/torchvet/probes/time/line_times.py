@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
 
-from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked, Watcher
+from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked
 from torchvet.probes.internals import private
 from torchvet.probes.memory.object_lines import under_way
 from torchvet.probes.time.line_clock import LineClock, Now
+from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.probes.time.worker_clocks import line_of, of_workers, watched
 from torchvet.recording.records.timing import LineTimes
 
@@ -19,19 +19,13 @@ _MOST = 60
 """Lines that are written down."""
 
 
-class LineTimer(Watcher):
+class LineTimer(TimeWatcher):
     """Where the time of steps goes, by line."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._thread = threading.main_thread().ident or 0
         self.clock = LineClock(self._now)
-
-    @classmethod
-    def wanted(cls, options: Any) -> bool:
-        """Not in runs whose time means nothing, nor in those that are timed."""
-        means = options.simulated_gpu is None and not (options.dry or options.losses)
-        return super().wanted(options) and means
 
     def install(self) -> None:
         """Have loaders' workers watched, which are forked."""

@@ -99,3 +99,18 @@ class AnomalyMode(Record):
     check_nan: bool = True
     passes: int = 0
     on: int = 0
+
+
+class UpdateTimes(Record):
+    """One update of an optimizer by each of its implementations, in seconds, on made tensors of the shapes, dtypes and
+    devices of its parameters. `plain` is the one that the program has. `tensors` have `elements` in all; `place` is the
+    line of the step, `made` that of the optimizer."""
+
+    name: str
+    place: Place
+    tensors: int
+    elements: int
+    plain: float
+    fused: float | None = None
+    foreach: float | None = None
+    made: Place | None = None

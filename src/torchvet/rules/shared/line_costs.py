@@ -23,11 +23,14 @@ _SEEN = 12
 
 
 class Cost:
-    """The time of some parts of a step: in a step, of all that was watched, and what the step would take without."""
+    """The time of some parts of a step: in a step, of all that was watched, and what the step would take without.
 
-    def __init__(self, timing: Timing, parts: Sequence[LineTime]) -> None:
+    With `saved` it is that share of their time.
+    """
+
+    def __init__(self, timing: Timing, parts: Sequence[LineTime], saved: float = 1.0) -> None:
         self._timing = timing
-        self.seconds = sum(part.seconds for part in parts)
+        self.seconds = saved * sum(part.seconds for part in parts)
         self.looks = sum(part.looks for part in parts)
         self.steps = timing.times.steps
         self.a_step = timing.per_step(self.seconds)
@@ -51,12 +54,14 @@ class Cost:
 
     def without(self) -> str:
         """What a step would take without, at best."""
-        left = self._timing.step - self.a_step
-        if left <= 0.05 * self._timing.step:
+        if self.a_step >= 0.95 * self._timing.step:
             return "next to nothing would be left of the step without it"
-        return (
-            f"without it a step would take {ms(left)} at the least, {self._timing.step / left:.1f} times faster at most"
-        )
+        return f"without it {self.left()}"
+
+    def left(self) -> str:
+        """What a step would take then; the rest of it may overlap with what is gone."""
+        left = self._timing.step - self.a_step
+        return f"a step would take {ms(left)} at the least, {self._timing.step / left:.1f} times faster at most"
 
     def measured(self) -> Measured:
         """For a finding."""

@@ -1,18 +1,28 @@
-"""OPS206: the device waits for launches of kernels that are too small."""
+"""OPS206: many small operations, where a few large ones would do: what launching them costs."""
 
 from __future__ import annotations
 
+import ast
+import math
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import count, percent
-from torchvet.rules.kit import Finding, Sequence
+from torchvet.formatting import count, ms, percent
+from torchvet.recording.records.timing import UpdateTimes
+from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, about
+from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
+from torchvet.source.model import Event, edits
 
 if TYPE_CHECKING:
-    from torchvet.readers.trace_facts import Cost, RankTrace
+    from torchvet.readers.trace_facts import Cost as TraceCost
+    from torchvet.readers.trace_facts import RankTrace
 
 FEWEST_KERNELS = 16
 """Kernels a step below which there is nothing to launch together."""
+_QUICKER = 0.8
+"""Of the time as it is: what takes longer gains nothing worth a change."""
+_SHARE, _A_STEP = 0.4, 0.004
+"""Of a step, and seconds of it, that must be saved for a warning: nobody is wrong to leave an optimizer as it comes."""
 _ADVICE = {
     "optimizer": "fused=True (or foreach=True) for the optimizer: a few kernels for all parameters",
     "forward": "torch.compile, CUDA graphs, or a larger batch: fewer and larger kernels",
@@ -21,11 +31,59 @@ _ADVICE = {
 
 
 class LaunchBound(TraceRule):
-    """Many small operations: the device waits for the host to launch them."""
+    """Many small operations: launching them takes longer than what they do."""
 
     severity = "warning"
 
-    def costs(self, rank: RankTrace) -> Sequence[Cost]:
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The implementation that was quickest, given where the optimizer is made."""
+        way = about(finding).variant
+        made = next((r for r in finding.related if r.role == "made"), None)
+        if not way or made is None or made.path != file.path or made.line is None:
+            return ()
+        calls = [e.call for e in file.events_on(made.line) if isinstance(e.node, ast.Call) and _is_optimizer(file, e)]
+        # `**options` may have it already.
+        if len(calls) != 1 or any(k.arg in (None, "fused", "foreach") for k in calls[0].keywords):
+            return ()
+        return edits.with_argument(file, calls[0], f"{way}=True")
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+        """Updates that another implementation of the same optimizer makes quicker, measured at the run's end."""
+        from torchvet.analysis.line_times import timing_of
+
+        timing = timing_of(rank)
+        if timing is None:
+            return
+        for update in rank.all(UpdateTimes):
+            ways = [("fused", update.fused), ("foreach", update.foreach)]
+            way, taken = min(((w, s) for w, s in ways if s is not None), key=lambda one: one[1], default=("", math.inf))
+            line = update.place.line
+            parts = [part for part in timing.below(update.place.path, line, line) if part.phase == "optimizer"]
+            saved = Cost(timing, parts, max(0.0, 1 - taken / update.plain))
+            if saved.counts and taken <= _QUICKER * update.plain:
+                yield self._updates(rank, update, way, taken, Cost(timing, parts), saved)
+
+    def _updates(
+        self, rank: RankRecording, update: UpdateTimes, way: str, taken: float, whole: Cost, saved: Cost
+    ) -> Finding:
+        related = [self.beside("made", "the optimizer is made here", update.made)] if update.made is not None else []
+        return self.observed(
+            rank,
+            update.place,
+            f"the update of {update.name} takes {whole.of_step()}, and {percent(taken / update.plain)} of that with "
+            f"{way}=True",
+            cause=f"{count(update.tensors, 'tensor')} with {count(update.elements, 'element')} are updated by several "
+            f"operations each; measured after the run on tensors of these shapes, an update takes {ms(update.plain)} "
+            f"as it is and {ms(taken)} with {way}=True, with which {saved.left()}",
+            advice=f"{update.name}(..., {way}=True): results differ by rounding. `torchvet run --try-fixes` times "
+            "whole steps with it",
+            severity=saved.severity(_SHARE, _A_STEP),
+            measured=saved.measured(),
+            related=related,
+            about=About(variant=way),
+        )
+
+    def costs(self, rank: RankTrace) -> Sequence[TraceCost]:
         """None: launches are counted by phase, not by place."""
         return ()
 
@@ -49,3 +107,7 @@ class LaunchBound(TraceRule):
         cause = f"the host takes longer to dispatch an operation than the device to do it{reservation}"
         advice = _ADVICE.get(phase, _ADVICE["forward"])
         return self.loses(found, message, cause, advice, severity)
+
+
+def _is_optimizer(file: SourceFile, event: Event) -> bool:
+    return file.dotted(event.call.func).startswith("torch.optim.")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording
+import ast
+
+from torchvet.rules.kit import Edits, Finding, Iterator, Place, RankRecording, Recording, SourceFile, events_at
 from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
+from torchvet.rules.shared.training_loops import without_statement
+from torchvet.source.model import is_call
 
 _CAUSE = "a full collection visits every container object of the process, and no Python runs meanwhile"
 _LESS = "take gc.collect() out of the step, or call it at an interval of hundreds of steps"
@@ -16,6 +20,14 @@ class CollectorPauses(TraceRule):
 
     severity = "info"
     lost_in = "collector"
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The statement taken out that does nothing else."""
+        for event in events_at(file, finding):
+            alone = isinstance(event.statement, ast.Expr) and event.statement.value is event.node
+            if alone and is_call(event.node, "collect"):
+                return without_statement(file, event.statement)
+        return ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Lines that call for collections, by their time; and where there are none, the automatic ones."""

@@ -1,0 +1,170 @@
+"""Times an optimizer's update by its other implementations, after the program has ended, on tensors that it makes."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchvet.probes.base.gradients import gradient_of
+from torchvet.probes.base.kit import Host, Optimizer, Place, frames
+from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.recording.records.timing import UpdateTimes
+
+_CHOSEN = ("foreach", "fused", "capturable", "differentiable")
+_WAYS = ("fused", "foreach")
+_STEPS = 50
+_WORTH = 0.05
+"""The share of the program's time from which on its updates are timed."""
+_MOST_BYTES = 400 << 20
+"""Of what is made for it: parameters, gradients, and two more of each as state."""
+_SECONDS = 0.4
+"""That timing takes in all, about."""
+_ROUNDS = (3, 20)
+_WARM = 2
+
+
+@dataclass
+class _Seen:
+    """An optimizer as it was in the last step that was looked at. Tensors are not kept."""
+
+    kind: type[Optimizer]
+    groups: list[tuple[dict[str, Any], list[tuple[torch.Size, torch.dtype, torch.dtype, torch.device]]]]
+    place: Place
+    made: Place | None
+
+    @property
+    def bytes(self) -> int:
+        """What a copy with gradients and state takes."""
+        return sum(4 * shape.numel() * dtype.itemsize for _, shapes in self.groups for shape, dtype, _, _ in shapes)
+
+
+class UpdateTimer(TimeWatcher):
+    """What a fused or a foreach optimizer would take."""
+
+    only_sampled = frozenset(["optimizer_starts"])
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._made: dict[int, Place | None] = {}
+        self._seen: dict[int, _Seen] = {}
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """The line that makes it."""
+        self._made[id(optimizer)] = frames.user_place(3)
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """What it steps on."""
+        place = frames.user_place(3)
+        if place is None or not _may_be_told(optimizer):
+            return
+        groups = [({k: v for k, v in g.items() if k != "params"}, _shapes(g["params"])) for g in optimizer.param_groups]
+        self._seen[id(optimizer)] = _Seen(type(optimizer), groups, place, self._made.get(id(optimizer)))
+
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """Time them, where updates may matter and there is room for it."""
+        steps, elapsed = self.host.clock.main_steps, self.host.elapsed()
+        if how not in ("finished", "exit", "steps-reached") or steps < _STEPS:
+            return
+        for seen in self._seen.values():
+            if seen.bytes and seen.bytes <= _MOST_BYTES and _room(seen):
+                found = _timed(seen, _WORTH * elapsed / steps)
+                if found is not None:
+                    self.host.write(found)
+
+
+def _may_be_told(optimizer: Optimizer) -> bool:
+    """Whether it is one of torch's own that has other implementations, of which the program has not chosen."""
+    own = type(optimizer).__module__.startswith("torch.optim.")
+    known = inspect.signature(type(optimizer).__init__).parameters
+    chosen = any(group.get(name) for group in optimizer.param_groups for name in _CHOSEN)
+    return own and all(way in known for way in _WAYS) and not chosen
+
+
+def _shapes(parameters: list[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, torch.dtype, torch.device]]:
+    """Of those that have a gradient."""
+    found = []
+    for parameter in parameters:
+        gradient = gradient_of(parameter)
+        if gradient is not None and gradient.layout is torch.strided and parameter.is_floating_point():
+            found.append((parameter.shape, parameter.dtype, gradient.dtype, parameter.device))
+    return found
+
+
+def _room(seen: _Seen) -> bool:
+    """Whether the devices have room for it four times over."""
+    devices = {device for _, shapes in seen.groups for *_, device in shapes}
+    if any(device.type not in ("cpu", "cuda") for device in devices):
+        return False
+    return all(4 * seen.bytes <= torch.cuda.mem_get_info(d)[0] for d in devices if d.type == "cuda")
+
+
+def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
+    """None where the update as it is takes less than `least` seconds, or one cannot be made."""
+    twins = {"plain": _twin(seen, {})}
+    if _seconds(twins["plain"]) < least:
+        return None
+    for way in _WAYS:
+        try:
+            twins[way] = _twin(seen, {way: True})
+        except (RuntimeError, ValueError, TypeError):  # this implementation does not take such tensors
+            continue
+    taken: dict[str, list[float]] = {way: [] for way in twins}
+    end = time.perf_counter() + _SECONDS
+    for number in range(_ROUNDS[1]):
+        if number >= _ROUNDS[0] and time.perf_counter() > end:
+            break
+        for way, twin in twins.items():
+            taken[way].append(_seconds(twin))
+    medians = {way: statistics.median(all_of) for way, all_of in taken.items()}
+    shapes = [shape for _, those in seen.groups for shape, *_ in those]
+    tensors, elements = len(shapes), sum(shape.numel() for shape in shapes)
+    name = seen.kind.__name__
+    return UpdateTimes(name=name, place=seen.place, made=seen.made, tensors=tensors, elements=elements, **medians)
+
+
+def _twin(seen: _Seen, choice: dict[str, bool]) -> Optimizer:
+    """An optimizer of the same kind over tensors of the same shapes, that has updated twice."""
+    known = inspect.signature(seen.kind.__init__).parameters
+    groups = []
+    for given, shapes in seen.groups:
+        parameters = [_parameter(*shape) for shape in shapes]
+        if parameters:
+            values = {k: v for k, v in given.items() if k in known and k not in _CHOSEN}
+            values["lr"] = float(values.get("lr", 1e-3))
+            groups.append({"params": parameters, **values, **choice})
+    twin: Any = seen.kind
+    made: Optimizer = twin(groups, lr=1e-3, **choice)
+    for _ in range(_WARM):
+        _update(made)
+    return made
+
+
+def _update(optimizer: Optimizer) -> None:
+    """A step without the hooks that the program may have set for all optimizers."""
+    step: Any = type(optimizer).step
+    getattr(step, "__wrapped__", step)(optimizer)
+
+
+def _parameter(
+    shape: torch.Size, dtype: torch.dtype, gradient: torch.dtype, device: torch.device
+) -> torch.nn.Parameter:
+    """Values are all the same: none is drawn by chance, which would change what the program draws next."""
+    made = torch.nn.Parameter(torch.full(shape, 0.5, dtype=dtype, device=device))
+    made.grad = torch.full(shape, 0.01, dtype=dtype, device=device)
+    return made
+
+
+def _seconds(optimizer: Optimizer) -> float:
+    devices = {p.device for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
+    for device in devices:
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    _update(optimizer)
+    for device in devices:
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
