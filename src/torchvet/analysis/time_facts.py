@@ -11,6 +11,7 @@ from torchvet.analysis.steps import current_steps
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Step, Window
 from torchvet.recording.records.memory import ObjectLines
+from torchvet.recording.records.timing import StepSamples
 
 _SHOWN = 12
 _FIRST = 3
@@ -80,6 +81,9 @@ def _spread(rank: RankRecording) -> dict[str, Any]:
         return facts
     third = len(others) // 3
     facts |= {"median": _quantile(others, 0.5), "p90": _quantile(others, 0.9)}
+    samples = rank.last(StepSamples)
+    if samples is not None and facts["median"]:
+        facts |= {"samples_per_step": samples.samples, "samples_per_second": samples.samples / facts["median"]}
     if third:
         start, end = _quantile(others[:third], 0.5), _quantile(others[-third:], 0.5)
         facts["drift"] = end / start if start else None

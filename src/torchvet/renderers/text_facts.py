@@ -123,6 +123,10 @@ def _step_times(time: dict[str, Any]) -> str:
         parts.append(f"{ms(time['median'])} (median; nine of ten take up to {ms(time['p90'])})")
     elif time.get("seconds_per_step") is not None:
         parts.append(f"{ms(time['seconds_per_step'])} on the average")
+    if time.get("samples_per_second"):
+        parts.append(
+            f"{count(time['samples_per_second'], 'sample')} a second, {count(time['samples_per_step'])} a step"
+        )
     first = time.get("first_steps") or []
     if parts and first:
         parts.append(f"the first took {ms(max(first))}")

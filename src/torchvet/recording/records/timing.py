@@ -114,3 +114,10 @@ class UpdateTimes(Record):
     fused: float | None = None
     foreach: float | None = None
     made: Place | None = None
+
+
+class StepSamples(Record):
+    """How many samples loaders gave for a training step, in the middle one of so many sampled `steps`."""
+
+    samples: int
+    steps: int
