@@ -124,9 +124,8 @@ def _step_times(time: dict[str, Any]) -> str:
     elif time.get("seconds_per_step") is not None:
         parts.append(f"{ms(time['seconds_per_step'])} on the average")
     if time.get("samples_per_second"):
-        parts.append(
-            f"{count(time['samples_per_second'], 'sample')} a second, {count(time['samples_per_step'])} a step"
-        )
+        rate, each = count(time["samples_per_second"], "sample"), count(time["samples_per_step"])
+        parts.append(f"{rate} a second, {each} a step")
     first = time.get("first_steps") or []
     if parts and first:
         parts.append(f"the first took {ms(max(first))}")
