@@ -1,4 +1,4 @@
-"""What it costs to run a program under torchvet, beside memray and scalene where they are installed.
+"""What it costs to run a program under torchvet, beside memray, scalene and pyinstrument where they are installed.
 
 Each round runs every tool once on every program, in turns, so that a machine that slows down slows all of them; a
 ratio is a tool's seconds per step over those of the bare run of the same round. `run` is the ratio of whole runs, the
@@ -28,17 +28,20 @@ from typing import NamedTuple
 from turns import CASES
 
 PROGRAMS = Path(__file__).parent / "programs"
-NAMES = ("mlp", "cnn", "transformer")
+NAMES = ("mlp", "cnn", "transformer", *(f"lengths-{ms}" for ms in ("0.5", "2", "10", "50", "200")))
+"""Programs; behind a hyphen stands an argument."""
 TIMED = re.compile(r"^seconds_per_step=([0-9.]+)$", re.MULTILINE)
 TOOLS = {
-    "bare": ["{python}", "{program}"],
-    "torchvet": ["{python}", "-m", "torchvet", "run", "{program}"],
-    "memray": ["{python}", "-m", "memray", "run", "--force", "--output", "{out}/memray.bin", "{program}"],
-    "scalene": ["{python}", "-m", "scalene", "run", "--outfile", "{out}/scalene.json", "{program}"],
-    "scalene-cpu": ["{python}", "-m", "scalene", "run", "--cpu-only", "--outfile", "{out}/scalene.json", "{program}"],
+    "bare": ["{python}"],
+    "torchvet": ["{python}", "-m", "torchvet", "run"],
+    "memray": ["{python}", "-m", "memray", "run", "--force", "--output", "{out}/memray.bin"],
+    "scalene": ["{python}", "-m", "scalene", "run", "--outfile", "{out}/scalene.json"],
+    "scalene-cpu": ["{python}", "-m", "scalene", "run", "--cpu-only", "--outfile", "{out}/scalene.json"],
+    "pyinstrument": ["{python}", "-m", "pyinstrument", "--outfile", "{out}/pyinstrument.txt"],
 }
-"""Every tool with its default options; where it writes is all that is set. Scalene's default, which also profiles
-memory, did not end on a training loop of 8 s in 150 s (2.4.0, torch 2.13.0), hence its lighter form beside it."""
+"""Every tool with its default options, before the program; where it writes is all that is set. Scalene's default, which
+also profiles memory, did not end on a training loop of 8 s in 150 s (2.4.0, torch 2.13.0): it has a lighter form beside
+it."""
 
 
 class Sample(NamedTuple):
@@ -67,8 +70,10 @@ def measure(trial: Trial) -> Sample:
 
     Raises RuntimeError with the end of the output when the bare program gives no timing.
     """
-    program = PROGRAMS / f"{trial.name}.py"
-    command = [part.format(python=sys.executable, program=program, out=trial.out) for part in TOOLS[trial.tool]]
+    name, _, argument = trial.name.partition("-")
+    program = PROGRAMS / f"{name}.py"
+    command = [part.format(python=sys.executable, out=trial.out) for part in TOOLS[trial.tool]]
+    command += [str(program), *filter(None, [argument])]
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     started = time.perf_counter()
     process = subprocess.Popen(

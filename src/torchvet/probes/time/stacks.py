@@ -50,6 +50,8 @@ _FILES = {f"/{file}": _OF_KIND[name] for name, files in _KINDS.items() for file 
 """What files of libraries say of the kind of work, by the end of their paths."""
 COLLECTING = "collect"
 """The kind of what happens while garbage is collected, whichever line set it off."""
+_FORWARD = frozenset({"_call_impl", "_wrapped_call_impl", "_slow_forward"})
+"""What a module's file has around its forward pass: loading a state or moving to a device is none."""
 _STARTS = frozenset({"__iter__", "_get_iterator", "__init__", "_reset"})
 _ENDS = frozenset({"_shutdown_workers", "__del__"})
 _MOST_LINES = 24
@@ -103,9 +105,14 @@ def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | 
                 loader = loader or code.co_name
             elif tag == _FETCH:
                 fetch = fetch or frame.f_lineno
-            seen |= tag
+            seen |= _said(tag, code.co_name)
         frame = frame.f_back
     return hash((seen, below, loader, fetch, *lines)) if lines else None
+
+
+def _said(tag: int, function: str) -> int:
+    """What a function says of what runs, by its file's tag."""
+    return tag if tag != _MODULE or function in _FORWARD else _OTHER
 
 
 def below_own(frame: FrameType | None) -> FrameType | None:
@@ -152,7 +159,7 @@ def understood(frame: FrameType | None) -> Doing:
     seen, loader = 0, ""
     for one in outward(frame):
         tag = tag_of(one.f_code.co_filename)
-        seen |= tag
+        seen |= _said(tag, one.f_code.co_name)
         loader = loader or (one.f_code.co_name if tag == _LOADER else "")
     phase = _phase(seen)
     stage = _stage(seen, loader, _fetching(frame)) if phase == "data" else ""

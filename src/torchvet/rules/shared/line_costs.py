@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torchvet.recording.records.timing import LineTime
 
 LEAST_SHARE = 0.05
-"""Of a step: a line that takes less is no finding."""
+LEAST = 0.0003
+"""Of a step, and seconds of it: a line that takes less is no finding."""
 SHARE, A_STEP, IN_ALL = 0.25, 0.003, 1.0
 """The share, the seconds in a step and the seconds in the watched steps from which on a line matters. A healthy program
 whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
@@ -41,7 +42,7 @@ class Cost:
     @property
     def counts(self) -> bool:
         """Whether enough was seen of it, and it is more than a trifle."""
-        return self.looks >= _SEEN and self.share >= LEAST_SHARE
+        return self.looks >= _SEEN and self.share >= LEAST_SHARE and self.a_step >= LEAST
 
     def severity(self, share: float = SHARE, a_step: float = A_STEP) -> Severity:
         """A warning where the share, the time of a step and that of the run are all worth one."""

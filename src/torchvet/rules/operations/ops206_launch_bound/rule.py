@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FEWEST_KERNELS = 16
 """Kernels a step below which there is nothing to launch together."""
-_QUICKER = 0.8
-"""Of the time as it is: what takes longer gains nothing worth a change."""
+_NOTED, _NOTED_STEP = 0.1, 0.001
+"""Of a step, and seconds of it, that must be saved for a note."""
 _SHARE, _A_STEP = 0.4, 0.004
 """Of a step, and seconds of it, that must be saved for a warning: nobody is wrong to leave an optimizer as it comes."""
 _ADVICE = {
@@ -60,7 +60,7 @@ class LaunchBound(TraceRule):
             line = update.place.line
             parts = [part for part in timing.below(update.place.path, line, line) if part.phase == "optimizer"]
             saved = Cost(timing, parts, max(0.0, 1 - taken / update.plain))
-            if saved.counts and taken <= _QUICKER * update.plain:
+            if saved.counts and saved.share >= _NOTED and saved.a_step >= _NOTED_STEP:
                 yield self._updates(rank, update, way, taken, Cost(timing, parts), saved)
 
     def _updates(
