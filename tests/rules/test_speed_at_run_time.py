@@ -166,6 +166,12 @@ def test_workers_that_are_waited_for_show_the_line_that_takes_their_time() -> No
     assert "most of it" not in finding.message
 
 
+def test_items_of_a_librarys_dataset_are_to_be_indexed_by_batch() -> None:
+    (finding,) = found(recorded(spent(4.0, 11, phase="data", stage="item")), "OPS301")
+    assert finding.location is not None
+    assert finding.location.line == 11 and "batch_size=None" in finding.remedy.summary
+
+
 def test_a_collection_that_is_called_for_is_named() -> None:
     recording = recorded(spent(2.0, 22, kinds=["collect"], span=span(22, "gc.collect()")))
     (finding,) = found(recording, "OPS302")

@@ -42,6 +42,11 @@ _ADVICE = {
     "start": _START_ADVICE,
     "end": _START_ADVICE,
 }
+_OF_LIBRARY = (
+    "items of a library's dataset are made and put together one by one: index tensors that are in memory by a whole "
+    "batch (`DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`, or `data[order[i:j]]`); for files have "
+    "the DataLoader make batches ahead (num_workers, persistent_workers=True)"
+)
 _WORKERS = frozenset(["wait", "start", "end"])
 
 
@@ -81,7 +86,7 @@ class InputBound(TraceRule):
             at,
             f"the step waits for its batch for {cost.of_step()}{where}",
             cause=f"{_STAGES[stage]}{how}{_busy(workers)}, and no step of the model runs meanwhile; {cost.without()}",
-            advice=_ADVICE.get(stage, _ADVICE["item"]),
+            advice=_ADVICE.get(stage, _ADVICE["item"]) if ahead or named is not None else _OF_LIBRARY,
             severity=cost.severity(*limits),
             measured=cost.measured(),
             related=related,
