@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 from exporting_by_hand import RUN, chrome, events, export, rows, run, speedscope
 
 from torchvet.commands import main
+from torchvet.exporting.tree import Tree
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.timing import LineTime
 
@@ -82,3 +84,17 @@ def test_a_name_without_a_form_is_refused_before_the_program_starts(
     program.write_text("open('ran', 'w')\n")
     assert main(["run", "-q", "--export", str(tmp_path / "time.svg"), str(program)]) == 2
     assert "expected one of" in capsys.readouterr().err and not (tmp_path / "ran").exists()
+
+
+def test_an_export_that_cannot_be_written_does_not_lose_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(form: Tree, report: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Tree, "finish", full)
+    program, target = tmp_path / "train.py", tmp_path / "time.txt"
+    program.write_text("import torch\nfor _ in range(3):\n    torch.ones(2).sum()\n")
+    assert main(["run", "--export", str(target), str(program)]) == 2
+    said = capsys.readouterr()
+    assert "What was seen" in said.out and "No space left" in said.err and not target.exists()

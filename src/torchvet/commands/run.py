@@ -193,14 +193,15 @@ def _observe(
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     try:
         report = delivery.diagnose(recording)
-        writing.recording(recording)
-        writing.finish(report)
         if budget is not None:
             from torchvet.commands.try_fixes import with_tries
             from torchvet.supervisor.trial_sandbox import Shown
 
             report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
-        return own, delivery.deliver(report)
+        verdict = delivery.deliver(report)
+        writing.recording(recording)
+        writing.finish(report)
+        return own, verdict
     except TorchvetError as error:
         click.echo(f"torchvet: {error}", err=True)
         return own, error.status
