@@ -166,6 +166,15 @@ def test_workers_that_are_waited_for_show_the_line_that_takes_their_time() -> No
     assert "most of it" not in finding.message
 
 
+def test_a_dataset_whose_statements_share_the_wait_is_named_by_the_largest() -> None:
+    def item(seconds: float, line: int) -> LineTime:
+        return spent(seconds, line, at(11), function="Images.__getitem__", phase="data", stage="item")
+
+    (finding,) = found(recorded(item(1.5, 6), item(1.7, 7), spent(0.5, 11, phase="data", stage="collate")), "OPS301")
+    assert finding.location is not None and finding.location.line == 7
+    assert "most of it in Images.__getitem__" in finding.message
+
+
 def test_items_of_a_librarys_dataset_are_to_be_indexed_by_batch() -> None:
     (finding,) = found(recorded(spent(4.0, 11, phase="data", stage="item")), "OPS301")
     assert finding.location is not None

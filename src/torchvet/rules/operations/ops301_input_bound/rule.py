@@ -12,6 +12,8 @@ from torchvet.rules.shared.line_costs import Cost
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Files, Statement
 
@@ -73,7 +75,7 @@ class InputBound(TraceRule):
         stage = _stage(work)
         workers = rank.last(WorkerTimes) if stage == "wait" else None
         named = _within(work) if workers is None else _of_workers(workers, files, work.site)
-        where = f", most of it at `{named.text}` in {named.function}" if named is not None and named.text else ""
+        where = f", most of it in {named.function}, at `{named.text}`" if named is not None and named.text else ""
         at: Place = named.place if named is not None else work.site
         related: list[Related] = []
         if (at.path, at.line) != (work.site.path, work.site.line):
@@ -115,15 +117,11 @@ def _stage(work: Work) -> str:
 
 
 def _of_workers(workers: WorkerTimes, files: Files, site: Place) -> Statement | None:
-    """The statement that most of the workers' own time goes to."""
+    """The statement that most of the workers' own time goes to, or to whose function."""
     found: dict[tuple[str, int], Statement] = {}
     for line in workers.lines:
         files.statement(line.place, found).seconds += line.seconds
-    most = max(found.values(), key=lambda one: one.seconds, default=None)
-    if most is None or most.seconds < _MOST * workers.busy:
-        return None
-    # Below a fork the loop is the user's innermost line where all work is a library's.
-    return most if (most.path, most.line) != (site.path, site.line) else None
+    return _largest(found.values(), workers.busy, site)
 
 
 def _busy(workers: WorkerTimes | None) -> str:
@@ -134,9 +132,18 @@ def _busy(workers: WorkerTimes | None) -> str:
 
 
 def _within(work: Work) -> Statement | None:
-    """The statement of the dataset (or of what it calls) that most of the wait goes to."""
-    for one in work.statements:
-        below = (one.path, one.line) != (work.site.path, work.site.line)
-        if below and one.seconds >= _MOST * work.seconds:
-            return one
+    """The statement of the dataset (or of what it calls) that most of the wait goes to, or to whose function."""
+    return _largest(work.statements, work.seconds, work.site)
+
+
+def _largest(statements: Iterable[Statement], whole: float, site: Place) -> Statement | None:
+    """Of the function that has most of the seconds, the statement that has most of them. The loop itself does not
+    count: it is the user's innermost line where all work is a library's."""
+    functions: dict[tuple[str, str], list[Statement]] = defaultdict(list)
+    for one in statements:
+        if (one.path, one.line) != (site.path, site.line):
+            functions[one.path, one.function].append(one)
+    for those in functions.values():
+        if sum(one.seconds for one in those) >= _MOST * whole:
+            return max(those, key=lambda one: one.seconds)
     return None
