@@ -90,3 +90,15 @@ def test_nothing_is_timed_where_it_would_not_matter(monkeypatch: pytest.MonkeyPa
     assert not timed(optimizer, elapsed=1e6)
     monkeypatch.setattr(update_times, "_MOST_BYTES", 4 * 100 * 4)
     assert not timed(optimizer)
+
+
+def test_optimizers_that_one_line_makes_again_and_again_are_timed_once() -> None:
+    written: list[Any] = []
+    host: Any = SimpleNamespace(clock=SimpleNamespace(main_steps=80), elapsed=lambda: 1e-6, write=written.append)
+    timer = UpdateTimer(host)
+    for _ in range(40):
+        optimizer = torch.optim.Adam(weights())
+        timer.optimizer_made(optimizer)
+        timer.optimizer_starts(optimizer)
+    timer.last_look("finished", None)
+    assert len(written) == 1

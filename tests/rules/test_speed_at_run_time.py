@@ -262,6 +262,11 @@ def test_an_update_that_nothing_makes_quicker_is_no_finding(fused: float | None,
     assert not found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.02, fused, foreach),)), "OPS206")
 
 
+def test_of_two_optimizers_that_step_on_one_line_nothing_is_said() -> None:
+    both = updated(0.02, 0.004), updated(0.01, 0.003)
+    assert not found(recorded(spent(2.5, 14, phase="optimizer"), more=both), "OPS206")
+
+
 def test_a_quicker_update_of_a_short_step_is_a_note() -> None:
     (finding,) = found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.02, 0.004),), steps=900), "OPS206")
     assert finding.severity == "info"

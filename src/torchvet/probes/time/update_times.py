@@ -17,6 +17,8 @@ from torchvet.recording.records.timing import UpdateTimes
 
 _CHOSEN = ("foreach", "fused", "capturable", "differentiable")
 _WAYS = ("fused", "foreach")
+_MOST = 6
+"""Optimizers that are timed."""
 _STEPS = 50
 _WORTH = 0.05
 """The share of the program's time from which on its updates are timed."""
@@ -51,7 +53,8 @@ class UpdateTimer(TimeWatcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._made: dict[int, Place | None] = {}
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[tuple[Place, Place | None], _Seen] = {}
+        """By the lines of the step and of the optimizer: a program may make one anew in each epoch."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """The line that makes it."""
@@ -63,7 +66,9 @@ class UpdateTimer(TimeWatcher):
         if place is None or not _may_be_told(optimizer):
             return
         groups = [({k: v for k, v in g.items() if k != "params"}, _shapes(g["params"])) for g in optimizer.param_groups]
-        self._seen[id(optimizer)] = _Seen(type(optimizer), groups, place, self._made.get(id(optimizer)))
+        made = self._made.get(id(optimizer))
+        if (place, made) in self._seen or len(self._seen) < _MOST:
+            self._seen[place, made] = _Seen(type(optimizer), groups, place, made)
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time them, where updates may matter and there is room for it."""

@@ -54,10 +54,13 @@ class LaunchBound(TraceRule):
         timing = timing_of(rank)
         if timing is None:
             return
-        for update in rank.all(UpdateTimes):
+        updates = rank.all(UpdateTimes)
+        for update in updates:
             ways = [("fused", update.fused), ("foreach", update.foreach)]
             way, taken = min(((w, s) for w, s in ways if s is not None), key=lambda one: one[1], default=("", math.inf))
             line = update.place.line
+            if sum(other.place == update.place for other in updates) > 1:
+                continue  # which of the optimizers the line's time went to is not known
             parts = [part for part in timing.below(update.place.path, line, line) if part.phase == "optimizer"]
             saved = Cost(timing, parts, max(0.0, 1 - taken / update.plain))
             if saved.counts and saved.share >= _NOTED and saved.a_step >= _NOTED_STEP:
