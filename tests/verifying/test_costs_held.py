@@ -69,6 +69,13 @@ def test_a_share_of_a_step_is_gone_where_the_whole_step_takes_less(
 def test_a_line_that_takes_a_larger_share_of_a_quicker_step_is_no_new_fault() -> None:
     assert not [*new_findings(trial(), trial(SLOW))]
     assert [*new_findings(trial(), trial(WAITING))]
+    # A wait for the device is a fault however its time is told.
+    assert [*new_findings(trial(), trial(msgspec.structs.replace(WAITING, measured=SLOW.measured)))]
+
+
+def test_a_fault_that_has_other_measures_is_not_judged_by_the_step() -> None:
+    wide = finding("MEM204", measured=Measured(seconds_per_step=0.010, share=0.5))
+    assert judge(wide, trial(wide, seconds_per_step=0.020), trial(seconds_per_step=0.020)).gone
 
 
 def test_where_nothing_was_counted_findings_are_what_counts() -> None:

@@ -23,6 +23,8 @@ _OF_GRAPHS = ("MEM101",)
 """Findings about what graphs saved. What the name itself stores may be wanted; other rules judge it."""
 _OF_VIEWS = ("MEM113",)
 """Findings about storages of which the stored tensors show a small part. What the tensors show may be wanted."""
+_OF_TIME = ("OPS204", "OPS205", "OPS206", "OPS301", "OPS302", "OPS304")
+"""Findings about a share of a step's time, as the clock of lines saw it."""
 _AS_MUCH = 1.1
 """The factor by which another finding about the same memory may exceed what a leak kept of each step."""
 MOST_NOISE = 0.05
@@ -59,8 +61,8 @@ def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judg
 
 
 def _is_timed(finding: Finding) -> bool:
-    """Whether a finding is about a share of a step's time, as the clock of lines saw it."""
-    return finding.measured.seconds_per_step is not None and finding.measured.share is not None
+    """Whether a finding is about a share of a step's time and nothing else. Others say what their line takes, too."""
+    return finding.code in _OF_TIME and finding.measured.seconds_per_step is not None
 
 
 def _slow(finding: Finding, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
