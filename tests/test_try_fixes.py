@@ -49,6 +49,18 @@ def test_what_is_tried_goes_by_what_was_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert names({}) == ["threads=4"]
 
 
+def test_what_changes_arithmetic_is_tried_where_arithmetic_takes_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    model = {"forward": 0.4, "backward": 0.5}
+    assert names(model, "", 4, CONVOLVES) == ["channels-last", "bfloat16", "compile"]
+    assert names({"forward": 0.1, "backward": 0.1}, "", 4, CONVOLVES) == ["channels-last"]
+    assert names(model, "with torch.autocast('cuda'):", 4) == ["compile"]
+    assert names(model, "model = torch.compile(model)", 4) == []
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert names(model) == []
+
+
 @pytest.mark.parametrize(
     ("error", "says"), [(KeyboardInterrupt(), "it was stopped"), (BadInput("no room for copies"), "no room for copies")]
 )

@@ -115,3 +115,42 @@ def test_steps_are_timed_and_the_first_losses_kept() -> None:
             watcher.boundary(tick, "evaluation" if tick == 9 else "training")
     assert len(found.seconds) == 28 and found.losses == [float(n) for n in range(1, 17)] + found.losses[16:]
     assert "backward_starts" in watcher.ignored
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def test_models_compute_in_bfloat16_and_give_float32() -> None:
+    net, inner = small(), []
+    net[0].register_forward_hook(lambda module, args, output: inner.append(output.dtype))
+    with attempted("bfloat16") as (_, found):
+        assert net(torch.randn(4, 8)).dtype == torch.float32
+        assert not torch.is_autocast_enabled("cpu")
+        with torch.no_grad():
+            net(torch.randn(4, 8))
+        with torch.autocast("cpu", torch.float16):
+            net(torch.randn(4, 8))
+        small().double()(torch.randn(4, 8).double())
+    assert inner == [torch.bfloat16, torch.float32, torch.float16]
+    assert found.applied == 1 and found.place is not None
+
+
+def test_a_model_that_raises_leaves_autocast_as_it_was() -> None:
+    with attempted("bfloat16"):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            small()(torch.randn(4, 7))
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_models_that_are_trained_are_compiled_once_and_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    net, loss = small(), nn.MSELoss()
+    with attempted("compile") as (_, found):
+        with torch.no_grad():
+            net(torch.randn(4, 8))
+        for _ in range(2):
+            loss(net(torch.randn(4, 8)), torch.zeros(4, 2))
+    assert compiled == [net] and found.applied == 1

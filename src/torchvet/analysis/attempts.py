@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import statistics
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -27,6 +29,12 @@ _MOST_STEPS = 300
 _WORTH = 0.05
 """The share of a phase in a step from which on it is worth a try to make it quicker."""
 _BATCH = 2
+_MOST_OF_IT = 0.5
+"""The share of the forward and backward pass in a step from which on arithmetic may be what it takes."""
+_PRODUCTS = ("mm", "convolution", "linear")
+"""In the names of operators that autocast has in half precision."""
+_COMPILERS = ("c++", "g++", "clang++", "cl")
+"""One of which torch.compile needs."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +67,28 @@ def candidates(rank: RankRecording, facts: dict[str, Any], text: str, cores: int
         found += [Change(name, f"the optimizer with {name}=True") for name in ("fused", "foreach")]
     if "set_num_threads" in text or os.environ.get("OMP_NUM_THREADS", str(cores)) != str(cores):
         found.append(Change(f"threads={cores}", f"torch.set_num_threads({cores})"))
-    if any("convolution" in one.site.op for window in rank.all(Window) for one in window.sites):
+    if _runs(rank, ("convolution",)):
         found.append(Change("channels-last", "model and images in channels_last"))
     if "data" in phases:
         found.append(Change(f"batch={_BATCH}", "twice the batch size, per sample", _BATCH))
-    return found
+    return [*found, *_of_models(rank, facts, text)]
+
+
+def _of_models(rank: RankRecording, facts: dict[str, Any], text: str) -> Iterator[Change]:
+    """What changes the arithmetic of models. Compiling takes longest: it comes last."""
+    phases = facts.get("phases") or {}
+    if phases.get("forward", 0.0) + phases.get("backward", 0.0) < _MOST_OF_IT:
+        return
+    if "autocast" not in text and _runs(rank, _PRODUCTS):
+        yield Change("bfloat16", "models under torch.autocast(dtype=torch.bfloat16)")
+    if "compile" not in text and any(map(shutil.which, _COMPILERS)):
+        yield Change("compile", "models compiled by torch.compile")
+
+
+def _runs(rank: RankRecording, parts: tuple[str, ...]) -> bool:
+    """Whether an operator made storages whose name has one of these."""
+    ops = (one.site.op for window in rank.all(Window) for one in window.sites)
+    return any(part in op for op in ops for part in parts)
 
 
 def steps_of(seconds_per_step: float, steps: int) -> int:
@@ -84,7 +109,7 @@ def settled(seconds: list[float]) -> float | None:
 def attempt_facts(changes: list[Change], trials: list[Trial], untried: list[str]) -> dict[str, Any] | None:
     """Plain JSON: the seconds of a step as it is, and a row for each change that there was room for. Differences below
     `noise` are none. None where no step of the program as it is was timed."""
-    plain = _runs(trials, "none")
+    plain = _of(trials, "none")
     seconds = _settled(plain)
     if not seconds:
         return None
@@ -99,7 +124,7 @@ def attempt_facts(changes: list[Change], trials: list[Trial], untried: list[str]
 
 def _row(change: Change, trials: list[Trial], plain: float, losses: list[float]) -> dict[str, Any] | None:
     """What came of a change; None where it was not tried, or there was nothing to change."""
-    runs = _runs(trials, change.name)
+    runs = _of(trials, change.name)
     error = next((t.error for t in trials if t.error), None)
     if not error and not any(r.applied for r in runs):
         return None
@@ -124,7 +149,7 @@ def same(before: list[float], after: list[float]) -> bool | None:
     return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs) if pairs else None
 
 
-def _runs(trials: list[Trial], change: str) -> list[Attempt]:
+def _of(trials: list[Trial], change: str) -> list[Attempt]:
     return [t.run for t in trials if t.change == change and t.run is not None]
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
 from torch.nn.parameter import is_lazy
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from torchvet.probes.base.kit import Host, Record, StepKind, Watcher, frames
+from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.recording.records.attempt import Attempt
 
 _MOST_STEPS = 5000
@@ -145,22 +145,64 @@ class Attempts(Watcher):
     def _channels_last(self) -> None:
         """Models that convolve images keep their channels innermost, and are given their images so."""
 
-        def before(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            if id(module) not in self._seen and not self._inside and not any(map(is_lazy, module.parameters())):
+        def begins(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            if id(module) not in self._seen and not any(map(is_lazy, module.parameters())):
                 self._seen.add(id(module))
                 if any(isinstance(m, _OF_IMAGES) for m in module.modules()):
                     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                     self._applies()
-            self._inside += 1
-            return tuple(map(_innermost, args)) if self._inside == 1 else None
+            return tuple(map(_innermost, args))
 
-        def after(*_: Any) -> None:
-            self._inside -= 1
+        self._outermost(begins)
 
+    def _bfloat16(self) -> None:
+        """Models that are trained in float32 run under autocast, and give what they gave in float32."""
+        regions: list[torch.autocast] = []
+
+        def begins(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            first = next(module.parameters(), None)
+            if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
+                return
+            kind = first.device.type
+            if not torch.is_autocast_enabled(kind):
+                regions.append(torch.autocast(kind, torch.bfloat16))
+                regions[-1].__enter__()
+                self._applies()
+
+        def ended(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            if not regions:
+                return None
+            regions.pop().__exit__(None, None, None)
+            return _widened(output)
+
+        self._outermost(begins, ended)
+
+    def _compile(self) -> None:
+        """Models that are trained are compiled, from their second call on."""
+
+        def begins(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            if id(module) not in self._seen and torch.is_grad_enabled() and any(True for _ in module.parameters()):
+                self._seen.add(id(module))
+                module.compile()
+                self._applies()
+
+        self._outermost(begins)
+
+    def _outermost(self, begins: Callable[..., Any], ended: Callable[..., Any] = lambda *_: None) -> None:
+        """Hear of each call of a module that is not within another's."""
         self._inside = 0
-        hook: Any = before  # torch's annotation has no result, its code uses one
-        self._undo.callback(nn_module.register_module_forward_pre_hook(hook).remove)
-        self._undo.callback(nn_module.register_module_forward_hook(after, always_call=True).remove)
+
+        def before(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
+            self._inside += 1
+            return begins(module, args) if self._inside == 1 else None
+
+        def after(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            self._inside -= 1
+            return ended(module, args, output) if self._inside == 0 else None
+
+        hooks = ModuleHooks(before, after)
+        hooks.on()
+        self._undo.callback(hooks.off)
 
     def _given(self, kind: type, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the arguments that objects of a class are made with."""
@@ -185,3 +227,9 @@ class Attempts(Watcher):
 def _innermost(value: Any) -> Any:
     image = isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()
     return value.contiguous(memory_format=torch.channels_last) if image else value
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype == torch.bfloat16 else value
+    return type(value)(map(_widened, value)) if type(value) in (tuple, list) else value
