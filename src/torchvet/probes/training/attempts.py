@@ -166,7 +166,7 @@ class Attempts(Watcher):
             kind = first.device.type
             if not torch.is_autocast_enabled(kind):
                 regions.append(torch.autocast(kind, torch.bfloat16))
-                regions[-1].__enter__()
+                regions[-1].__enter__()  # type: ignore[no-untyped-call]
                 self._applies()
 
         def ended(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
