@@ -432,7 +432,7 @@ def test_our_own_hooks_and_what_they_remember_are_no_ones_names() -> None:
 
     tensor, listener = torch.zeros(3), Listener()
     listener.kept = [tensor]  # type: ignore[attr-defined]
-    hook = hooks._after_step(listener)  # type: ignore[arg-type]
+    hook = hooks._after_step(listener, None)  # type: ignore[arg-type]
     assert listener in [cell.cell_contents for cell in hook.__closure__ or ()]
     assert not found(tensor, hook)
     sample = half.Sample(tensor)

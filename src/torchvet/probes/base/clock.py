@@ -29,7 +29,7 @@ _FEW = 8
 
 
 @dataclass
-class _Thread:
+class ThreadSteps:
     """What one thread has done since its last step."""
 
     stepped: set[int] = field(default_factory=set)
@@ -62,7 +62,7 @@ class StepClock:
         self.level: StepKind = "forward"
         self.restarted = False
         self.steps = 1
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, ThreadSteps] = {}
         self._forgotten = 0
         """Backward calls before the first optimizer step."""
         self._new_optimizers: set[int] = set()
@@ -104,7 +104,7 @@ class StepClock:
         One that was made since the last boundary belongs to an iteration of its own.
         """
         self.busy()
-        one = self._thread(thread)
+        one = self.of_thread(thread)
         if one.stepped and key not in one.stepped and key not in self._new_optimizers:
             one.stepped.add(key)
             return None
@@ -122,7 +122,7 @@ class StepClock:
         each other without a step that they are no parts of one.
         """
         self.busy()
-        one = self._thread(thread)
+        one = self.of_thread(thread)
         if self._within:
             self._within = False
             return self._step_of(one)
@@ -158,15 +158,34 @@ class StepClock:
         """What the first step may have taken in, as long as there are no others to go by."""
         return self._forgotten if self.counts.get("training", 0) < 3 else 0
 
-    def _step_of(self, thread: _Thread) -> StepKind | None:
+    def _step_of(self, thread: ThreadSteps) -> StepKind | None:
         self._new_optimizers.clear()
         thread.step_ended()
         return self._boundary("training")
 
-    def _thread(self, ident: int) -> _Thread:
+    def backward_again(self, one: ThreadSteps) -> None:
+        """The same as `backward_ended`, where steps are steady: it makes no boundary."""
+        self.busy()
+        one.backwards += 1
+        one.uncounted += 1
+
+    def optimizer_stepped_again(self, one: ThreadSteps, key: int) -> bool:
+        """The same as `optimizer_stepped`, where steps are steady and no optimizer is new. Whether a step has ended."""
+        if key not in one.stepped:
+            one.stepped.add(key)
+            return False
+        one.stepped = {key}
+        one.step_ended()
+        self.restarted, self.steps, self._uncounted = False, 1, 0
+        self.n += 1
+        self.counts["training"] += 1
+        return True
+
+    def of_thread(self, ident: int) -> ThreadSteps:
+        """What a thread has done since its last step."""
         one = self._threads.get(ident)
         if one is None:
-            one = self._threads[ident] = _Thread()
+            one = self._threads[ident] = ThreadSteps()
         return one
 
     def mode_changed(self, training: bool) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchvet.probes.base.schedule import Schedule
 
@@ -60,6 +60,15 @@ class Costs:
         Of looks in several threads at once those of the first are accounted for.
         """
         return Look(self, kind)
+
+    def timed(self, kind: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same work, of this kind."""
+
+        def run(*given: Any) -> Any:
+            with Look(self, kind):
+                return work(*given)
+
+        return run
 
     def busy(self, thread: int) -> bool:
         """Whether a look is under way on a thread; asked from another."""

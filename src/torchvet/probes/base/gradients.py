@@ -45,7 +45,7 @@ def stepped(optimizer: Optimizer) -> None:
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Whether the calling thread may read this leaf's gradient now."""
-    return _is_own(tensor) or _is_alone()
+    return _is_own(tensor) or is_alone()
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -59,7 +59,7 @@ def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.grad
     if _is_own(tensor):
         return tensor.grad
-    _is_alone()  # forgets threads that have ended
+    is_alone()  # forgets threads that have ended
     return tensor.grad if _TRAINING.keys() <= mine else None
 
 
@@ -68,7 +68,7 @@ def _is_own(tensor: torch.Tensor) -> bool:
     return ref is not None and ref() is tensor and owner == threading.get_ident()
 
 
-def _is_alone() -> bool:
+def is_alone() -> bool:
     """Whether no other thread that lives has begun a backward pass."""
     mine = {threading.get_ident()}
     if not _TRAINING.keys() <= mine:

@@ -56,6 +56,16 @@ class Listener(Protocol):
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None: ...
 
 
+class Steady(Protocol):
+    """Who is asked first while it is `on`: the listener hears nothing of what it says yes to."""
+
+    on: bool
+    backward_starts: Callable[[tuple[Any, ...], dict[str, Any]], bool]
+    backward_ended: Callable[[float], None]
+    optimizer_starts: Callable[[Optimizer, tuple[Any, ...], dict[str, Any] | None], bool]
+    optimizer_ended: Callable[[Optimizer], None]
+
+
 _EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
 
 
@@ -99,8 +109,9 @@ def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool],
 class Taps:
     """All taps of one session."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, steady: Steady | None = None) -> None:
         self._listener = listener
+        self._steady = steady
         self._undo = ExitStack()
         self._modules = Aside(self._hook_modules)
         self._optimizers = Aside(self._hook_optimizers)
@@ -119,7 +130,7 @@ class Taps:
         self._undo.callback(self._optimizers.off)
         iterator = private.LoaderIterator
         for owner, name, ours in (
-            (torch.autograd, "backward", _tap_pass(listener, torch.autograd.backward, is_grad=False)),
+            (torch.autograd, "backward", _tap_backward(listener, self._steady, torch.autograd.backward)),
             (torch.autograd, "grad", _tap_pass(listener, torch.autograd.grad, is_grad=True)),
             (iterator, "__next__", _tap_next(listener, iterator.__next__)),
             (Optimizer, "__init__", _tap_init(listener, Optimizer.__init__)),
@@ -154,8 +165,8 @@ class Taps:
         undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
 
     def _hook_optimizers(self, undo: ExitStack) -> None:
-        undo.callback(register_optimizer_step_pre_hook(_before_step(self._listener)).remove)
-        undo.callback(register_optimizer_step_post_hook(_after_step(self._listener)).remove)
+        undo.callback(register_optimizer_step_pre_hook(_before_step(self._listener, self._steady)).remove)
+        undo.callback(register_optimizer_step_post_hook(_after_step(self._listener, self._steady)).remove)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         if self._listener.active and not tracing():
@@ -190,8 +201,10 @@ def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _before_step(listener: Listener) -> Callable[..., None]:
+def _before_step(listener: Listener, steady: Steady | None) -> Callable[..., None]:
     def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        if steady is not None and steady.on and steady.optimizer_starts(optimizer, args, kwargs):
+            return
         if listener.active and not (torch.compiler.is_compiling() or tracing()):
             # The optimizer itself is among the arguments.
             closure = (len(args) > 1 or bool(kwargs)) and _has_closure(optimizer, (*args, *(kwargs or {}).values()))
@@ -204,8 +217,11 @@ def _has_closure(optimizer: Optimizer, given: tuple[Any, ...]) -> bool:
     return any(callable(a) and a is not optimizer for a in given)
 
 
-def _after_step(listener: Listener) -> Callable[..., None]:
+def _after_step(listener: Listener, steady: Steady | None) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
+        if steady is not None and steady.on:
+            steady.optimizer_ended(optimizer)
+            return
         if torch.compiler.is_compiling() or tracing():
             return
         gradients.stepped(optimizer)
@@ -213,6 +229,27 @@ def _after_step(listener: Listener) -> Callable[..., None]:
         ended(optimizer)
 
     return call
+
+
+def _tap_backward(listener: Listener, steady: Steady | None, original: Callable[..., Any]) -> Callable[..., Any]:
+    tapped = _tap_pass(listener, original, is_grad=False)
+    if steady is None:
+        return tapped
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not (steady.on and steady.backward_starts(args, kwargs)):
+            return tapped(*args, **kwargs)
+        start = time.perf_counter()
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            listener.backward_failed()
+            raise
+        steady.backward_ended(time.perf_counter() - start)
+        return result
+
+    return run
 
 
 def _tap_pass(listener: Listener, original: Callable[..., Any], is_grad: bool) -> Callable[..., Any]:

@@ -158,12 +158,21 @@ class Watcher:
         self._undo = ExitStack()
         self.ignored: frozenset[str] = frozenset()
         """Events of every step that mean nothing to it yet. It hears them from `heed()` on."""
+        self.passes_over: frozenset[str] = frozenset()
+        """Events of every step that it need not hear in steady steps that are only counted (`session/steady_steps.py`).
+        `steps_passed` says how many those were."""
         self.heeding: Callable[[], None] = lambda: None
 
     def heed(self) -> None:
         """From now on events that were ignored mean something."""
         if self.ignored:
             self.ignored = frozenset()
+            self.heeding()
+
+    def pass_over(self, *events: str) -> None:
+        """From now on only these events of every step need not be heard in steps that are only counted."""
+        if self.passes_over != set(events):
+            self.passes_over = frozenset(events)
             self.heeding()
 
     def hear_in_samples(self, *events: str) -> None:
@@ -212,6 +221,9 @@ class Watcher:
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: the `tick`-th boundary was passed."""
+
+    def steps_passed(self, key: int, steps: int) -> None:
+        """So many steps of an optimizer, by identity, have passed whose ends it was not told of (`passes_over`)."""
 
     # Events of some steps ---------------------------------------------------------------------------------------
 

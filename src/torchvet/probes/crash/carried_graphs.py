@@ -28,6 +28,7 @@ _WHY: dict[str, saved.Why] = {
     "modified by an inplace operation": "changed",
 }
 _MOST_WAYS_THERE = 256
+_TOGETHER = 16
 _DEEPEST = 8
 """Frames of the program's that tell one way to a backward from another: two losses may go through one function."""
 _SECONDS = 1.0
@@ -45,19 +46,30 @@ class CarriedGraphs(Watcher):
         """Of each way to a backward: the number of the next node when it was gone before and when it is, and how often
         it was gone before."""
         self._last: _Way = ()
+        self._calls: list[tuple[Whereabouts, int]] = []
+        """Passes that are not among the marks yet, and the number of the next node when each began."""
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Nodes made from now on are of the line's next pass. A backward within one (checkpointing) is part of it."""
         if private.graph_task() != -1:
             return
-        way = self._last = _way(self.host.way)
-        if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
-            self._marks.clear()
-        _, mark, passes = self._marks.get(way, (0, 0, -1))
-        self._marks[way] = mark, private.sequence_nr(), passes + 1
+        # Many at once: the caches that a step empties are filled once for them.
+        self._calls.append((self.host.way, private.sequence_nr()))
+        if len(self._calls) >= _TOGETHER:
+            self._mark()
+
+    def _mark(self) -> None:
+        calls, self._calls = self._calls, []
+        for here, number in calls:
+            way = self._last = _way(here)
+            if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
+                self._marks.clear()
+            _, mark, passes = self._marks.get(way, (0, 0, -1))
+            self._marks[way] = mark, number, passes + 1
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
+        self._mark()
         for one in deciding(error):
             why = next((kind for text, kind in _WHY.items() if text in str(one)), None)
             levels = levels_of(one) if why is not None and isinstance(one, RuntimeError) else []

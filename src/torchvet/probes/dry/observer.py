@@ -49,12 +49,12 @@ class DryObserver(Observer):
 
     def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None:
         """See `Listener`."""
-        self._stepping.optimizer_starts()
+        self.stepping.optimizer_starts()
         self.known.add_optimizer(optimizer)
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._boundary(self._stepping.optimizer_ended(id(optimizer)))
+        self._boundary(self.stepping.optimizer_ended(id(optimizer)))
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
@@ -62,13 +62,13 @@ class DryObserver(Observer):
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self.sizing.waiting.stepped()
-        self._boundary(self._stepping.backward_ended(is_grad))
+        self._boundary(self.stepping.backward_ended(is_grad))
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
         self.sizing.waiting.passed()
         no_grad = not torch.is_grad_enabled()
-        self._boundary(self._stepping.passed(self.clock.batch_asked, self._taps.watching_modules, False, no_grad))
+        self._boundary(self.stepping.passed(self.clock.batch_asked, self._taps.watching_modules, False, no_grad))
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         """See `Listener`."""
@@ -77,7 +77,7 @@ class DryObserver(Observer):
         """See `Listener`."""
         if depth == 0:
             self.known.add_root(module)
-            self._boundary(self._stepping.passed(self.clock.forward_started, id(module)))
+            self._boundary(self.stepping.passed(self.clock.forward_started, id(module)))
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""
@@ -90,9 +90,9 @@ class DryObserver(Observer):
         if passed is None or not self.active:
             return
         enough = False
-        with self._stepping.turn() as mine, self._session.guarded("step boundaries"):
+        with self.stepping.turn() as mine, self._session.guarded("step boundaries"):
             if mine and not self.sizing.trying:
-                self._stepping.write(passed, None)
+                self.stepping.write(passed, None)
             enough = mine and self.sizing.boundary(passed.kind)
             self._session.trying = self.sizing.trying
         if enough:
@@ -101,10 +101,10 @@ class DryObserver(Observer):
     def _finish(self, how: str, error: BaseException | None) -> None:
         self.flush_steps()
         self.sizing.end()
-        self._bus.tell("finish", how, error)
-        self._bus.remove()
+        self.bus.tell("finish", how, error)
+        self.bus.remove()
         self._taps.remove()
-        self._bus.told("last_look", how, error)
+        self.bus.told("last_look", how, error)
         files.clear()
-        for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self._bus.unchecked()):
+        for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self.bus.unchecked()):
             self.write(gap)

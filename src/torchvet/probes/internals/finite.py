@@ -20,9 +20,9 @@ _SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
 _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
 _FLOATS = _SUMMED | {torch.float16}
-_PLAIN = frozenset((torch.Tensor, dtype, False) for dtype in _SUMMED)
-"""The class, dtype and `requires_grad` of what may be summed one by one. No subclass: one that is spread over ranks
-would wait for the others at each sum. None with a graph: to switch gradients off takes as long as two sums."""
+_PLAIN = frozenset([torch.Tensor])
+"""The class of what may be summed one by one. No subclass: one that is spread over ranks would wait for the others at
+each sum."""
 
 
 def followed() -> bool:
@@ -83,10 +83,15 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """
     if not gradients:
         return False
-    gradients = gradients if gradients[0].__class__ is torch.Tensor else list(map(numbers, gradients))
-    if _can_be_summed(gradients):
+    first = gradients[0]
+    if first.__class__ is not torch.Tensor:
+        gradients = list(map(numbers, gradients))
+        first = gradients[0]
+    # Asked at every step: others of another dtype than the first, or with a graph, only take longer.
+    if first.is_cpu and first.dtype in _SUMMED and not first.requires_grad and _PLAIN.issuperset(map(type, gradients)):
         try:
-            return not math.isfinite(sum([g.sum().item() for g in gradients]))
+            total = sum([g.sum().item() for g in gradients])
+            return total - total != 0
         except RuntimeError:  # sparse, nested, without data
             pass
     with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
@@ -97,10 +102,6 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
             except RuntimeError:  # sparse, on several devices, without data
                 pass
         return any(map(_not_finite, _grouped(dense(gradients))))
-
-
-def _can_be_summed(gradients: list[torch.Tensor]) -> bool:
-    return gradients[0].is_cpu and _PLAIN.issuperset([(g.__class__, g.dtype, g.requires_grad) for g in gradients])
 
 
 def _not_finite(gradients: list[torch.Tensor]) -> bool:

@@ -49,6 +49,7 @@ class NonFiniteWatcher(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._kept = Kept()
+        self._sure = True
         self._outputs = OutputWatch(host.known)
         self._skipped = SkipWatch()
         self._batch: Any = None
@@ -99,12 +100,17 @@ class NonFiniteWatcher(Watcher):
         if self._live.wanted:
             self._live.batch_got(batch)
 
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """The boundary that comes next is not only counted."""
+        self._sure = True
+
     def boundary(self, tick: int, kind: StepKind) -> None:
         """Likewise. What was taken from a bad output is looked into here, outside of torch's operators."""
         if self._outputs.taken is not None:
             self._look_at_taken(tick)
         self._outputs.step_ends()
-        self._look_at_skipped(tick)
+        if self._skipped.waits:
+            self._look_at_skipped(tick)
         self._batch = None
         self._step_starts()
 
@@ -129,6 +135,11 @@ class NonFiniteWatcher(Watcher):
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple([(code, instruction) for _, code, instruction in stack]))
+        if tensors.__class__ is torch.Tensor and not (is_grad or tensors.is_cuda):
+            # One loss on the host, as in nearly every step.
+            if not is_finite(tensors):
+                self._look_at_losses([tensors])
+            return
         given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
 
@@ -183,7 +194,8 @@ class NonFiniteWatcher(Watcher):
             if self.host.tick < 8 or self.host.tick % 512 == 0:
                 self._kept.generators.follow(sys._getframe(2))
             self._followed = self.host.tick
-        self._kept.take()
+        self._kept.take(self._sure)
+        self._sure = False
         self._began = time.perf_counter()
         self._bad_now = False
         if self._live.engaged:

@@ -27,6 +27,11 @@ class SkipWatch:
         self.batches = 0
         """Batches without a backward pass in such a function, once that was seen in a sampled step."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether the program has asked for a loss that was NaN, and no backward pass has begun since."""
+        return self._asked is not None
+
     def asked(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """An operator of `ASKING` ran."""
         value = args[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import platform
 import random
 import sys
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -16,6 +17,7 @@ from torchvet.probes.base import frames
 from torchvet.probes.internals import private
 from torchvet.probes.replay.generators import Generators
 
+S = TypeVar("S")
 _MOST_BYTES = 1 << 20
 """Buffers of a model that are copied each step: running statistics are small, masks and tables are not."""
 
@@ -53,14 +55,33 @@ class _PythonState:
         return self._state
 
 
+class _Drawn(Generic[S]):
+    """The state of a generator that is slow to read: read at every step only as long as it is seen to change.
+
+    Where it was the same at two readings, those between the next ones are left out until one shows another.
+    """
+
+    def __init__(self, read: Callable[[], S], same: Callable[[S, S], bool]) -> None:
+        self._read = read
+        self._same = same
+        self._still = False
+        self.state: S | None = None
+
+    def take(self, sure: bool) -> None:
+        """Keep the state as it is now; `sure` to read it in any case."""
+        if sure or not self._still:
+            last, self.state = self.state, self._read()
+            self._still = sure and last is not None and self._same(last, self.state)
+
+
 class Kept:
     """The state before a step: `take()` at its start, `restore()` in the process that does it again."""
 
     def __init__(self) -> None:
-        self._torch: torch.Tensor | None = None
+        self._torch = _Drawn(torch.default_generator.get_state, torch.equal)
         self._python: Any = None
         self._generator = _PythonState()
-        self._numpy: Any = None
+        self._numpy = _Drawn(_numpy_state, _equal)
         self._uses_numpy = False
         self.generators = Generators()
         """Those that the program made for itself."""
@@ -90,13 +111,13 @@ class Kept:
         with torch.inference_mode(False):
             self._copies = [b.detach().clone() for b in buffers]
 
-    def take(self) -> None:
-        """Keep the state as it is now."""
-        self._torch = torch.default_generator.get_state()
+    def take(self, sure: bool = True) -> None:
+        """Keep the state as it is now. If not `sure`, generators that stand still are not read again."""
+        self._torch.take(sure)
         self._python = self._generator.take()
         self.generators.take()
-        # A tenth of a millisecond after a step has emptied the caches: not for programs that do without.
-        self._numpy = sys.modules["numpy"].random.get_state() if self._uses_numpy else None
+        if self._uses_numpy:
+            self._numpy.take(sure)
         buffers = self._alive() if self._buffers else []
         if buffers:
             with torch.no_grad():
@@ -104,12 +125,12 @@ class Kept:
 
     def restore(self) -> None:
         """Put the kept state back. Only in a process of one's own."""
-        if self._torch is not None:
-            torch.set_rng_state(self._torch)
+        if self._torch.state is not None:
+            torch.set_rng_state(self._torch.state)
         if self._python is not None:
             random.setstate(self._python)
-        if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
+        if self._uses_numpy and self._numpy.state is not None:
+            sys.modules["numpy"].random.set_state(self._numpy.state)
         with torch.no_grad():
             for buffer, copy in zip(self._alive(), self._copies, strict=False):
                 buffer.data.copy_(copy)
@@ -118,6 +139,15 @@ class Kept:
         """The buffers that are followed; none where one has gone with its model."""
         found = [b for b in (ref() for ref in self._buffers) if b is not None]
         return found if len(found) == len(self._buffers) else []
+
+
+def _numpy_state() -> Any:
+    """A tenth of a millisecond after a step has emptied the caches."""
+    return sys.modules["numpy"].random.get_state()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return pickle.dumps(one) == pickle.dumps(other)  # the arrays in it do not compare as one
 
 
 def _uses_numpy() -> bool:

@@ -87,6 +87,23 @@ def load(names: tuple[str, ...], failed: Callable[[str, Exception], object]) -> 
             failed(f"what the probe {cls} looks for", error)
 
 
+class Counted(dict[str, list[Callable[..., Any]]]):
+    """By event of every step: the methods that are called in a steady step that is only counted."""
+
+    def __init__(self, who: Callable[[str], list[Told]]) -> None:
+        self._who = who
+        self.steps_passed: list[Callable[[int, int], None]] = []
+        """Of probes that do not hear of an optimizer's steps: what is to be told later how many there were."""
+
+    def __missing__(self, event: str) -> list[Callable[..., Any]]:
+        who = self._who(event)
+        self[event] = found = [method for one, method in who if event not in one.passes_over]
+        if event == "optimizer_ended":
+            passing = [one for one, _ in who if event in one.passes_over]
+            self.steps_passed = [o.steps_passed for o in passing if type(o).steps_passed is not Watcher.steps_passed]
+        return found
+
+
 class Bus:
     """All probes of a session, told in turn."""
 
@@ -95,10 +112,10 @@ class Bus:
         self._pace = pace or Pace()
         self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
         self._listening: dict[str, list[Told]] = {}
+        self.counted = Counted(self._who)
         self._sampled = True
         for one in self._all:
-            # Called where a probe begins to hear what it ignored: the lists of who hears an event are made anew.
-            one.heeding = self._listening.clear
+            one.heeding = self._forget
 
     def install(self) -> None:
         """Install each; one that cannot be is switched off."""
@@ -113,7 +130,7 @@ class Bus:
     def switch_off(self, one: Watcher) -> None:
         """It hears nothing any more."""
         self._all.remove(one)
-        self._listening.clear()
+        self._forget()
         one.remove()
 
     def switch_off_kind(self, name: str) -> None:
@@ -168,7 +185,17 @@ class Bus:
         """The steps that come are sampled ones, or not."""
         if on is not self._sampled:
             self._sampled = on
-            self._listening.clear()
+            self._forget()
+
+    @property
+    def hears_samples(self) -> bool:
+        """Whether those hear of events, too, to whom they mean something in sampled steps only."""
+        return self._sampled
+
+    def _forget(self) -> None:
+        """Make the lists of who hears an event anew: a probe begins to hear what it ignored."""
+        self._listening.clear()
+        self.counted.clear()
 
     def _who(self, event: str) -> list[Told]:
         """Those that override an event's method, with theirs."""

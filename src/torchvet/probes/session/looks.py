@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.callers import Whereabouts
 from torchvet.probes.base.costs import Look
 from torchvet.probes.base.hooks import Listener, Sheltered, Taps
 from torchvet.probes.base.schedule import Pace
@@ -17,6 +18,7 @@ from torchvet.probes.memory.census import forget_the_program
 from torchvet.probes.session.bus import PROBES, Bus, load
 from torchvet.probes.session.sampling import Closed, Sampling
 from torchvet.probes.session.self_checks import Proofs
+from torchvet.probes.session.steady_steps import SteadySteps
 from torchvet.probes.session.step_log import StepLog, StepsReached
 from torchvet.probes.session.stepping import Boundary, Stepping
 from torchvet.recording.records.base import StepKind
@@ -38,15 +40,17 @@ class Looks(Host):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._pace = Pace()
-        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), session.missed_step, self._timed)))
+        self.missed_step = session.missed_step
+        self.steady = SteadySteps(self)
+        self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), self.missed_step, self._timed)), self.steady)
         self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
         self.ledger = self._sampling.ledger
-        self._bus = Bus(self, load(self.probes, session.failed), self._pace)
-        self.tell = self._bus.tell
-        self._log = StepLog(session.writer, session.started)
-        self.flush_steps = self._log.flush
-        self._stepping = Stepping(self.clock, self._log)
-        self._proofs = Proofs(self, self._bus)
+        self.bus = Bus(self, load(self.probes, session.failed), self._pace)
+        self.tell = self.bus.tell
+        self.log = StepLog(session.writer, session.started)
+        self.flush_steps = self.log.flush
+        self.stepping = Stepping(self.clock, self.log)
+        self._proofs = Proofs(self, self.bus)
         self._evaluation_looks = 0
         if session.options.attempt is not None:  # steps are timed: none is to be a sampled one
             self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
@@ -58,7 +62,7 @@ class Looks(Host):
     @property
     def active(self) -> bool:
         """Whether events count; not after the end, in forked children, and while a thread looks."""
-        return self._session.active and not self._stepping.looking
+        return self._session.active and not self.stepping.looking
 
     @property
     def sampling(self) -> bool:
@@ -78,23 +82,25 @@ class Looks(Host):
     def _boundary(self, passed: Boundary | None) -> None:
         if passed is None:
             return
-        stepping = self._stepping
+        stepping = self.stepping
         if stepping.take_turn(passed):
             try:
                 self._look_or_count(stepping.resumed(passed))
             finally:
                 stepping.end_turn()
         # Outside of the turn and of every guard: this is to reach the program.
+        self._stop_at_limit()
+
+    def _stop_at_limit(self) -> None:
         limit = self.options.steps
         if limit is not None and self.clock.main_steps >= limit:
             raise StepsReached(limit)
 
     def _look_or_count(self, passed: Boundary) -> None:
-        kind, tick, *_ = passed
-        self._passed = time.perf_counter()
-        if self._pace.due(kind, tick, self._passed) or passed.restarted or passed.steps > 1:
+        if self._is_due(passed, time.perf_counter()):
+            self.steady.end()
             self.costs.stands_for, self._pace.untimed = 1, False
-            seconds = self.costs.step() / self._pace.since(tick)
+            seconds = self.costs.step() / self._pace.since(passed.tick)
             # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
             with Look(self.costs, "boundaries", self._session.failed, "step boundaries"):
                 self._look(passed, seconds)
@@ -104,12 +110,35 @@ class Looks(Host):
         else:
             with self.looking("step boundaries", "boundaries"):
                 self._count(passed)
-        self.costs.stands_for = self._pace.counted(tick)
+        self._counted(passed)
+
+    def _is_due(self, passed: Boundary, now: float) -> bool:
+        self._passed = now
+        return passed.restarted or passed.steps > 1 or self._pace.due(passed.kind, passed.tick, now)
+
+    def steady_step_ended(self, passed: Boundary | None, now: float) -> None:
+        """The same as `_boundary` for a steady step. Counting takes no turn: a thread that looks goes on doing so."""
+        if passed is None:
+            return
+        if self._pace.due(passed.kind, passed.tick, now) or self.stepping.looking:
+            self._boundary(passed)
+            return
+        self._passed = now
+        self._count(passed)
+        self.costs.stands_for = self._pace.counted(passed.tick)
+        if not self._pace.untimed:
+            self.steady.begin(passed.kind, timed=True)
+        self._stop_at_limit()
+
+    def _counted(self, passed: Boundary) -> None:
+        self.costs.stands_for = self._pace.counted(passed.tick)
+        if self._pace.steady is not None:
+            self.steady.begin(passed.kind, not self._pace.untimed)
 
     def _count(self, passed: Boundary) -> None:
-        self._stepping.count(passed)
+        self.stepping.count(passed)
         self.ledger.tick = passed.tick
-        self._bus.told("boundary", passed.tick, passed.kind)
+        self.bus.told("boundary", passed.tick, passed.kind)
 
     def _look(self, passed: Boundary, seconds: float) -> None:
         """Ask everything for what is due; a step took the program `seconds`."""
@@ -117,32 +146,44 @@ class Looks(Host):
         self._proofs.check()
         if passed.restarted:
             self._restart()
-        self._stepping.write(passed, device.memory())
+        self.stepping.write(passed, device.memory())
         self.ledger.tick = tick
         # Probes first, while the window that may end here is open: this step is one of its own.
         with self.ledger.quiet():
-            self._bus.told("settle", tick, kind)
-            self._bus.told("boundary", tick, kind)
+            self.bus.told("settle", tick, kind)
+            self.bus.told("boundary", tick, kind)
         if not self._sampling.on:
-            self._bus.sampled(False)
+            self.bus.sampled(False)
             self._stop_watching_modules()
         if self._sampling.boundary(kind, seconds):
             with self.costs.of("windows"):
                 self._end_window(tick)
         # Then what goes by the window's survivors, which may want the next one sooner.
-        self._bus.told("look", tick, kind)
+        self.bus.told("look", tick, kind)
         if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
             self._start_window(kind, tick, elapsed, self.schedule.window_length)
         self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
+        if self._pace.untimed:
+            self.steady.begin(kind, timed=False)
+
+    def disturb(self) -> None:
+        """Something begins that is to hear of every boundary."""
+        self._pace.disturb()
+        self.steady.end()
+
+    def stand(self, way: Whereabouts) -> None:
+        """A backward pass begins here, on this thread."""
+        self._here.way = way
 
     def _is_steady(self) -> bool:
         """Whether what was begun is at its end: it is to hear of every boundary until then."""
-        return not (self._sampling.on or self._taps.watching_modules or self._bus.any("waits"))
+        busy = self._sampling.on or self.bus.hears_samples or self._taps.watching_modules
+        return not (busy or self.bus.any("waits"))
 
     def _restart(self) -> None:
         self.flush_steps()
         self._sampling.abandon()
-        self._bus.told("restarted")
+        self.bus.told("restarted")
         self.schedule.restart()
         self.costs.restart()
 
@@ -150,9 +191,9 @@ class Looks(Host):
 
     def _start_window(self, kind: StepKind, tick: int, elapsed: float, length: int) -> None:
         with self.costs.of("windows"):
-            self._pace.disturb()
+            self.disturb()
             self._sampling.start(kind, tick, elapsed, length)
-            self._bus.sampled(True)
+            self.bus.sampled(True)
 
     def _evaluation_begins(self) -> None:
         """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
@@ -165,7 +206,7 @@ class Looks(Host):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
                 self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
-                if self._bus.any("wants_modules"):
+                if self.bus.any("wants_modules"):
                     self._taps.watch_modules()
 
     def _work_begins(self) -> None:
@@ -177,7 +218,7 @@ class Looks(Host):
     def _end_if_overdue(self) -> None:
         """End a window in the middle of a step that turned out to be too long for it."""
         if self._sampling.overdue:
-            with self._stepping.turn() as mine, self._session.guarded("step boundaries"), self.costs.of("windows"):
+            with self.stepping.turn() as mine, self._session.guarded("step boundaries"), self.costs.of("windows"):
                 if mine:
                     self._end_window(self.tick + 1, partial=True)
 
@@ -193,23 +234,24 @@ class Looks(Host):
     def _keep(self, closed: Closed, tick: int, final: bool = False) -> None:
         for record in closed.records:
             self.write(record)
-        self._bus.told("window_closed", tick, closed.peak, closed.cohort, final)
+        self.bus.told("window_closed", tick, closed.peak, closed.cohort, final)
 
     def _stop_watching_modules(self) -> None:
         """Module hooks cost time: they stay only where forward passes make the steps, or a probe wants them."""
-        if self.clock.level in ("training", "backward", "manual") and not self._bus.any("wants_modules"):
+        if self.clock.level in ("training", "backward", "manual") and not self.bus.any("wants_modules"):
             self._taps.unwatch_modules()
 
     def _write_totals(self, tick: int) -> None:
         """Write the running totals: what they say counts if the program is killed next."""
-        for record in self._bus.totals(tick):
+        for record in self.bus.totals(tick):
             self.write(record)
 
     # The end ------------------------------------------------------------------------------------------------------
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """The last look, while the frames of `error`'s traceback are alive."""
-        self._stepping.end()
+        self.steady.end()
+        self.stepping.end()
         self.costs.settle()
         self._before_end = sum(self.costs.seconds.values())
         with self.costs.of("end"):
@@ -219,16 +261,16 @@ class Looks(Host):
     def _finish(self, how: str, error: BaseException | None) -> None:
         self.flush_steps()
         closed = self._sampling.end_for_good(self.tick)
-        self._bus.tell("finish", how, error)
-        self._bus.remove()
+        self.bus.tell("finish", how, error)
+        self.bus.remove()
         self._taps.remove()
         if closed is not None:
             self._keep(closed, self.tick, final=True)
-        self._bus.told("last_look", how, error)
+        self.bus.told("last_look", how, error)
         self._write_totals(self.tick)
         simulated = simulated_gaps() if self.options.simulated_gpu is not None else ()
         sampled = bool(self._sampling.windows) or not self.tick
-        for gap in (*simulated, *unchecked(self.ledger, sampled), *self._bus.unchecked(), *self._stepping.unchecked()):
+        for gap in (*simulated, *unchecked(self.ledger, sampled), *self.bus.unchecked(), *self.stepping.unchecked()):
             self.write(gap)
         self._proofs.end()
 

@@ -46,70 +46,72 @@ class Observer(Looks):
         self._proofs.begin()
         self._taps.install()
         self._taps.watch_modules()
-        self._bus.install()
+        self.bus.install()
 
     def release(self) -> None:
         """In a forked child: switch the ledger off; the taps pass everything through."""
+        self.steady.on = False
         self.ledger.leave()
         self._taps.unwatch_modules()
 
     def forsake(self) -> None:
         """In a forked child that is to be observed anew: take the probes out."""
         self._taps.remove()
-        self._bus.remove()
+        self.bus.remove()
 
     def _step_ended(self) -> None:
         if self.active:
-            self._boundary(self._stepping.passed(self.clock.manual))
+            self._boundary(self.stepping.passed(self.clock.manual))
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
+        self.steady.end()
         self.clock.optimizer_made(id(optimizer))
-        self._bus.tell("optimizer_made", optimizer)
+        self.bus.tell("optimizer_made", optimizer)
 
     def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None:
         """See `Listener`."""
-        self._stepping.optimizer_starts()
+        self.stepping.optimizer_starts()
         self.ledger.phase, self.ledger.closure = "optimizer", closure
-        self._bus.tell("optimizer_starts", optimizer)
+        self.bus.tell("optimizer_starts", optimizer)
         # After the probes, whose time is not the optimizer's.
         self._optimizer_began = time.perf_counter()
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Listener`."""
-        self._log.add("optimizer", time.perf_counter() - self._optimizer_began)
+        self.log.add("optimizer", time.perf_counter() - self._optimizer_began)
         self.ledger.phase = None
-        self._bus.tell("optimizer_ended", optimizer)
-        self._boundary(self._stepping.optimizer_ended(id(optimizer)))
+        self.bus.tell("optimizer_ended", optimizer)
+        self._boundary(self.stepping.optimizer_ended(id(optimizer)))
 
     def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None:
         """See `Listener`."""
         if self._session.active:
-            self._stepping.ended_aside(optimizer, is_grad)
+            self.stepping.ended_aside(optimizer, is_grad)
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
-        self._here.way = whereabouts(2)
-        if retain_graph or create_graph or (self._pace.steady is None and self._bus.any("waits")):
-            self._pace.disturb()
+        self.stand(whereabouts(2))
+        if retain_graph or create_graph or (self._pace.steady is None and self.bus.any("waits")):
+            self.disturb()
             with self.looking("backward passes", "graphs"):
                 late = graphs.within(self.graph_seconds())
-                self._bus.told("graph_entered", Pass(tensors, retain_graph, create_graph, is_grad, late))
-        self._bus.tell("backward_starts", tensors, is_grad)
+                self.bus.told("graph_entered", Pass(tensors, retain_graph, create_graph, is_grad, late))
+        self.bus.tell("backward_starts", tensors, is_grad)
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
-        self._log.add("backward", seconds)
+        self.log.add("backward", seconds)
         if self._pace.steady is None:
             self._end_if_overdue()
             with self._session.guarded("windows"):
                 self._sampling.backward_ended()
-        self._bus.tell("backward_ended", is_grad)
-        self._boundary(self._stepping.backward_ended(is_grad))
+        self.bus.tell("backward_ended", is_grad)
+        self._boundary(self.stepping.backward_ended(is_grad))
 
     def backward_failed(self) -> None:
         """See `Listener`."""
-        self._bus.tell("backward_failed")
+        self.bus.tell("backward_failed")
 
     def batch_failed(self) -> None:
         """See `Listener`. The loader is at its end, or raised."""
@@ -117,17 +119,17 @@ class Observer(Looks):
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
-        self._bus.tell("batch_asked", iterator, caller)
+        self.bus.tell("batch_asked", iterator, caller)
         first = getattr(iterator, "_num_yielded", 1) == 0  # also where workers that persist begin anew
         no_grad = not torch.is_grad_enabled()
-        self._boundary(self._stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad))
+        self._boundary(self.stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad))
         self.ledger.phase, self._here.loads = "data", True
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         """See `Listener`."""
         self.ledger.phase, self._here.loads = None, False
-        self._log.add("data", seconds)
-        self._bus.tell("batch_got", iterator, batch)
+        self.log.add("data", seconds)
+        self.bus.tell("batch_got", iterator, batch)
         self._work_begins()
 
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None:
@@ -138,7 +140,7 @@ class Observer(Looks):
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)
             self._work_begins()
-            self._boundary(self._stepping.passed(self.clock.forward_started, id(module)))
+            self._boundary(self.stepping.passed(self.clock.forward_started, id(module)))
         self._sampling.stack.append(module)
         self._end_if_overdue()
 
@@ -146,8 +148,8 @@ class Observer(Looks):
         """See `Listener`."""
         if self._sampling.stack:
             self._sampling.stack.pop()
-        if depth == 0 and (self.sampling or self.tick < _EARLY or self._bus.any("wants_modules")):
-            self._bus.tell("forward_ended", module, output)
+        if depth == 0 and (self.sampling or self.tick < _EARLY or self.bus.any("wants_modules")):
+            self.bus.tell("forward_ended", module, output)
 
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
         """See `Listener`."""

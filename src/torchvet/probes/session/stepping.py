@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch.optim.optimizer import Optimizer
 
-from torchvet.probes.base.clock import StepClock
+from torchvet.probes.base.clock import StepClock, ThreadSteps
 from torchvet.probes.internals import private
 from torchvet.probes.session.step_log import StepLog
 from torchvet.recording.records.base import StepKind
@@ -117,10 +117,17 @@ class Stepping:
         """It ended. Within a backward pass, called by a hook, it is no moment to look: the pass ends the step."""
         thread = threading.get_ident()
         self._in_optimizer.discard(thread)
-        if _within_backward():
+        if within_backward():
             self._clock.optimizer_stepped_within()
             return None
         return self.passed(self._clock.optimizer_stepped, key, thread)
+
+    def again(self, steps: ThreadSteps, key: int) -> Boundary | None:
+        """An optimizer of this thread's steady steps has stepped: the boundary that this makes, if it makes one."""
+        clock = self._clock
+        with self._counting:
+            ended = clock.optimizer_stepped_again(steps, key)
+            return Boundary("training", clock.n, 1, False, self._era) if ended else None
 
     def backward_ended(self, is_grad: bool) -> Boundary | None:
         """A backward pass ended on this thread."""
@@ -146,7 +153,7 @@ class Stepping:
         return self.looking not in (0, threading.get_ident())
 
 
-def _within_backward() -> bool:
+def within_backward() -> bool:
     """Whether this thread runs a backward pass; where torch does not say, steps are counted as if it did not."""
     try:
         return bool(private.graph_task() != -1)

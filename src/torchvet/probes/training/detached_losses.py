@@ -15,7 +15,7 @@ from torchvet.recording.records.numeric import ConstantTerm, LostLoss
 
 _aten = torch.ops.aten
 _ALWAYS = 16
-"""Backward passes at first that are all looked at; then those at powers of two."""
+"""Backward passes at first that are all looked at; then those of sampled steps, and others at powers of two."""
 _MOST_NODES = 256
 """Nodes that are followed: a graph without parameters that is larger belongs to something that this does not know."""
 Root = Literal["leaf", "other leaves", "larger leaves", "no graph"]
@@ -27,6 +27,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._passes = 0
+        self.passes_over = frozenset(["backward_starts", "optimizer_ended"])
         self._waiting: list[LostLoss] = []
         """Lost losses since the last optimizer step."""
         self._reached = False
@@ -48,7 +49,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
         if is_grad:
             return
         self._passes += 1
-        skipped = self._passes > _ALWAYS and self._passes & (self._passes - 1)
+        skipped = self._passes > _ALWAYS and self._passes & (self._passes - 1) and not self.host.sampling
         if skipped and not self._sums:
             self._passed_by = True
             return

@@ -19,6 +19,7 @@ from torchvet.recording.records.training import FIRST_STEPS, NeverStepped, Optim
 
 _MOST_PASSES = 64
 """Backward passes after which gradients are looked for: an optimizer may never step."""
+_PASSED_OVER = ("backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended")
 _WITNESSES = 3
 """Parameters of an optimizer whose gradients are looked at; the smallest that have one."""
 _SMALL = 1 << 16
@@ -106,18 +107,22 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         place = frames.user_place(3)
         state = self._state(optimizer, place)
+        self._settled()
         first = next((p for g in optimizer.param_groups for p in g["params"]), None)
         if place is not None and first is not None:
             state.built = _Built(weakref.ref(first), state.use)
             last = self._built.get(place)
             if last is not None and last.first() is first:
                 state.built.follows(last)
+                self._settled()
             self._built[place] = state.built
 
     def _state(self, optimizer: Optimizer, place: Place | None = None) -> _State:
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             # Its address may have been another's, which then has no state any more: their number is no count.
+            if state is not None and state.use.steps:
+                self.host.write(self._use(state, {}))
             kind, parameters = type(optimizer).__name__, [p for g in optimizer.param_groups for p in g["params"]]
             use = OptimizerUse(id=self._numbered, name=kind, place=place, step_place=None, steps=0)
             use.parameters = len(parameters)
@@ -143,6 +148,22 @@ class OptimizerProbe(Watcher):
             if optimizer is not None and _is_readable(optimizer):
                 state.watched = True
                 state.fresh_start = _cleared(optimizer) or (state.backwards == 1 and _rewritten(optimizer, state))
+
+    def _settled(self) -> None:
+        """After the first steps of every optimizer only those that are sampled are looked at."""
+        early = any(state.use.steps < FIRST_STEPS for state in self._states.values())
+        rebuilt = any(state.use.rebuilt for state in self._states.values())
+        self.pass_over(*(() if early or rebuilt else _PASSED_OVER))
+
+    def steps_passed(self, key: int, steps: int) -> None:
+        """See `Watcher`."""
+        state = self._states.get(key)
+        if state is None:
+            return
+        state.use.steps += steps
+        optimizer = state.ref()
+        if optimizer is not None:
+            self._known.stepped(optimizer)
 
     @staticmethod
     def _look_for_dropped(state: _State) -> None:
@@ -187,6 +208,8 @@ class OptimizerProbe(Watcher):
         state = self._state(optimizer)
         self._known.stepped(optimizer)
         state.use.steps += 1
+        if state.use.steps == FIRST_STEPS:
+            self._settled()
         if state.use.rebuilt and state.built is not None:
             state.built.stepped(optimizer)
         if state.use.steps <= FIRST_STEPS or state.watched:

@@ -1,0 +1,140 @@
+"""Hears of a step that passes as those before it did, and at whose end nothing is due but to count it.
+
+A step empties the caches: a function of torchvet's own that runs in it takes several times what it takes alone. The way
+by `Sheltered`, `Observer` and `Bus.tell` is a hundred functions long. Here is only what every single step needs: where
+backward was called, whether the loss and the gradients are finite, and what a replay would start from. What is no plain
+step of the one thread that trains is declined. It goes the long way until a boundary finds the steps steady again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base import gradients
+from torchvet.probes.base.callers import whereabouts
+from torchvet.probes.base.clock import ThreadSteps
+from torchvet.probes.base.hooks import tracing
+from torchvet.probes.session.stepping import within_backward
+from torchvet.recording.records.base import StepKind
+
+if TYPE_CHECKING:
+    from torchvet.probes.session.looks import Looks
+
+_PASSES = 16
+"""Backward calls in a row without a step that are taken for parts of one (gradient accumulation)."""
+
+
+class SteadySteps:
+    """What `hooks.Taps` asks first. The methods of events are timed in the one step that stands for the others."""
+
+    def __init__(self, looks: Looks) -> None:
+        self.on = False
+        """Whether the step under way is steady so far."""
+        self.backward_starts: Callable[[tuple[Any, ...], dict[str, Any]], bool] = self._backward_starts
+        self.backward_ended: Callable[[float], None] = self._backward_ended
+        self.optimizer_starts: Callable[[Optimizer, Any, Any], bool] = self._optimizer_starts
+        self.optimizer_ended: Callable[[Optimizer], None] = self._optimizer_ended
+        self._looks = looks
+        self._clock = looks.clock
+        self._is_timed = False
+        self._thread = 0
+        self._steps = ThreadSteps()
+        """This thread's, as the clock has them."""
+        self._began = 0.0
+        self._uses: dict[int, int] = {}
+        """By optimizer: steps of which the probes that pass them over have not been told yet."""
+
+    def begin(self, kind: StepKind, timed: bool) -> None:
+        """A boundary was passed, and nothing is due in the step that begins, which is `timed` or not."""
+        clock = self._clock
+        self.on = kind == "training" == clock.level and gradients.is_alone()
+        if not self.on:
+            return
+        self._thread = threading.get_ident()
+        self._steps = clock.of_thread(self._thread)
+        if timed is not self._is_timed:
+            self._is_timed = timed
+            for name in ("backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended"):
+                method = getattr(self, f"_{name}")
+                setattr(self, name, self._looks.costs.timed("events", method) if timed else method)
+
+    def end(self) -> None:
+        """Something is due, or has happened that is more than a plain step."""
+        self.on = False
+        if self._uses:
+            uses, self._uses = self._uses, {}
+            for tell in self._looks.bus.counted.steps_passed:
+                for key, steps in uses.items():
+                    tell(key, steps)
+
+    def _decline(self) -> bool:
+        self.end()
+        return False
+
+    def _is_here(self) -> bool:
+        """Whether this is the thread whose steps are steady, and no other looks at what its own have left."""
+        return self._thread == threading.get_ident() and not self._looks.stepping.looking
+
+    def _backward_starts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """`torch.autograd.backward` was called with these; whether that is dealt with."""
+        # As `Tensor.backward` calls it: the tensor, its gradient, and whether the graph is kept or made.
+        plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < _PASSES
+        if not plain or not self._is_here() or tracing():
+            return self._decline()
+        looks = self._looks
+        try:
+            looks.stand(whereabouts(3))
+            for hear in looks.bus.counted["backward_starts"]:
+                hear(args[0], False)
+        except Exception as error:
+            self._failed(error)
+        return True
+
+    def _backward_ended(self, seconds: float) -> None:
+        self._looks.log.add("backward", seconds)
+        self._clock.backward_again(self._steps)
+        try:
+            for hear in self._looks.bus.counted["backward_ended"]:
+                hear(False)
+        except Exception as error:
+            self._failed(error)
+
+    def _optimizer_starts(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Any) -> bool:
+        """An optimizer's step begins; whether that is dealt with."""
+        # The optimizer itself is among the arguments. With a closure the passes are part of the step.
+        if len(args) > 1 or kwargs or not self._is_here() or within_backward():
+            return self._decline()
+        looks = self._looks
+        looks.ledger.phase = "optimizer"
+        try:
+            for hear in looks.bus.counted["optimizer_starts"]:
+                hear(optimizer)
+        except Exception as error:
+            self._failed(error)
+        self._began = time.perf_counter()
+        return True
+
+    def _optimizer_ended(self, optimizer: Optimizer) -> None:
+        looks, key, now = self._looks, id(optimizer), time.perf_counter()
+        looks.log.phases["optimizer"] = looks.log.phases.get("optimizer", 0.0) + now - self._began
+        looks.ledger.phase = None
+        counted = looks.bus.counted
+        try:
+            hearing = counted["optimizer_ended"]
+            if counted.steps_passed:
+                self._uses[key] = self._uses.get(key, 0) + 1
+            for hear in hearing:
+                hear(optimizer)
+            looks.steady_step_ended(looks.stepping.again(self._steps, key), now)
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self.end()
+        if not self._looks.missed_step(error):
+            raise error
