@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -187,41 +188,41 @@ def run(function: str) -> tuple[LineClock, dict[int, float]]:
         program[function](passed, numbers, list(range(300_000)))
     finally:
         clock.stop()
+    assert not clock.failure
     return clock, seconds(clock.tally)
 
 
 MAIN = threading.main_thread().ident or 0
-_TRIES = 10
+_TRIES = 8
 
 
-def share(function: str, line: int) -> float:
-    """Of the time, by the first run that gives the line most of what is expected of it. Where other programs keep the
-    cores busy, the clock's thread wakes too late to see a short call: it then looks at what comes behind."""
-    found: list[float] = []
+def seen(function: str, holds: Callable[[dict[int, float]], bool]) -> bool:
+    """Whether one of several runs gives the lines what is expected. A run in which the system has kept the clock's
+    thread waiting in the midst of its looks, so that the program has gone on meanwhile, says nothing of the clock."""
+    judged = 0
     for _ in range(_TRIES):
-        lines = run(function)[1]
-        found.append(lines.get(line, 0.0) / max(1e-9, sum(lines.values())))
-        if found[-1] > EXPECTED[function, line]:
-            break
-    return max(found)
+        clock, found = run(function)
+        if holds(found):
+            return True
+        judged += clock.tally.rest < 0.1 * clock.tally.seconds
+    if not judged:
+        pytest.skip("other programs keep the cores busy")
+    return False
 
 
-EXPECTED = {("compared", 15): 0.8, ("short", 22): 0.3, ("freed", 27): 0.05}
-"""Of the time of a function of `PROGRAM`, what its line takes at least."""
+def of_all(found: dict[int, float], *lines: int) -> float:
+    """The share of the time that lines have."""
+    return sum(found.get(line, 0.0) for line in lines) / max(1e-9, sum(found.values()))
 
 
 def test_time_goes_to_the_lines_that_take_it() -> None:
-    clock, found = run("work")
-    assert not clock.failure
-    total = sum(found.values())
     # On a busy machine either may take several times as long as the program asked for.
-    assert min(found[4], found[6]) > 0.08 * total
-    assert found[6] + found[4] > 0.9 * total
+    assert seen("work", lambda found: min(of_all(found, 4), of_all(found, 6)) > 0.08 and of_all(found, 4, 6) > 0.9)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="instructions have no positions")
 def test_a_comparison_is_told_from_the_call_after_it() -> None:
-    assert share("compared", 15) > 0.8
+    assert seen("compared", lambda found: of_all(found, 15) > 0.8)
 
 
 def test_the_thread_is_nobodys_and_leaves_nothing() -> None:
@@ -296,9 +297,9 @@ def test_what_workers_leave_is_summed_and_taken_away(tmp_path: Path) -> None:
 
 def test_a_short_call_before_an_operator_has_its_own_time() -> None:
     """It ends before a switch interval of 0.25 ms does; the operator behind it gives the lock up by itself."""
-    assert share("short", 22) > 0.3
+    assert seen("short", lambda found: of_all(found, 22) > 0.3)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no positions")
 def test_what_del_frees_is_the_time_of_its_line() -> None:
-    assert share("freed", 27) > 0.05
+    assert seen("freed", lambda found: of_all(found, 27) > 0.05)

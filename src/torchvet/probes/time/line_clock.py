@@ -168,6 +168,9 @@ class LineClock:
         self._native = 0
         self._pid = os.getpid()
         self._switch: tuple[float, float] | None = None
+        """The interpreter's interval before this clock set its own, and that of its own, as long as it is in force."""
+        self._switching = _thread.allocate_lock()
+        """Held while the interval is set: a look that ends must not set it again after it has been put back."""
         self._thread = 0
         self._others: dict[int, tuple[int, int]] = {}
         """Where the program's other threads were at the last look."""
@@ -217,19 +220,22 @@ class LineClock:
     def left_in_parent(self) -> None:
         """This is a forked child, in which the thread is not."""
         self._wanted = False
+        self._switching = _thread.allocate_lock()  # the thread that is not here may have held it
         self._restore()
 
     def _hurry(self) -> None:
         """Have threads switch soon. A program that has chosen an interval of its own keeps it."""
-        usual = sys.getswitchinterval()
-        if self._switch is None and usual > _SWITCH and usual >= _USUAL_SWITCH:
-            sys.setswitchinterval(_SWITCH)
-            self._switch = (usual, sys.getswitchinterval())
+        with self._switching:
+            usual = sys.getswitchinterval()
+            if self._switch is None and usual > _SWITCH and usual >= _USUAL_SWITCH:
+                sys.setswitchinterval(_SWITCH)
+                self._switch = (usual, sys.getswitchinterval())
 
     def _restore(self) -> None:
-        if self._switch is not None and sys.getswitchinterval() == self._switch[1]:
-            sys.setswitchinterval(self._switch[0])
-        self._switch = None
+        with self._switching:
+            if self._switch is not None and sys.getswitchinterval() == self._switch[1]:
+                sys.setswitchinterval(self._switch[0])
+            self._switch = None
 
     def _run(self) -> None:
         ended, wake = self._ended, self._wake
@@ -266,18 +272,24 @@ class LineClock:
             finally:
                 if collects:
                     gc.enable()
-                if hurried is not None and self._switch is not None:
-                    sys.setswitchinterval(hurried)
+                self._give_back(hurried)
             self.own += time.thread_time() - start
 
     def _take_time(self) -> float | None:
         """Have no other thread take over: the frames that are looked at would move on meanwhile. The interval that
         holds again afterwards; None where it stays."""
-        switch = self._switch
-        if switch is None or sys.getswitchinterval() != switch[1]:
-            return None
-        sys.setswitchinterval(switch[0])
-        return _SWITCH
+        with self._switching:
+            switch = self._switch
+            if switch is None or sys.getswitchinterval() != switch[1]:
+                return None
+            sys.setswitchinterval(switch[0])
+            return _SWITCH
+
+    def _give_back(self, hurried: float | None) -> None:
+        with self._switching:
+            # Whatever the program has set meanwhile is its own.
+            if hurried is not None and self._switch is not None and sys.getswitchinterval() == self._switch[0]:
+                sys.setswitchinterval(hurried)
 
     def _look(self, seconds: float) -> None:
         now = self._ask()
