@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from torchvet.gc_pause import collector_off
 from torchvet.probes import following
 from torchvet.probes.session.step_log import StepsReached
 from torchvet.recording.records.base import Program
@@ -129,8 +130,10 @@ class Session:
 
             start_dry()
         with self.guarded("everything: the probes could not be installed", "everything"):
-            self.observer = self._observer()
-            self.observer.install()
+            # To walk all that torch has just made would take as long as to import the probes.
+            with collector_off():
+                self.observer = self._observer()
+                self.observer.install()
             self.active = True
             # In the child the probes are the parent's, and so is the file that they write to.
             os.register_at_fork(after_in_child=self._in_child)

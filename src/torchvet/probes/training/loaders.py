@@ -54,17 +54,19 @@ class LoaderProbe(Watcher):
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """See `Watcher`. While a window is open its storages are noted as inputs."""
-        loader, ledger = self._loaders.get(id(iterator)), self.host.ledger
+        loader, ledger, sampling = self._loaders.get(id(iterator)), self.host.ledger, self.host.sampling
+        if loader is not None:
+            loader.total.made += 1
+        full = loader is None or len(loader.batches) >= _MOST_BATCHES
+        if full and not sampling:
+            return
         tensors = _tensors_of(batch)
-        if self.host.sampling:
+        if sampling:
             phase, ledger.phase = ledger.phase, "data"
             for tensor in tensors:
                 ledger.born(tensor, "DataLoader")
             ledger.phase = phase
-        if loader is None:
-            return
-        loader.total.made += 1
-        if len(loader.batches) >= _MOST_BATCHES:
+        if loader is None or full:
             return
         storages = [s for t in tensors for s in graphs.storages_of(t)]
         loader.total.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
