@@ -119,6 +119,11 @@ def test_most_steps_go_the_short_way(dealt: dict[str, int], tmp_path: Path) -> N
     assert min(dealt["_backward_starts"], dealt["_optimizer_starts"]) > 200
 
 
+def test_closures_go_the_short_way_too(dealt: dict[str, int], tmp_path: Path) -> None:
+    watched(tmp_path, with_closures, 400)
+    assert min(dealt["_backward_starts"], dealt["_optimizer_starts"]) > 200
+
+
 def test_time_is_counted_by_phase(tmp_path: Path) -> None:
     rank = watched(tmp_path, plain, 200)
     steady = [step.phases for step in current_steps(rank) if step.n > 100]

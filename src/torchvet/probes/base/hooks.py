@@ -60,9 +60,9 @@ class Steady(Protocol):
     """Who is asked first while it is `on`: the listener hears nothing of what it says yes to."""
 
     on: bool
-    backward_starts: Callable[[tuple[Any, ...], dict[str, Any]], bool]
+    backward_starts: Callable[[tuple[Any, ...]], bool]
     backward_ended: Callable[[float], None]
-    optimizer_starts: Callable[[Optimizer, tuple[Any, ...], dict[str, Any] | None], bool]
+    optimizer_starts: Callable[[Optimizer], bool]
     optimizer_ended: Callable[[Optimizer], None]
 
 
@@ -203,7 +203,7 @@ def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _before_step(listener: Listener, steady: Steady | None) -> Callable[..., None]:
     def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
-        if steady is not None and steady.on and steady.optimizer_starts(optimizer, args, kwargs):
+        if steady is not None and steady.on and steady.optimizer_starts(optimizer):
             return
         if listener.active and not (torch.compiler.is_compiling() or tracing()):
             # The optimizer itself is among the arguments.
@@ -238,7 +238,7 @@ def _tap_backward(listener: Listener, steady: Steady | None, original: Callable[
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not (steady.on and steady.backward_starts(args, kwargs)):
+        if not (steady.on and steady.backward_starts(args)):
             return tapped(*args, **kwargs)
         start = time.perf_counter()
         try:

@@ -35,9 +35,9 @@ class SteadySteps:
     def __init__(self, looks: Looks) -> None:
         self.on = False
         """Whether the step under way is steady so far."""
-        self.backward_starts: Callable[[tuple[Any, ...], dict[str, Any]], bool] = self._backward_starts
+        self.backward_starts: Callable[[tuple[Any, ...]], bool] = self._backward_starts
         self.backward_ended: Callable[[float], None] = self._backward_ended
-        self.optimizer_starts: Callable[[Optimizer, Any, Any], bool] = self._optimizer_starts
+        self.optimizer_starts: Callable[[Optimizer], bool] = self._optimizer_starts
         self.optimizer_ended: Callable[[Optimizer], None] = self._optimizer_ended
         self._looks = looks
         self._clock = looks.clock
@@ -46,6 +46,8 @@ class SteadySteps:
         self._steps = ThreadSteps()
         """This thread's, as the clock has them."""
         self._began = 0.0
+        self._stepping = False
+        """Whether an optimizer makes its step: backward passes within are its closure's, and make no steps."""
         self._uses: dict[int, int] = {}
         """By optimizer: steps of which the probes that pass them over have not been told yet."""
 
@@ -55,6 +57,7 @@ class SteadySteps:
         self.on = kind == "training" == clock.level and gradients.is_alone()
         if not self.on:
             return
+        self._stepping = False
         self._thread = threading.get_ident()
         self._steps = clock.of_thread(self._thread)
         if timed is not self._is_timed:
@@ -80,8 +83,8 @@ class SteadySteps:
         """Whether this is the thread whose steps are steady, and no other looks at what its own have left."""
         return self._thread == threading.get_ident() and not self._looks.stepping.looking
 
-    def _backward_starts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """`torch.autograd.backward` was called with these; whether that is dealt with."""
+    def _backward_starts(self, args: tuple[Any, ...]) -> bool:
+        """`torch.autograd.backward` was called with these arguments; whether that is dealt with."""
         # As `Tensor.backward` calls it: the tensor, its gradient, and whether the graph is kept or made.
         plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < _PASSES
         if not plain or not self._is_here() or tracing():
@@ -97,17 +100,19 @@ class SteadySteps:
 
     def _backward_ended(self, seconds: float) -> None:
         self._looks.log.add("backward", seconds)
-        self._clock.backward_again(self._steps)
+        if self._stepping:
+            self._clock.busy()
+        else:
+            self._clock.backward_again(self._steps)
         try:
             for hear in self._looks.bus.counted["backward_ended"]:
                 hear(False)
         except Exception as error:
             self._failed(error)
 
-    def _optimizer_starts(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Any) -> bool:
+    def _optimizer_starts(self, optimizer: Optimizer) -> bool:
         """An optimizer's step begins; whether that is dealt with."""
-        # The optimizer itself is among the arguments. With a closure the passes are part of the step.
-        if len(args) > 1 or kwargs or not self._is_here() or within_backward():
+        if not self._is_here() or within_backward():
             return self._decline()
         looks = self._looks
         looks.ledger.phase = "optimizer"
@@ -116,13 +121,14 @@ class SteadySteps:
                 hear(optimizer)
         except Exception as error:
             self._failed(error)
+        self._stepping = True
         self._began = time.perf_counter()
         return True
 
     def _optimizer_ended(self, optimizer: Optimizer) -> None:
         looks, key, now = self._looks, id(optimizer), time.perf_counter()
         looks.log.phases["optimizer"] = looks.log.phases.get("optimizer", 0.0) + now - self._began
-        looks.ledger.phase = None
+        looks.ledger.phase, self._stepping = None, False
         counted = looks.bus.counted
         try:
             hearing = counted["optimizer_ended"]
