@@ -159,9 +159,7 @@ def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
             for key in [k for k in held if k.startswith(inside)]:
                 held[other + os.sep + key[len(inside) :]] = held.pop(key)
         elif one in held or _holds_checkpoint(one) or _holds_checkpoint(other):
-            data = held.get(one, Path(one))
-            if data is None or (isinstance(data, Path) and not _on_disk(str(data))):
-                raise _missing(src)
+            data = _movable(src, one)
             if not os.path.isdir(os.path.dirname(other)):
                 raise _missing(dst)
             _count(name)
@@ -172,6 +170,14 @@ def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
             held.pop(other, None)
 
     return moved
+
+
+def _movable(path: Any, key: str) -> bytes | Path:
+    """What lies at a path: what the program wrote there, or where its content is on disk."""
+    data = held.get(key, Path(key))
+    if data is None or (isinstance(data, Path) and not _on_disk(str(data))):
+        raise _missing(path)
+    return data
 
 
 def _removing(name: str, remove: Callable[..., None]) -> Callable[..., None]:

@@ -117,6 +117,11 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
             out = (numbers or on_host)(func, host_args, host_kwargs)
     except (IndexError, RuntimeError) as error:
         asserts.raise_as_cuda(plan.name, error)
+    return _put(plan, args, kwargs, out, index)
+
+
+def _put(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
+    """The results as the program sees them: its own arguments that were written to, or tensors on device `index`."""
     if plan.written:
         return _own(plan, args, kwargs, out, index)
     if index is None:
