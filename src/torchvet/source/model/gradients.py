@@ -78,7 +78,7 @@ class Gradients:
     def _is_suspect(self, node: ast.expr) -> bool:
         """Whether a context manager may switch gradients off: by its name, or by the text of what makes it."""
         name = terminal(node)
-        if not name or isinstance(node, ast.IfExp) or any(word in name.lower() for word in _SUSPECT_WORDS):
+        if not name or isinstance(node, ast.IfExp) or _sounds_suspect(name):
             return True
         if isinstance(node, ast.Name):
             bindings = (b for unit in self._file.units_with(node.id) for b in unit.bindings.get(node.id, ()))
@@ -96,7 +96,7 @@ class Gradients:
         return self._units[key]
 
     def _find(self, unit: Unit) -> Answer:
-        switching = (d for d in unit.decorators if d in _OFF | _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
+        switching = (d for d in unit.decorators if d in _OFF | _SET or _sounds_suspect(d))
         decorator = next(switching, None)
         if decorator is not None:
             return "no" if decorator in _OFF else "unknown"
@@ -266,6 +266,10 @@ def _written_names(node: ast.AST) -> Iterator[str]:
             target = target.value
             if isinstance(target, ast.Name):
                 yield target.id
+
+
+def _sounds_suspect(name: str) -> bool:
+    return any(word in name.lower() for word in _SUSPECT_WORDS)
 
 
 def _any(answers: Iterable[Answer]) -> Answer:

@@ -78,16 +78,20 @@ class _Origins:
                 self.found.append((node, unit))
 
     def _bound(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> None:
-        home = unit.home(node.id) if isinstance(node, ast.Name) else None
-        owner = unit.method_class() if isinstance(node, ast.Attribute) else None
-        key = (id(home), node.id) if isinstance(node, ast.Name) else (id(owner), _written(node))
+        home = None
+        if isinstance(node, ast.Name):
+            home, name = unit.home(node.id), node.id
+            key = (id(home), name)
+        else:
+            name = _written(node)
+            key = (id(unit.method_class()), name)
         if key in self._seen:
             return
         self._seen.add(key)
         values = unit.file.roles.values(node, unit)
-        is_parameter = home is not None and isinstance(node, ast.Name) and node.id in home.parameters
+        is_parameter = home is not None and name in home.parameters
         if home is not None and is_parameter:
-            values = [*values, *unit.file.arguments(home, syntax.ident(node))]
+            values = [*values, *unit.file.arguments(home, name)]
         before = len(self.found)
         for value, where in values:
             if not (isinstance(value, ast.Constant) and value.value is None):

@@ -71,16 +71,12 @@ class OptimizerRecreated(loops.LoopRule):
         """An optimizer that is built in a loop which trains the same model with it."""
         for made, first in _replaced(file):
             yield self._finding(file, made, fixes.not_again(file, made, first))
-        units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
-        for unit in units.values():
-            for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
-                if not _is_optimizer(file, made):
-                    continue
-                if made.loop is not None and self._recreated(file, made):
-                    yield self._finding(file, made, _hoisted(file, made))
-                elif made.loop is None and self._in_called(file, made):
-                    moved = fixes.in_the_constructor(file, made) or fixes.given_by_the_caller(file, made)
-                    yield self._finding(file, made, moved)
+        for made in _made_where_it_trains(file):
+            if made.loop is not None and self._recreated(file, made):
+                yield self._finding(file, made, _hoisted(file, made))
+            elif made.loop is None and self._in_called(file, made):
+                moved = fixes.in_the_constructor(file, made) or fixes.given_by_the_caller(file, made)
+                yield self._finding(file, made, moved)
 
     def _recreated(self, file: SourceFile, made: Event) -> bool:
         loop, unit, call = made.loop, made.unit, made.call
@@ -119,6 +115,14 @@ class OptimizerRecreated(loops.LoopRule):
         return self.suspect(
             file, made, message, cause=cause, advice=advice, severity="info" if plain else None, edits=moved
         )
+
+
+def _made_where_it_trains(file: SourceFile) -> Iterator[Event]:
+    """The optimizers that functions make which have a part in a training step."""
+    units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
+    for unit in units.values():
+        for name in names.OPTIMIZERS & unit.calls.keys():
+            yield from (made for made in unit.calls[name] if _is_optimizer(file, made))
 
 
 def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
