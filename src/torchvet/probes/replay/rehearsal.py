@@ -110,6 +110,7 @@ class _Rehearsal:
         failure = self._failure
         why = ""
         found: list[tuple[int, int, Plan]] = []
+        # The backward pass that failed may be one of several in the step: each call is a place to begin from.
         for order, remembered in enumerate(failure.remembered or [None]):
             # What is finite may have been rounded to it: in a wider dtype it is made anew, as for gradients.
             anew = self._backward or self._wider is not None

@@ -151,10 +151,12 @@ class _Open:
 def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
     def moved(src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None) -> None:
         one, other = _key(src), _key(dst)
+        # A path below a folder's descriptor does not say where it lies.
         if one is None or other is None or src_dir_fd is not None or dst_dir_fd is not None:
             move(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         elif os.path.isdir(one):
             move(src, dst)
+            # What the program wrote into the folder is in memory alone, and goes with it.
             inside = one + os.sep
             for key in [k for k in held if k.startswith(inside)]:
                 held[other + os.sep + key[len(inside) :]] = held.pop(key)

@@ -83,6 +83,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """`(query, key, value, bias, dropout, is_causal, ...)`, each `(batch, heads, length, width)`."""
     index = args[0].ordinal
     query, key, value, *rest = (numbers_of(a) for a in args)
+    # The dispatcher leaves out what has its default.
     bias, dropout, causal = (*rest, *(None, 0.0, False)[len(rest) :])[:3]
     given = [*args[:3], None if bias is None else args[3]]
     kernel = _kernel(*given, dropout, causal, query.size(1) != key.size(1)) or "flash"

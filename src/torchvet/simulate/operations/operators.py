@@ -105,6 +105,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     index: int | None = seen[0]
     if kwargs.get("device") is not None:
         index = _destination(host_kwargs)
+    # The first product takes cuBLAS's workspace, which a GPU's memory figures show.
     if plan.product:
         workspaces.needed(seen[0])
     if plan.refuses is not None:
@@ -145,6 +146,7 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             # Within `torch.func` only what the program sees is transformed, not the numbers below.
             with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
                 return carry_out(func, args, kwargs)
+        # Autograd has recorded the operator on the tensors of the device: the numbers below need no graph.
         with torch._C._AutoDispatchBelowAutograd():
             return carry_out(func, args, kwargs)
     except RuntimeError as error:
@@ -196,6 +198,7 @@ def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
         if isinstance(value, SimulatedTensor):
             seen.append(value.ordinal)
             return value.host
+        # CUDA takes a tensor without dimensions from the host, as it takes a number.
         if value.dim():
             strangers.append(value)
         return value

@@ -67,6 +67,7 @@ class Gradients:
         """What a `with` expression says; None where it says nothing of gradients."""
         dotted = self._file.dotted(node.func if isinstance(node, ast.Call) else node)
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+        # `inference_mode(False)` switches nothing off.
         if dotted in _OFF:
             return "no" if first is None or getattr(first, "value", None) is True else "unknown"
         if dotted in _ON:

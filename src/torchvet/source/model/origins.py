@@ -122,6 +122,7 @@ def _wrapped(call: ast.Call) -> ast.expr | None:
     name, on = terminal(call), receiver(call)
     if on is not None and name in KEEPS_ROLE and not isinstance(on, ast.Constant):
         return None if call.args and name == "type" else (on if name != "compile" else (call.args or [on])[0])
+    # A deep copy has the role of what it copies, and is another object.
     if name in WRAPPERS and call.args and not isinstance(call.args[0], ast.Starred):
         return None if name == "deepcopy" else call.args[0]
     return None

@@ -164,6 +164,7 @@ class StepFinder:
         """Identities of units and of those that call them by name, a few calls deep."""
         new = list(found.values())
         for _ in range(_DEEPEST):
+            # By name alone, which is quick. A unit too many does no harm: calls are resolved before they are followed.
             names = {u.name for u in new if not u.is_module}
             # An instance is called by its own name.
             called = [e.unit for u in new if u.name == "__call__" for e in self._file.callers(u)]
@@ -201,6 +202,7 @@ class StepFinder:
         callee = self._file.callee(event)
         if callee is None or id(callee) not in self._acting:
             return []
+        # Rules compare subjects as texts: `opt` in a helper is `self.optimizer` in the loop that calls it.
         renamed = self._names_for(event, callee)
         found, around = [], event.context
         for number, effect in enumerate(self._expand(callee, depth + 1), order):
@@ -346,6 +348,7 @@ def _is_opaque(event: Event) -> bool:
     if file.roles.of(event.call.func, unit) & {"module", "criterion"}:
         return False
     on = receiver(event.call)
+    # A method that this file does not define is a base class's, which may step or clear.
     if isinstance(on, ast.Name) and on.id and on.id == unit.self_name():
         return True
     roles = ("optimizer", "scaler", "loss")
