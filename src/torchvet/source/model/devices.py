@@ -11,7 +11,7 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.expressions import is_call, value_bound
 from torchvet.source.model.units import Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
 from torchvet.source.syntax import argument, parts
@@ -82,7 +82,7 @@ class Devices:
     def may_be_host(self, node: ast.AST | None, unit: Unit) -> bool:
         """Whether a device is chosen at run time and can turn out to be the CPU."""
         for value, where in self._file.roles.values(node, unit):
-            while isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+            while is_call(value, "device") and value.args:
                 value = value.args[0]
             if isinstance(value, ast.IfExp):
                 places = {self.named(value.body, where), self.named(value.orelse, where)}

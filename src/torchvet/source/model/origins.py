@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from torchvet.source import syntax
+from torchvet.source.model.expressions import is_literal
 from torchvet.source.model.roles import KEEPS_ROLE, WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
 from torchvet.source.walking import walk
@@ -94,7 +95,7 @@ class _Origins:
             values = [*values, *unit.file.arguments(home, name)]
         before = len(self.found)
         for value, where in values:
-            if not (isinstance(value, ast.Constant) and value.value is None):
+            if not is_literal(value, None):
                 self.follow(value, where, depth + 1)
         # A parameter may be given more in files that are not seen here: it stands for itself too.
         if len(self.found) == before or is_parameter:

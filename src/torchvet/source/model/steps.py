@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_call, is_literal
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
 from torchvet.source.text import name_set
@@ -233,7 +234,7 @@ class StepFinder:
         if isinstance(node, ast.Call):
             find = _NAMES.get(terminal(node))
             act = find(self, event) if find is not None else None
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
+        elif isinstance(node, ast.Assign) and is_literal(node.value, None):
             attributes = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
             act = _Act("zero_grad", "*") if any(t.attr == "grad" for t in attributes) else None
         if act is None:
@@ -308,7 +309,7 @@ class _Act(NamedTuple):
 
 def _scaled(value: ast.AST | None) -> _Act | None:
     """The backward of `scaler.scale(loss)`; None for any other value."""
-    if isinstance(value, ast.Call) and terminal(value) == "scale" and value.args:
+    if is_call(value, "scale") and value.args:
         return _Act("backward", _first(value), text_of(receiver(value)), True)
     return None
 

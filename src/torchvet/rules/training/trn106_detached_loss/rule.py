@@ -182,7 +182,7 @@ class DetachedLoss(loops.LoopRule):
         """`loss = a + b.item()`: a term that is a mere number."""
         for binding in loops.bound_before(loss.id, event)[-3:] if isinstance(loss, ast.Name) else ():
             for term in _terms(getattr(binding.node, "value", None)):
-                source = receiver(term) if isinstance(term, ast.Call) and terminal(term) == "item" else None
+                source = receiver(term) if is_call(term, "item") else None
                 lost = source is not None and file.roles.is_a("loss", source, event.unit)
                 if source is None or not lost or file.gradients.carries(source, binding) != "yes":
                     continue
@@ -251,7 +251,7 @@ def _is_data(node: ast.expr, event: Event) -> bool:
 
 def _moves(value: ast.expr | None) -> bool:
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    return all(isinstance(p, ast.Call) and terminal(p) in ("to", "cuda", "long", "float") for p in parts)
+    return all(is_call(p, "to", "cuda", "long", "float") for p in parts)
 
 
 def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:

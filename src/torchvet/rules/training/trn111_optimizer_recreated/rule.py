@@ -10,7 +10,7 @@ from torchvet.rules.kit import Edits, Effect, Finding, Iterator, Measured, RankR
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
-from torchvet.source.model import Event, Loop, Unit, keyword, names_in, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, is_call, keyword, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.units import behind_progress
@@ -229,7 +229,7 @@ def _turns(loop: ast.For) -> str:
     """What a loop counts, in the words of its variable or of the number of its turns: `for i in range(epochs)`."""
     over = behind_progress(loop.iter)
     words = ast.unparse(loop.target).lower()
-    if isinstance(over, ast.Call) and terminal(over) == "range" and over.args:
+    if is_call(over, "range") and over.args:
         number = _NUMBER.fullmatch(terminal(over.args[-1]).lower())
         words += f" {number[1]}" if number is not None else ""
     return words
