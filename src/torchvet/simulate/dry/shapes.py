@@ -222,10 +222,7 @@ def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any,
     if not found or (not plan.views and sum(map(phantoms.bytes_of, found)) > values.MOST):
         return
     if plan.name in _UNSET:
-        # Of integers what is not known reads as zeros, too: with zeros it stays known what is written there later.
-        if not out.is_floating_point() and not out.is_complex() and _dense(out):
-            with torch._C._DisableTorchDispatch():
-                values.know(out, torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).zero_())
+        _know_zeros(out)
         return
     numbers = func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
     same = tensors[0] if plan.views and tensors else None
@@ -233,6 +230,13 @@ def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any,
         if meta.size() != real.size():
             continue
         values.know(meta, real, same)
+
+
+def _know_zeros(out: torch.Tensor) -> None:
+    # Of integers what is not known reads as zeros, too: with zeros it stays known what is written there later.
+    if not out.is_floating_point() and not out.is_complex() and _dense(out):
+        with torch._C._DisableTorchDispatch():
+            values.know(out, torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).zero_())
 
 
 def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class InPlaceBreaksAutograd(Rule):
         steps = {id(step.unit) for step in file.steps}
         worth = [unit for unit in changing if unit.name == "forward" or id(unit) in steps]
         saving = _SAVE_OUTPUT | ({match[1] for match in _HELD.finditer(file.text)} if worth else set())
-        for event in (e for unit in worth for name in sorted(saving & unit.calls.keys()) for e in unit.calls[name]):
+        for event in (e for unit in worth for e in unit.calls_of(saving)):
             name = self._bound_to(file, event)
             if name and (terminal(event.node) in _SAVE_OUTPUT or _is_saving_layer(file, event)):
                 later = self._changed_later(file, event, name)

@@ -121,8 +121,7 @@ def _made_where_it_trains(file: SourceFile) -> Iterator[Event]:
     """The optimizers that functions make which have a part in a training step."""
     units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
     for unit in units.values():
-        for name in names.OPTIMIZERS & unit.calls.keys():
-            yield from (made for made in unit.calls[name] if _is_optimizer(file, made))
+        yield from (made for made in unit.calls_of(names.OPTIMIZERS) if _is_optimizer(file, made))
 
 
 def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
