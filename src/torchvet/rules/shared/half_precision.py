@@ -132,8 +132,7 @@ def _is_number(node: ast.expr) -> bool:
 
 def latest(name: str, event: Event) -> Event | None:
     """The one binding of a name that an event surely sees; additions in place are looked through."""
-    unit = event.unit
-    before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    before = event.bindings_before(name)
     while before and isinstance(before[-1].node, ast.AugAssign):
         before.pop()
     return before[-1] if before and event.sure_after(before[-1]) else None

@@ -92,7 +92,7 @@ def effects_in(unit: Unit, loop: Loop | None, *kinds: Kind) -> list[Effect]:
 
 def bound_before(name: str, event: Event) -> list[Event]:
     """The bindings of a name in an event's unit that may come before it, in order."""
-    return [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    return event.bindings_before(name)
 
 
 def subject_of(effect: Effect) -> ast.expr | None:

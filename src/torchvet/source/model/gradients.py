@@ -183,7 +183,7 @@ class Gradients:
         unit = event.unit
         if unit.home(name) is not unit:
             return "unknown"
-        before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+        before = event.bindings_before(name)
         if not before:
             passed = [(v, e) for e in self._file.callers(unit) for v in self._file.passed(e, unit, name)]
             return _same(self.carries(v, e, depth + 1) for v, e in passed if name in unit.parameters)

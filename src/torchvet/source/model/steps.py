@@ -263,10 +263,8 @@ class StepFinder:
     @staticmethod
     def _bound_to(on: ast.Name, event: Event) -> ast.AST | None:
         """What a name was bound to last: `scaled = scaler.scale(loss); scaled.backward()`."""
-        for binding in reversed(event.unit.bindings.get(on.id, [])):
-            if binding.index < event.index and not binding.excludes(event):
-                return getattr(binding.node, "value", None)
-        return None
+        before = event.bindings_before(on.id)
+        return getattr(before[-1].node, "value", None) if before else None
 
     def _step(self, event: Event) -> _Act | None:
         call, on, roles = event.call, receiver(event.call), self._file.roles

@@ -131,7 +131,7 @@ def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:
     """Whether a name, all of whose bindings that can reach here say so, is a leaf that requires a gradient."""
     if isinstance(node, ast.Attribute):
         return _is_leaf_attribute(file, node, event)
-    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+    if not event.is_own(node):
         return False
     reaching = file.devices.reaching(node.id, event)
     leaves = all(_binds_leaf(file, binding.node, node.id) for binding in reaching)

@@ -101,7 +101,7 @@ def _unless_summed(makers: Iterable[ast.expr]) -> str:
 
 
 def _of_name(name: str, event: Event, depth: int) -> str:
-    before = loops.bound_before(name, event)
+    before = event.bindings_before(name)
     if event.unit.home(name) is not event.unit:
         return "unknown"
     answers = []
