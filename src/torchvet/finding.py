@@ -166,8 +166,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def earned(self) -> bool:
         """Whether finding no fault is backed by evidence; true of reports that claim nothing of the kind: see
         `facts["verdict"]` of a run."""
-        judged: dict[str, Any] = self.facts.get("verdict") or {}
-        return bool(judged.get("earned", True))
+        return bool(self.part("verdict").get("earned", True))
+
+    def part(self, name: str) -> dict[str, Any]:
+        """One group of the facts; empty where the report has none of that name."""
+        found: dict[str, Any] = self.facts.get(name) or {}
+        return found
 
     def worst(self) -> Severity | None:
         """The gravest severity among the findings, or None when there are none."""

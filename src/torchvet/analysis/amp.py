@@ -86,7 +86,7 @@ class AmpResult:
 def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     """None where no trial saw a training step."""
     trials = list(trials)
-    seen = [t.run for t in trials if t.run is not None and t.run.seconds]
+    seen = _that_stepped(trials)
     if not seen:
         return None
     of_mode = {mode: [t for t in trials if t.mode == mode] for mode in MODES}
@@ -105,9 +105,12 @@ def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     )
 
 
+def _that_stepped(trials: Iterable[Trial]) -> list[AmpRun]:
+    return [t.run for t in trials if t.run is not None and t.run.seconds]
+
+
 def _side(mode: AmpMode, trials: list[Trial]) -> Side:
-    ran = [(t, t.run) for t in trials if t.run is not None]
-    runs = [run for _, run in ran if len(run.seconds) > 0]
+    runs = _that_stepped(trials)
     error = next(filter(None, (t.error for t in trials)), None)
     if not runs:
         return Side(mode, error=error or "no training step was seen")
@@ -116,7 +119,7 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
         mode,
         min(quick),
         (min(quick), max(quick)),
-        max(filter(None, (run.peak or t.peak for t, run in ran)), default=None),
+        max(filter(None, (t.run.peak or t.peak for t in trials if t.run is not None)), default=None),
         max(filter(None, (t.activations for t in trials)), default=None),
         runs[0].losses,
         max(r.skipped for r in runs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from torchvet.analysis.forecast import forecast_of
@@ -13,7 +14,7 @@ from torchvet.analysis.steps import current_steps, evaluated_before, steps_betwe
 from torchvet.analysis.time_facts import time_facts
 from torchvet.formatting import picked
 from torchvet.recording.reader import RankRecording
-from torchvet.recording.records.base import Window
+from torchvet.recording.records.base import Step, Window
 from torchvet.recording.records.nonfinite import NonFiniteTotals
 from torchvet.recording.records.training import CollectorUse, Host, Outcome, Overhead
 
@@ -57,19 +58,26 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def _steps(rank: RankRecording) -> dict[str, Any]:
-    steps = current_steps(rank)
+def _kinds(rank: RankRecording, steps: Iterable[Step]) -> dict[str, int]:
+    """The number of steps of each kind."""
     kinds: dict[str, int] = defaultdict(int)
-    phases: dict[str, float] = defaultdict(float)
     for step in steps:
         kinds[step.kind] += step.count
-        for name, seconds in step.phases.items():
-            phases[name] += seconds
     if before := evaluated_before(rank):
         kinds["evaluation"] += before
     totals = rank.last(NonFiniteTotals)
     if totals is not None and 2 * totals.skipping > kinds["evaluation"] > 0:
         kinds["skipped"] = kinds.pop("evaluation")  # the program left their losses out
+    return kinds
+
+
+def _steps(rank: RankRecording) -> dict[str, Any]:
+    steps = current_steps(rank)
+    kinds = _kinds(rank, steps)
+    phases: dict[str, float] = defaultdict(float)
+    for step in steps:
+        for name, seconds in step.phases.items():
+            phases[name] += seconds
     total = sum(phases.values())
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
     by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0

@@ -57,10 +57,7 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     if len(run) < 2:
         return False
     if no_more(run):
-        # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while or the
-        # sizes lie on a line.
-        straight = misfit([float(t) for t, _ in run], [float(size_of(h)) for _, h in run]) < FOLLOWS / 10
-        return len(run) >= 5 or (len(run) >= 3 and straight and size_of(run[-1][1]) >= _OUTGROWN * size_of(run[0][1]))
+        return _swells(run)
     if len(run) >= 3:
         return True
     # Two points must lie some steps apart and show more stores than the tensors of a batch (a loader has one more ready
@@ -69,6 +66,13 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
     enough = stores >= min(_STORES, max(2, (then - first) / 2))
     return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
+
+
+def _swells(run: Points) -> bool:
+    # The same tensors, larger: a batch of another length looks so too, until it has gone on for a while or the sizes
+    # lie on a line.
+    straight = misfit([float(t) for t, _ in run], [float(size_of(h)) for _, h in run]) < FOLLOWS / 10
+    return len(run) >= 5 or (len(run) >= 3 and straight and size_of(run[-1][1]) >= _OUTGROWN * size_of(run[0][1]))
 
 
 def no_more(run: Points) -> bool:
@@ -84,7 +88,7 @@ def rising_tail(points: Points) -> Points:
         if size_of(point[1]) > size_of(later) or point[1].nodes > later.nodes + later.nodes // 4:
             break
         run.insert(0, point)
-    if len(run) < len(points) and len(points) - len(run) > 0:
+    if len(run) < len(points):
         # It fell before: the contents are dropped now and then. Growth only if it passed its former height.
         highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
         if size_of(points[-1][1]) <= highest * 1.5:

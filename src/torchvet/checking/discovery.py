@@ -88,13 +88,16 @@ def _walk(folder: str, ignores: list[_Ignore]) -> Iterator[_Found]:
             ignores = [*ignores, *_read(folder, ".gitignore")]
         below = []
         for entry in ordered:
-            name = entry.name
             if entry.is_dir(follow_symlinks=False):
-                if not name.startswith(".") and name not in SKIPPED and not _ignored(entry.path, ignores, True):
+                if not _is_skipped(entry.name) and not _ignored(entry.path, ignores, True):
                     below.append((entry.path, ignores))
-            elif name.endswith(EXTENSIONS) and _is_file(entry) and not _ignored(entry.path, ignores, False):
+            elif entry.name.endswith(EXTENSIONS) and _is_file(entry) and not _ignored(entry.path, ignores, False):
                 yield entry.path, ""
         waiting += reversed(below)
+
+
+def _is_skipped(folder: str) -> bool:
+    return folder.startswith(".") or folder in SKIPPED
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

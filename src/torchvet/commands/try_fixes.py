@@ -95,7 +95,7 @@ def with_tries(report: Report, recording: Recording, target: Program, shown: Sho
     if hindered:
         return _without(report, hindered)
     steps, seconds = report.facts["steps"], report.facts.get("seconds") or 0.0
-    a_step = (report.facts.get("time") or {}).get("median") or seconds / steps
+    a_step = report.part("time").get("median") or seconds / steps
     tries = Tries(target, shown, budget, steps_of(a_step, steps), seconds)
     text = "\n".join(recording.sources.values())
     changes = candidates(recording.ranks[0], report.facts, text, cores())
@@ -112,7 +112,7 @@ def with_tries(report: Report, recording: Recording, target: Program, shown: Sho
 
 def _hindered(report: Report) -> str:
     """Why a run says nothing of how long its steps take; empty where it does."""
-    outcome, steps = report.facts.get("outcome") or {}, report.facts.get("steps") or 0
+    outcome, steps = report.part("outcome"), report.facts.get("steps") or 0
     if outcome.get("status") and outcome.get("how") != "steps-reached":
         return "the program failed"
     return f"the run had {steps} steps; it takes {_FEWEST_STEPS} to time them" if steps < _FEWEST_STEPS else ""

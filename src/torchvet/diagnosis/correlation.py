@@ -234,12 +234,11 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
     if at is None or suspected is None:
         return False
     same_code = observed.code == suspicion.code
-    stored = [r for r in observed.related if r.role == "stored"]
-    if _covers(suspected, at) or any(_covers(suspected, place) for place in stored):
+    touched = {r.role for r in observed.related if _covers(suspected, r)}
+    if _covers(suspected, at) or "stored" in touched:
         return same_code or observed.code[:4] == suspicion.code[:4] == "MEM1"
-    called = (r for r in observed.related if r.role == "called-from")
-    same_function = at.path == suspected.path and at.function is not None and at.function == suspected.function
-    return same_code and (same_function or any(_covers(suspected, place) for place in called))
+    same_function = at.function is not None and (at.path, at.function) == (suspected.path, suspected.function)
+    return same_code and (same_function or "called-from" in touched)
 
 
 def _covers(location: Location, place: Location | Related) -> bool:

@@ -78,8 +78,7 @@ def _unpacked(path: Path, file: BinaryIO, cut: Callable[[], None]) -> Iterator[b
             unpacker = zlib.decompressobj(wbits=31)
             if data and not data.startswith(GZIP):
                 return
+            data = data or file.read(BLOCK // 8)
             if not data:
-                data = file.read(BLOCK // 8)
-                if not data:
-                    return
+                return
     cut()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import compress
 from operator import itemgetter
 from typing import Any
@@ -60,7 +61,7 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
     stacks = Stacks()
     segments = tuple(_segment(s, stacks) for s in given["segments"])
     columns = tuple(_trace(n, t, stacks, times) for n, t in enumerate(traces))
-    if sum(sum(map(abs, t.sizes)) for t in columns) + sum(abs(b.size) for s in segments for b in s.blocks) >= _BYTES:
+    if _bytes(segments, columns) >= _BYTES:
         raise BadInput("its sizes add up to more bytes than any program can have allocated")
     return Snapshot(
         path=path,
@@ -76,6 +77,10 @@ def _snapshot(raw: Any, path: str, file_bytes: int, times: bool) -> Snapshot:
 def _rows(segments: list[Any], traces: Any) -> int:
     """Events, segments and blocks: each takes at least a byte of the file."""
     return sum(map(len, traces)) + len(segments) + sum(len(s.get("blocks") or ()) for s in segments)
+
+
+def _bytes(segments: Iterable[Segment], traces: Iterable[Trace]) -> int:
+    return sum(sum(map(abs, t.sizes)) for t in traces) + sum(abs(b.size) for s in segments for b in s.blocks)
 
 
 def _segment(raw: dict[str, Any], stacks: Stacks) -> Segment:

@@ -34,7 +34,7 @@ class Ink:
 def listing(report: Report, color: bool = False, width: int = 100) -> str:
     """The findings, what was not checked, and a summary."""
     ink = Ink(color)
-    lines = report.facts.get("lines") or {}
+    lines = report.part("lines")
     out: list[str] = []
     advised: set[tuple[str, str, str]] = set()
     for finding in report.findings:

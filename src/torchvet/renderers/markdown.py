@@ -26,7 +26,7 @@ class MarkdownRenderer:
         if report.findings:
             rows = [_row(finding) for finding in report.findings]
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
-        if lines := (report.facts.get("time") or {}).get("lines"):
+        if lines := report.part("time").get("lines"):
             parts.append(_time(lines))
         if amp := report.facts.get("amp"):
             from torchvet.renderers.text_amp import markdown_section

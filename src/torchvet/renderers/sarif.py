@@ -37,7 +37,7 @@ class SarifRenderer:
 
 
 def _driver(report: Report, codes: list[str]) -> dict[str, Any]:
-    known = report.facts.get("rules") or {}
+    known = report.part("rules")
     first = {f.code: f for f in reversed(report.findings)}
     return {
         "name": "torchvet",
@@ -150,7 +150,7 @@ def _fingerprint(finding: Finding, report: Report, seen: Counter[str]) -> str:
     at = finding.location
     parts = [finding.code]
     if at is not None:
-        text = ((report.facts.get("lines") or {}).get(at.path) or {}).get(str(at.line), "")
+        text = (report.part("lines").get(at.path) or {}).get(str(at.line), "")
         parts += [place_of(at.path).file, at.function or "", str(text).strip()]
     key = "\0".join(parts)
     seen[key] += 1

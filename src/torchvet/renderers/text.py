@@ -31,7 +31,7 @@ def run_page(report: Report, color: bool, width: int) -> str:
 
 def add_findings(page: Page, report: Report) -> None:
     """Errors and warnings in full, notes in brief."""
-    sources = report.facts.get("sources") or {}
+    sources = report.part("sources")
     for finding in serious(report)[:IN_FULL]:
         add_finding(page, finding, sources)
     _add_notes(page, report)

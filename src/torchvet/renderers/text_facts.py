@@ -43,23 +43,26 @@ def add_facts(page: Page, report: Report) -> None:
 
 
 def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
+    def part(name: str) -> dict[str, Any]:
+        return facts.get(name) or {}
+
     _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
     _line(page, "processes", _processes(facts.get("processes") or []))
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
-    _line(page, "time", _phases(facts.get("phases") or {}))
+    _line(page, "time", _phases(part("phases")))
     if facts.get("time"):
         _add_time(page, facts["time"], bool(facts.get("simulated_gpu")))
-    _add_peak(page, facts.get("peak") or {}, facts.get("growth") or {})
+    _add_peak(page, part("peak"), part("growth"))
     if facts.get("dry"):
         add_dry(page, facts["dry"], facts["peak"]["bytes"])
-    _line(page, "growth", _growth(facts.get("growth") or {}))
-    _line(page, "host", _host(facts.get("host") or {}))
-    _line(page, "limit", _limit(facts.get("memory_limit") or {}))
+    _line(page, "growth", _growth(part("growth")))
+    _line(page, "host", _host(part("host")))
+    _line(page, "limit", _limit(part("memory_limit")))
     if facts.get("tried"):
         _add_tried(page, facts["tried"])
     if facts.get("precision_forecast"):
         add_forecast(page, facts["precision_forecast"])
-    _line(page, "ended", _outcome(facts.get("outcome") or {}))
+    _line(page, "ended", _outcome(part("outcome")))
     _line(page, "with", _versions(facts))
     _line(page, "own cost", _overhead(report.overhead))
 

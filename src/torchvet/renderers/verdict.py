@@ -45,7 +45,7 @@ def evidence(report: Report) -> str:
     """
     if serious(report) or not report.earned:
         return ""
-    rows = (report.facts.get("verdict") or {}).get("evidence") or []
+    rows = report.part("verdict").get("evidence") or []
     parts = [_measure(row) for row in rows if row.get("unit") and row.get("measured") is not None]
     ranks = {row.get("rank") for row in rows}
     return f"Measured per step: {', '.join(parts)}" if parts and len(ranks) == 1 else ""
@@ -62,7 +62,7 @@ def _measure(row: dict[str, Any]) -> str:
 
 def could_not_judge(report: Report) -> str:
     """What is missing for a verdict, and what to do about it."""
-    judged, outcome = report.facts.get("verdict") or {}, report.facts.get("outcome") or {}
+    judged, outcome = report.part("verdict"), report.part("outcome")
     if judged.get("reason"):
         reason = "; ".join(filter(None, (judged["reason"], judged.get("fix"))))
     elif report.not_checked:
@@ -92,18 +92,18 @@ def _headline(finding: Finding) -> str:
 
 
 def _memory_end(finding: Finding, report: Report) -> str:
-    if (report.facts.get("outcome") or {}).get("how") == "out-of-memory":
+    if report.part("outcome").get("how") == "out-of-memory":
         return f"; the program ran out of memory{_over_steps(report, 'after')}"
     step = finding.measured.exhausted_at_step
     if step is None:
         return ""
-    allowed = (report.facts.get("memory_limit") or {}).get("bytes")
+    allowed = report.part("memory_limit").get("bytes")
     return f"; out of memory at step {count(step)}" + (f" ({binary(allowed)})" if allowed else "")
 
 
 def _failed(report: Report) -> str:
     """The program's error, so that nobody reads `No fault found` as success."""
-    outcome = report.facts.get("outcome") or {}
+    outcome = report.part("outcome")
     if outcome.get("how") != "exception":
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")

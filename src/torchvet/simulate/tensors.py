@@ -83,6 +83,7 @@ class SimulatedTensor(torch.Tensor):
     @property
     def data(self) -> torch.Tensor:
         """The same tensor without its history, as torch's; what is done to it counts as no change of this one."""
+        # Of the base class: this property would call itself.
         plain: torch.Tensor = _base.data.__get__(self)  # type: ignore[attr-defined]
         return plain
 
@@ -164,6 +165,7 @@ class SimulatedTensor(torch.Tensor):
             )
         new = wrap(copy.deepcopy(self.host, memo), self.ordinal)
         new.__class__ = type(self)
+        # Before what it refers to, which may lead back to it.
         memo[id(self)] = new
         new.requires_grad_(self.requires_grad)
         if self.grad is not None:
@@ -221,6 +223,7 @@ def numbers_of(value: Any) -> Any:
 def reshape_shell(tensor: SimulatedTensor) -> None:
     """After an operator that changed the shape of `host` in place: let the outside know."""
     memory.account(tensor.host, tensor.ordinal)
+    # A shell's sizes cannot be changed alone: it takes over those of a new one.
     _base.data.__set__(tensor, of(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -85,16 +85,19 @@ def lifetimes_of(trace: Trace, segments: tuple[Segment, ...]) -> Lifetimes:
                     let_go[start] = at
         elif code == FREE_REQUESTED and address in live:
             let_go[live[address]] = at
-    # What is in use at the end and was never allocated in the trace was there before it.
-    for segment in segments:
-        older += [
-            Older(b.address, b.requested, number, b.stack) for b in segment.blocks if b.active and b.address not in live
-        ]
+    older += _never_allocated(segments, live, number)
     at_start = sum(o.size for o in older)
     active = _active(trace, at_start, [(ends[s], trace.sizes[s]) for s in lost])
-    peak = max(active, default=0)
-    peak_at = active.index(peak) if active and peak > at_start else -1
+    peak = max(active, default=at_start)
+    peak_at = active.index(peak) if peak > at_start else -1
     return Lifetimes(trace, array("i", made), ends, let_go, begins, tuple(older), active, at_start, peak_at)
+
+
+def _never_allocated(segments: tuple[Segment, ...], live: dict[int, int], end: int) -> Iterator[Older]:
+    """What is in use at the end and was never allocated in the trace: it was there before."""
+    for block in (b for segment in segments for b in segment.blocks):
+        if block.active and block.address not in live:
+            yield Older(block.address, block.requested, end, block.stack)
 
 
 def _active(trace: Trace, at_start: int, lost: list[tuple[int, int]]) -> array[int]:

@@ -134,13 +134,9 @@ class Phases:
         whole = len(self.lifetimes.starts)
         best: list[int] = []
         for stack, found in places.items():
-            if self.kinds[stack] != USER or len(found) < _FEWEST + 1:
+            if self.kinds[stack] != USER or len(found) < _FEWEST + 1 or found[-1] - found[0] < 0.6 * whole:
                 continue
-            gaps = [b - a for a, b in pairwise(found)]
-            usual = sorted(gaps)[len(gaps) // 2]
-            even = sum(1 for g in gaps if abs(g - usual) <= usual // 10)
-            covers = (found[-1] - found[0]) >= 0.6 * whole
-            if usual >= 2 and even >= 0.9 * len(gaps) and covers and (not best or len(found) < len(best)):
+            if _is_even(found) and (not best or len(found) < len(best)):
                 best = found
         return [self.lifetimes.starts[n] for n in best]
 
@@ -151,3 +147,10 @@ class Phases:
     def crossed(self, start: int, end: int) -> int:
         """Step boundaries within a block's life."""
         return bisect_left(self.boundaries, end) - bisect_right(self.boundaries, start)
+
+
+def _is_even(found: list[int]) -> bool:
+    """Whether numbers lie at about the same distance from each other, but for one in ten."""
+    gaps = [b - a for a, b in pairwise(found)]
+    usual = sorted(gaps)[len(gaps) // 2]
+    return usual >= 2 and sum(abs(g - usual) <= usual // 10 for g in gaps) >= 0.9 * len(gaps)

@@ -87,12 +87,17 @@ def _kind(frames: Sequence[Frame], python: list[Frame], user: list[Frame], with_
         return BACKWARD
     if not python:
         return UNKNOWN
-    # A thread of the engine begins in torch (a custom backward, a recomputation), the program does not.
-    if _TORCH.search(python[-1].path) and python[-1].name != "<module>":
-        return BACKWARD
-    if any(f.name in ("_engine_run_backward", "_make_grads") and is_library(f.path) for f in python):
+    if _runs_backward(python):
         return BACKWARD
     return _by_caller(python) or (FORWARD if any(f.name == "forward" for f in user) else USER)
+
+
+def _runs_backward(python: list[Frame]) -> bool:
+    # A thread of the engine begins in torch (a custom backward, a recomputation), the program does not.
+    begins_in_torch = _TORCH.search(python[-1].path) is not None and python[-1].name != "<module>"
+    return begins_in_torch or any(
+        f.name in ("_engine_run_backward", "_make_grads") and is_library(f.path) for f in python
+    )
 
 
 def _by_caller(python: list[Frame]) -> str:

@@ -64,18 +64,19 @@ def conversions(timeline: Timeline, time: DeviceTime, painted: Painted, places: 
         if work.kind == "fill" or names.is_collective_kernel(work.name):
             continue
         call = time.launches.get(work.correlation)
-        converts = work.kind == "kernel" and _converts(work.name)
-        what = "NCHW to NHWC and back, within convolutions" if converts else ""
-        if not what and call is not None and within.holds(call.start, call.thread):
+        if work.kind == "kernel" and _converts(work.name):
+            what = "NCHW to NHWC and back, within convolutions"
+        elif call is not None and within.holds(call.start, call.thread):
             what = "aten::contiguous"
-        if what:
-            cost = found.setdefault(what, Cost(what))
-            cost.seconds += (work.end - work.start) / time.steps / 1e6
-            cost.count += 1 / time.steps
-            cost.bytes += work.bytes / time.steps
-            if not cost.where and call is not None:
-                cost.where = places.at(call.start, call.thread)
-                cost.phase = phase_at(painted, call.start)
+        else:
+            continue
+        cost = found.setdefault(what, Cost(what))
+        cost.seconds += (work.end - work.start) / time.steps / 1e6
+        cost.count += 1 / time.steps
+        cost.bytes += work.bytes / time.steps
+        if not cost.where and call is not None:
+            cost.where = places.at(call.start, call.thread)
+            cost.phase = phase_at(painted, call.start)
     for cost in found.values():
         cost.duration = cost.seconds
     return sorted(found.values(), key=lambda c: -c.seconds)

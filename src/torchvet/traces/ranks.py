@@ -29,7 +29,7 @@ def digests(paths: Sequence[Path], jobs: int | None = None) -> list[RankTrace]:
     if len(paths) == 1:  # without the machinery of processes, which takes a while to load
         return [digest(paths[0])]
     # The largest first, so that no process is left alone with it at the end.
-    paths = sorted(paths, key=lambda p: -p.stat().st_size if p.exists() else 0)
+    paths = sorted(paths, key=_size, reverse=True)
     found = [_packed(str(p)) for p in paths] if workers == 1 else _shared(paths, workers)
     read = [_unpacked(p, f) for p, f in zip(paths, found, strict=True) if isinstance(f, bytes)]
     failed = [f for f in found if isinstance(f, str)]
@@ -51,6 +51,10 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise BadInput(f"{path}: no profiler trace in this folder; expected .json or .json.gz files of torch.profiler")
     return found
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _cores() -> int:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,35 +60,25 @@ class _Rollback:
         """Names first: what is in the way goes, folders come back; then what they hold; then the folders' times."""
         down = sorted(self.first.values(), key=lambda e: e.path.count(os.sep))
         folders = [e for e in down if e.kind == "folder"]
-        for entry in folders:
-            with self._each(entry):
-                self._open_folder(entry)
+        self._each(folders, self._open_folder)
         # Deepest first, so that a folder is empty when its own turn comes.
-        for entry in reversed(down):
-            with self._each(entry):
-                self._clear(entry)
-        for entry in folders:
-            with self._each(entry):
-                if look(entry.path) is None:
-                    os.makedirs(entry.path)
-        for entry in down:
-            with self._each(entry):
-                self._fill(entry)
+        self._each(reversed(down), self._clear)
+        self._each(folders, _make_folder)
+        self._each(down, self._fill)
         full = {os.path.dirname(path) for path in (*self.undone.stay, *self.undone.unheard)}
         # Deepest first: a folder that has its permissions back may let nobody reach what lies in it.
-        for entry in reversed(folders):
-            with self._each(entry):
-                _finish_folder(entry, times=entry.path not in full)
+        self._each(reversed(folders), lambda folder: _finish_folder(folder, times=folder.path not in full))
         return self.undone
 
-    @contextlib.contextmanager
-    def _each(self, entry: Entry) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            told = [path for path, _ in self.undone.trouble]
-            if entry.path not in told:
-                self.undone.trouble.append((entry.path, error.strerror or str(error)))
+    def _each(self, entries: Iterable[Entry], restore: Callable[[Entry], object]) -> None:
+        """Go on after what cannot be restored: as much as possible comes back."""
+        for entry in entries:
+            try:
+                restore(entry)
+            except OSError as error:
+                told = [path for path, _ in self.undone.trouble]
+                if entry.path not in told:
+                    self.undone.trouble.append((entry.path, error.strerror or str(error)))
 
     def _open_folder(self, entry: Entry) -> None:
         """Let things be put into a folder; take away what lies in its place."""
@@ -214,6 +204,11 @@ def _unplugged(path: str) -> bool:
         return False
     os.unlink(path)
     return True
+
+
+def _make_folder(entry: Entry) -> None:
+    if look(entry.path) is None:
+        os.makedirs(entry.path)
 
 
 def _finish_folder(entry: Entry, times: bool) -> None:

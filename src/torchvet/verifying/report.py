@@ -53,7 +53,19 @@ def report_of(told: Told, verified: Verified) -> Report:
     proven = {id(f) for f in (*(m.finding for m, _ in verified.proven), *(f for f, _ in gone))}
     findings = [msgspec.structs.replace(f, evidence="proven") if id(f) in proven else f for f in told.wanted]
     why = undetermined(told.before, verified)
-    facts: dict[str, Any] = {
+    return Report(
+        subject=told.subject,
+        facts={"fix": _facts(told, verified, gone, proven)},
+        findings=findings,
+        verdict="undetermined" if why else "findings" if findings else "clean",
+        not_checked=[NotChecked(check="the fixes", reason=why)] if why else not_shown(told.before, verified),
+    )
+
+
+def _facts(
+    told: Told, verified: Verified, gone: Sequence[tuple[Finding, Judgement]], proven: set[int]
+) -> dict[str, Any]:
+    return {
         "verified": True,
         "runs": verified.runs,
         "seed": told.seed,
@@ -67,13 +79,6 @@ def report_of(told: Told, verified: Verified) -> Report:
         "not_shown": [row(f) for f in told.wanted if _is_not_shown(f)],
         "advice": [row(f) for f in told.wanted if _is_advice(f) and id(f) not in proven],
     }
-    return Report(
-        subject=told.subject,
-        facts={"fix": facts},
-        findings=findings,
-        verdict="undetermined" if why else "findings" if findings else "clean",
-        not_checked=[NotChecked(check="the fixes", reason=why)] if why else not_shown(told.before, verified),
-    )
 
 
 def _is_not_shown(finding: Finding) -> bool:

@@ -75,7 +75,7 @@ class Trial:
 def _names(report: Report) -> dict[str, list[str]]:
     """The names that grew, by the holder of the finding that reports them."""
     found: dict[str, list[str]] = {}
-    for row in (report.facts.get("growth") or {}).get("names") or []:
+    for row in report.part("growth").get("names") or []:
         if row["reported_as"] is not None:
             found.setdefault(row["reported_as"], []).append(row["name"])
     return found

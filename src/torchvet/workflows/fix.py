@@ -56,17 +56,19 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], fixed: FixR
     from torchvet.finding import Report
     from torchvet.fixing.rows import row
 
-    def usable(finding: Finding) -> bool:
-        return finding.remedy.safe or asked.unsafe_fixes
-
+    gone = [f for f in found if f not in left] if asked.apply else found
     facts: dict[str, Any] = {
         "verified": False,
         "diff": diff,
         "written": [asked.script] if asked.apply and diff else [],
-        "mended": [row(f) for f in found if f.remedy.edits and usable(f) and (f not in left or not asked.apply)],
+        "mended": [row(f) for f in gone if _usable(f, asked)],
         "counts": dict(fixed.counts),
-        "unsafe": [row(f) for f in left if f.remedy.edits and not usable(f)],
+        "unsafe": [row(f) for f in left if f.remedy.edits and not _usable(f, asked)],
         "advice": [row(f) for f in left if not f.remedy.edits],
         "refused": [{"reason": text} for text in fixed.refused],
     }
     return Report(subject=asked.subject(), verdict="findings" if left else "clean", findings=left, facts={"fix": facts})
+
+
+def _usable(finding: Finding, asked: Asked) -> bool:
+    return bool(finding.remedy.edits) and (finding.remedy.safe or asked.unsafe_fixes)

@@ -71,21 +71,24 @@ _CLASSIFYING = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_ma
 def _bound_from_frames(bounds: Bounds, levels: list[Level], names: Names) -> None:
     """What torch's own functions were given: the table of an embedding, the scores that a class is one of."""
     for level in reversed(levels):
-        table, scores = level.local("weight"), level.local("input")
+        table, scores, node = level.local("weight"), level.local("input"), level.expression()
         if level.function in ("embedding", "embedding_bag") and isinstance(table, torch.Tensor):
             bounds.high = int(table.shape[0])
             bounds.by = f"{names.placed(table, 'weight').name} has {bounds.high:,} rows"
-            return
-        if level.function in _CLASSIFYING and isinstance(scores, torch.Tensor):
+        elif level.function in _CLASSIFYING and isinstance(scores, torch.Tensor):
             bounds.high = int(scores.shape[1 if scores.dim() > 1 else 0])
             bounds.by = f"{names.placed(scores, 'input').name} has scores for {bounds.high:,} classes"
             ignored = level.local("ignore_index")
             bounds.ignored = ignored if isinstance(ignored, int) else None
-            return
-        node = level.expression()
-        if isinstance(node, ast.Call) and expressions.called(node) == "one_hot":
-            given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "num_classes")]
-            classes = expressions.value_of(given[0], level.names) if given else None
-            bounds.high = classes if isinstance(classes, int) and classes > 0 else None
+        elif isinstance(node, ast.Call) and expressions.called(node) == "one_hot":
+            bounds.high = _classes_asked(node, level)
             bounds.by = f"one_hot was asked for {bounds.high:,} classes" if bounds.high else ""
-            return
+        else:
+            continue
+        return
+
+
+def _classes_asked(one_hot: ast.Call, level: Level) -> int | None:
+    given = [*one_hot.args[1:2], *(k.value for k in one_hot.keywords if k.arg == "num_classes")]
+    classes = expressions.value_of(given[0], level.names) if given else None
+    return classes if isinstance(classes, int) and classes > 0 else None

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from torchvet.probes.base import frames
-from torchvet.probes.crash import expressions, positions, statements
+from torchvet.probes.crash import expressions, statements
 from torchvet.probes.crash.naming import Names
 from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import DeviceMismatch, Placed
@@ -72,23 +72,21 @@ def _operands(levels: list[Level], names: Names) -> tuple[list[Placed], Level | 
     """The tensors of the innermost frame that has two that differ; what of it has no tensor to look at comes last."""
     best: tuple[list[Placed], Level | None, list[Placed]] = ([], None, [])
     for level in reversed(levels):
-        node = level.expression()
-        found = _of_frame(node, level, names) if node is not None else []
+        found = _of_frame(level, names)
         known, unknown = [t for t in found if t.device], [t for t in found if not t.device]
         if len({t.device for t in known}) > 1:
             return known, level, []
-        if best[1] is None and known:
-            differ = len({t.dtype for t in known}) > 1
-            if differ or unknown:
-                best = known, level, [] if differ else unknown
+        dtypes = {t.dtype for t in known}
+        if best[1] is None and (len(dtypes) > 1 or (known and unknown)):
+            best = known, level, [] if len(dtypes) > 1 else unknown
         if level.whose == frames.USER:
             break
     return best
 
 
-def _of_frame(node: positions.Node, level: Level, names: Names) -> list[Placed]:
-    found: dict[Any, Placed] = {}
-    for text, tensor in expressions.tensors_in(node, level.names):
+def _of_frame(level: Level, names: Names) -> list[Placed]:
+    node, found = level.expression(), dict[Any, Placed]()
+    for text, tensor in expressions.tensors_in(node, level.names) if node is not None else ():
         if tensor is None:
             found[text] = Placed(name=text, role="expression", device="")
         elif tensor.dim() or tensor.device.type != "cpu":

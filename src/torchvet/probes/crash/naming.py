@@ -146,6 +146,7 @@ class Names:
             if texts:
                 found = said(texts[0], "variable", made=level.place)
                 code = level.frame.f_code
+                # A name that is no parameter was bound here: no caller has an earlier one.
                 if texts[0] not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
                     return found
             elif found is not None:

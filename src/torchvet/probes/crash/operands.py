@@ -25,18 +25,23 @@ _INDEXED = names_of(
 def indices_of(node: ast.AST, names: dict[str, Any], dimension: int | None) -> list[ast.expr]:
     """The parts of a failing expression that may be its indices; those of one `dimension`, where it tells."""
     if isinstance(node, ast.Subscript):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        # torch counts the dimensions that tensors index, not slices and numbers; a mask may be several.
-        tensors = [p for p in parts if not isinstance(p, (ast.Slice, ast.Constant))]
-        masked = any(one.dtype == torch.bool for p in tensors for _, one in values_in(p, names))
-        chosen = dimension is not None and dimension < len(tensors) and not masked
-        return [tensors[dimension]] if chosen and dimension is not None else parts
+        return _subscripts(node, names, dimension)
     if not isinstance(node, ast.Call):
         return []
     owner = expressions.value_of(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
     as_function = owner is None or isinstance(owner, types.ModuleType)
     skipped = int(as_function and expressions.called(node) in _INDEXED)
     return [*node.args[skipped:], *(k.value for k in node.keywords)]
+
+
+def _subscripts(node: ast.Subscript, names: dict[str, Any], dimension: int | None) -> list[ast.expr]:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    # torch counts the dimensions that tensors index, not slices and numbers; a mask may be several.
+    tensors = [p for p in parts if not isinstance(p, (ast.Slice, ast.Constant))]
+    masked = any(one.dtype == torch.bool for p in tensors for _, one in values_in(p, names))
+    if dimension is None or dimension >= len(tensors) or masked:
+        return parts
+    return [tensors[dimension]]
 
 
 def operands_of(node: ast.AST) -> list[ast.expr]:

@@ -62,6 +62,7 @@ def fill(record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, leve
     """Describe a tensor's bad values in the record; False where it has none, or not the one that torch named."""
     numbers = on_host(tensor)
     if bounds.whole:
+        # Each value may be allowed where their sum is not.
         bad = numbers.sum(-1) <= 0
     else:
         bad = torch.isnan(numbers) | torch.isinf(numbers) if numbers.is_floating_point() else torch.zeros_like(numbers)
@@ -69,6 +70,7 @@ def fill(record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, leve
         if bounds.low is not None:
             bad |= numbers < bounds.low
         if bounds.high is not None:
+            # A probability may be as large as its bound, an index may not.
             bad |= numbers > bounds.high if numbers.is_floating_point() else numbers >= bounds.high
         if bounds.ignored is not None:
             bad &= numbers != bounds.ignored

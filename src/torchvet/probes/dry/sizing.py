@@ -16,7 +16,7 @@ from torchvet.probes.dry.peak import modules_at_peak
 from torchvet.probes.dry.waiting import Waiting
 from torchvet.probes.memory.out_of_memory import write_snapshot
 from torchvet.probes.session.step_log import StepsReached
-from torchvet.recording.records.base import Record, StepKind
+from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.dry import DryOptimizer, DrySize
 from torchvet.simulate.allocation import memory, workspaces
 from torchvet.simulate.dry import limits, values
@@ -185,18 +185,25 @@ class Sizing:
 
     def _optimizers(self) -> Iterator[Record]:
         for optimizer in self._observer.known.live_optimizers():
-            kept = [(p, list(_tensors(s))) for p, s in optimizer.state.items() if isinstance(s, dict)]
-            # Moments are as large as their parameter; counters of steps are not.
-            like = [(p, [t for t in tensors if t.numel() == p.numel()]) for p, tensors in kept]
-            moments = [t for _, tensors in like for t in tensors if t.dim()]
-            elements = sum(p.numel() for p, tensors in like if tensors)
-            yield DryOptimizer(
-                name=type(optimizer).__name__, place=self._observer.made.get(id(optimizer)),
-                bytes=sum(t.numel() * t.itemsize for _, tensors in kept for t in tensors), parameters=len(kept),
-                elements=elements, tensors=round(sum(t.numel() for t in moments) / elements) if elements else 0,
-                itemsize=max((t.itemsize for t in moments), default=0),
-                fused=any(bool(g.get("fused")) for g in optimizer.param_groups),
-            )  # fmt: skip
+            yield _dry_optimizer(optimizer, self._observer.made.get(id(optimizer)))
+
+
+def _dry_optimizer(optimizer: torch.optim.Optimizer, place: Place | None) -> DryOptimizer:
+    states = [(p, _tensors(s)) for p, s in optimizer.state.items() if isinstance(s, dict)]
+    # Moments are as large as their parameter; counters of steps are not.
+    like = [(p, t) for p, tensors in states for t in tensors if t.numel() == p.numel()]
+    moments = [t for _, t in like if t.dim()]
+    elements = sum(p.numel() for p in dict(like))
+    return DryOptimizer(
+        name=type(optimizer).__name__,
+        place=place,
+        bytes=sum(t.numel() * t.itemsize for _, tensors in states for t in tensors),
+        parameters=len(states),
+        elements=elements,
+        tensors=round(sum(t.numel() for t in moments) / elements) if elements else 0,
+        itemsize=max((t.itemsize for t in moments), default=0),
+        fused=any(bool(g.get("fused")) for g in optimizer.param_groups),
+    )
 
 
 def _silence() -> None:

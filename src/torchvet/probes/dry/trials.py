@@ -224,16 +224,10 @@ def _batches(
     if not own or base.found is None:
         return False
     room = size.total - size.context
-    fitting, over = [base.found], None
-    for wanted in [2 * own, own // 2] if size.ran_out and own > 1 else [2 * own]:
-        other = Batch(rows, own, wanted)
-        yield other
-        if other.found is None:
-            return False
-        fitting.append(other.found)
-        if other.found.reserved > room:
-            yield Own(rows, own)
-    fitting.sort(key=lambda b: b.batch)
+    beside = yield from _beside(rows, own, room, [2 * own, own // 2] if size.ran_out and own > 1 else [2 * own])
+    if beside is None:
+        return False
+    fitting, over = sorted([base.found, *beside], key=lambda b: b.batch), None
     if size.ran_out:
         # The program's own batch did not fit as the program ran; what fits is below it.
         over = base.found
@@ -254,6 +248,20 @@ def _batches(
             fitting.append(last.found)
             refused = 0
     return not next_batch(fitting, over, room, refused)
+
+
+def _beside(rows: list[int], own: int, room: int, wanted: list[int]) -> Generator[Trial, None, list[DryBatch] | None]:
+    """What other batches take, whether they fit or not; None where one could not be tried."""
+    found = []
+    for batch in wanted:
+        trial = Batch(rows, own, batch)
+        yield trial
+        if trial.found is None:
+            return None
+        found.append(trial.found)
+        if trial.found.reserved > room:
+            yield Own(rows, own)
+    return found
 
 
 def next_batch(fitting: list[DryBatch], over: DryBatch | None, room: int, refused: int) -> int:

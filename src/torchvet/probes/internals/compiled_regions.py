@@ -211,6 +211,7 @@ def _keep_from_compiling(undo: ExitStack) -> None:
     if not all(hasattr(rules, name) for name in ("SKIP_DIRS", "_recompile_re", "get_mod_inlinelist")):
         return
     folder, inlined = _FOLDER, rules.get_mod_inlinelist()
+    # Skipped as frames of their own, and inlined where a region's own code calls them: dynamo asks two lists.
     rules.SKIP_DIRS.append(folder)
     inlined.add(folder)
     rules._recompile_re()

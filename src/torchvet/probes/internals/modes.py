@@ -79,6 +79,7 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
         if not any(mode is self for mode in stack):
             return
         above = []
+        # `__exit__` takes out whichever mode is on top, so those above must go first and come back.
         while (top := private.dispatch_modes()[-1]) is not self:
             above.append(top)
             private.pop_mode()

@@ -50,6 +50,7 @@ class Packing:
         """Hear of hooks from now on. What was made before may have been made under hooks."""
         self._all, self._mine, self.skipped = [], _Thread(), False
         number = private.sequence_nr()
+        # Nodes that are numbered already: nobody knows what was on when they were made.
         if number:
             self._bounds().extend((0, number))
         hooks = torch.autograd.graph.saved_tensors_hooks
@@ -60,6 +61,7 @@ class Packing:
         """This thread's nodes are made under hooks from here on."""
         mine = self._mine
         mine.depth += 1
+        # Hooks may be nested: the stretch begins with the outermost.
         if mine.depth > 1:
             return
         bounds, number = self._bounds(), private.sequence_nr()

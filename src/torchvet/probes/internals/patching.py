@@ -17,6 +17,7 @@ def _restore(owner: Any, name: str, ours: Any, own: Any) -> None:
     # Somebody may have patched on top of us: taking ours out would take theirs out too.
     if owner.__dict__.get(name) is not ours:
         return
+    # It was inherited: ours goes, and the inherited one is seen again.
     if own is None:
         delattr(owner, name)
     else:

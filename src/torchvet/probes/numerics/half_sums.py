@@ -139,16 +139,9 @@ class HalfSums(Watcher):
         place = self.host.line()
         if place is None or not target.numel() or target.layout is not torch.strided:
             return
-        found = self._candidates.get(before)
-        if found is None or found.sample.storage() is None or found.place != place:
-            if len(self._candidates) >= _MOST_CANDIDATES:
-                return
-            found = _Sum(place, bare_name(func), target, 0)
-        elif found.tick == self.host.tick:
+        found = self._sum_of(target, before, place, bare_name(func))
+        if found is None:
             return
-        elif _key(target) != before:
-            known, found = found, found.moved_on(bare_name(func), target)
-            self._followed = [found if one is known else one for one in self._followed]
         found.calls += 1
         found.tick = self.host.tick
         self._candidates[_key(target)] = found
@@ -156,6 +149,19 @@ class HalfSums(Watcher):
         found.addend = _addend(found.sample, func, target, rest, kwargs or {}).cpu()
         if found.calls > 1 and found not in self._followed and len(self._followed) < _MOST:
             self._followed.append(found)
+
+    def _sum_of(self, target: torch.Tensor, before: int, place: Place, operator: str) -> _Sum | None:
+        """The sum that goes on in `target`, or a new one; None where this step has counted it or there are too many."""
+        known = self._candidates.get(before)
+        if known is None or known.sample.storage() is None or known.place != place:
+            return _Sum(place, operator, target, 0) if len(self._candidates) < _MOST_CANDIDATES else None
+        if known.tick == self.host.tick:
+            return None
+        if _key(target) == before:
+            return known
+        found = known.moved_on(operator, target)
+        self._followed = [found if one is known else one for one in self._followed]
+        return found
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """Look whether what is followed has moved, while there is time for it."""

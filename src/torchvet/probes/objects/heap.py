@@ -131,6 +131,7 @@ class HeapWalk:
         self._queue: deque[Any] = deque()
         self._tees: list[Any] = []
         self._classes: set[int] = set()
+        # A frame that is walked leads back here: through its own containers the walk would reach all that it has met.
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
         self.skip |= {id(self.tensors), id(self.arrays), id(self._queue), id(self.modules)}
 

@@ -189,6 +189,7 @@ def _tensor_hop(parent: torch.Tensor, child: Any) -> Hop:
 
 def _exception_hop(parent: BaseException, child: Any) -> Hop:
     for name in ("__traceback__", "__context__", "__cause__", "args"):
+        # Past the class, which may have a property of that name: its code would run.
         if vars(BaseException)[name].__get__(parent) is child:
             return Hop(f".{name}", "exception" if name != "args" else None)
     return _instance_hop(parent, child)
@@ -287,6 +288,7 @@ def key_type(container: Any) -> str | None:
     """The type of the first key of a dict or of functools' cache, `Tensor` for any tensor and for a tuple with one;
     None for anything else."""
     if type(container) is _LRU:
+        # Its attributes are a dict as well: that one has `__wrapped__`.
         inside = (r for r in gc.get_referents(container) if type(r) is dict and "__wrapped__" not in r)
         container = next(inside, None)
     if not issubclass(type(container), dict) or not dict.__len__(container):

@@ -53,6 +53,7 @@ class BackwardPrecisionProbe:
         new = AutocastBackward(place=place, region=region.site.place, dtype=HALVES.get(region.dtype, "?"), calls=0)
         use = self._within.setdefault((place, region.device), new)
         use.calls += 1
+        # At the 1st, 2nd, 4th, 8th call and so on: a habit shows early, and looking goes on at next to no cost.
         if not use.calls & (use.calls - 1):
             use.looked += 1
             self._read(roots, use)

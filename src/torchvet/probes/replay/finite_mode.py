@@ -180,7 +180,8 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         inputs = [call.copies.get(id(t), t) for t in originals]
         taints = self._taints_of(originals, inputs, call.was_bad)
         has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
-        nan, inf = unique(s for t in taints for s in t.nan), unique(s for t in taints for s in t.inf)
+        nan, inf = unique(t.nan for t in taints), unique(t.inf for t in taints)
+        # A NaN among the operands explains the result: only without one can the operator be the cause.
         mine = [] if nan else self._made(out, call, inputs, inf, has_nan)
         # Infinities of a mask that were added up: from there on they are the sum's.
         inherited = mine if mine and not has_nan else inf

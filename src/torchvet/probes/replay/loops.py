@@ -55,5 +55,6 @@ def _counter(loop: ast.For | ast.AsyncFor) -> str | None:
             return target.id if isinstance(target, ast.Name) else None
         if word in ("range", "trange", "count"):
             return target.id if isinstance(target, ast.Name) else None
+        # Without arguments it is a method: what it is called on may be wrapped as well.
         source = source.args[0] if source.args else source.func
     return None

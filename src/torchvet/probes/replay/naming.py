@@ -25,6 +25,7 @@ class Names:
             self._buffers.update((id(b), n.replace("_orig_mod.", "")) for n, b in root.named_buffers())
         for parameter in known.parameters():
             self._parameters.setdefault(id(parameter), "")
+        # Meta and empty tensors share the address 0, by which any of them would pass for a parameter.
         plain = (p for p in known.parameters() if type(p) is torch.nn.Parameter and not p.is_meta and p.numel())
         self._of_weights = {_address(p) for p in plain}
         """Views of parameters, and what a layer flattens them to, are parameters."""

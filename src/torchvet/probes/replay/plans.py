@@ -83,6 +83,7 @@ def plans(
             mine = list(_of_frame(one, way, running, has_batch, backward, wanted))
             found += mine
             wanted = [w for p in mine[:1] for w in p.wanted]
+            # A slice that has all its inputs cannot be bettered, and beyond the loop over steps lies the whole program.
             if any(p.score == 0 for p in found) or (way.in_loop and (not lasting or (id(one), one.f_code) in lasting)):
                 break
         except Refused as error:
@@ -103,6 +104,7 @@ def _candidates(frame: FrameType, remembered: tuple[Spot, ...] | None) -> Iterat
         if common is None:
             return
         first = alive[common.frame]
+        # It may have gone on since then: what the statement binds is bound by now.
         yield first, common.instruction, first.f_lasti == common.instruction
         stack = stack[stack.index(first) + 1 :]
     for one in stack:

@@ -110,6 +110,7 @@ class _Rehearsal:
         failure = self._failure
         why = ""
         found: list[tuple[int, int, Plan]] = []
+        # The backward pass that failed may be one of several in the step: each call is a place to begin from.
         for order, remembered in enumerate(failure.remembered or [None]):
             # What is finite may have been rounded to it: in a wider dtype it is made anew, as for gradients.
             anew = self._backward or self._wider is not None
@@ -132,11 +133,9 @@ class _Rehearsal:
         generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
         reached = self._reached(plan)
-        if isinstance(reached, str) and self._counted:
-            return Answer(reason=COUNTED)
         if isinstance(reached, str):
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
-            return Answer(reason=reached + eagerly)
+            return Answer(reason=COUNTED if self._counted else reached + eagerly)
         same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
         exact = not plan.missing and all(same) and generators.same(mode.generators)
         if mode.wide is not None:

@@ -100,6 +100,7 @@ def _child(node: ast.AST, first: int, last: int, column: int | None) -> tuple[li
 
 
 def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
+    # A `case` has no lines of its own, and the head of a handler is nothing that can run by itself.
     inner = list(getattr(node, "body", [])) if isinstance(node, (ast.ExceptHandler, ast.match_case)) else []
     start = inner[0].lineno if inner else getattr(node, "lineno", 0)
     end = inner[-1].end_lineno if inner else getattr(node, "end_lineno", 0)
@@ -128,6 +129,7 @@ def slice_of(
     """
     starts = [i for i, s in enumerate(way.steps) if isinstance(s.node, _LOOPS)] or [0]
     found: Slice | None = None
+    # The body of the innermost loop is the least to do again. What it has lost may be bound further out.
     for start in [*reversed(starts), 0]:
         items = list(_items(way, start, batch))
         items[-1].effects.reads.update(more)
@@ -161,6 +163,7 @@ def _items(way: Way, start: int, batch: bool) -> Iterator[Item]:
             bound = _binding(node)
             if bound is not None:
                 effects = effects_of(bound)
+                # It is given with the names; no statement binds it.
                 effects.reads.discard(BATCH)
                 yield Item(bound, level, effects, bound=True)
         for statement in step.before:

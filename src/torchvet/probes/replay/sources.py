@@ -135,9 +135,9 @@ def _ancestors(source: Source, seen: set[int]) -> list[Source]:
     return above or [source]
 
 
-def unique(sources: Iterable[Source]) -> list[Source]:
-    """Without repetitions, in order."""
-    return list({id(s): s for s in sources}.values())
+def unique(groups: Iterable[Iterable[Source]]) -> list[Source]:
+    """All of them without repetitions, in order."""
+    return list({id(s): s for sources in groups for s in sources}.values())
 
 
 def _at(source: Source) -> str:

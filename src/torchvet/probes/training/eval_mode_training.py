@@ -101,19 +101,21 @@ class StuckModes(Watcher):
             return
         for root in self.host.known.live_roots():
             layers = _layers(root)
-            if not layers:
-                continue
-            modes, moved = {layer.training for layer in layers}, _moved(root)
-            known = self._model(root)
-            # A model that was trained and is kept (a fold's, an ensemble's) has its last gradients, too: only one that
-            # goes on from look to look in eval mode is trained so.
-            goes_on = known.in_eval is not None and moved is not None and moved != known.moved
-            if modes == {True}:
-                known.trained, known.switched = True, None
-            known.in_eval = None if modes != {False} else known.in_eval if goes_on else tick
-            known.moved = moved
-            if known.in_eval is not None and known.trained and goes_on:
-                self._count(root, known, layers[0], known.in_eval)
+            if layers:
+                self._look(root, layers, tick)
+
+    def _look(self, root: torch.nn.Module, layers: list[torch.nn.Module], tick: int) -> None:
+        modes, moved = {layer.training for layer in layers}, _moved(root)
+        known = self._model(root)
+        # A model that was trained and is kept (a fold's, an ensemble's) has its last gradients, too: only one that
+        # goes on from look to look in eval mode is trained so.
+        goes_on = known.in_eval is not None and moved is not None and moved != known.moved
+        if modes == {True}:
+            known.trained, known.switched = True, None
+        known.in_eval = None if modes != {False} else known.in_eval if goes_on else tick
+        known.moved = moved
+        if known.in_eval is not None and known.trained and goes_on:
+            self._count(root, known, layers[0], known.in_eval)
 
     def _count(self, root: torch.nn.Module, known: _Known, layer: torch.nn.Module, since: int) -> None:
         """One more step of a model in eval mode; with the first the one before it, which looked the same."""

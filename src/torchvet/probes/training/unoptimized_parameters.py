@@ -57,14 +57,14 @@ class Ownership(Watcher):
     def _is_orphan(self, root: torch.nn.Module, owned: set[int]) -> bool:
         """Whether a module that is called by itself is trained and no optimizer has anything of it."""
         mine = list(root.parameters())
-        return bool(self._stays(mine, owned)) and not any(id(p) in owned for p in mine)
+        return bool(self._stays(mine, owned)) and not _any_owned(mine, owned)
 
     def _holders(self, called: list[torch.nn.Module], owned: set[int]) -> list[torch.nn.Module]:
         """Modules that are never called themselves, only parts of them, and of which an optimizer has something: one
         may keep an orphan out of its sight. Looked for once: it takes a walk over all objects."""
         if self._uncalled is None:
             known = {id(m) for root in called for m in root.modules()}
-            having = [m for m in _modules() if id(m) not in known and any(id(p) in owned for p in m.parameters())]
+            having = [m for m in _modules() if id(m) not in known and _any_owned(m.parameters(), owned)]
             within = {id(part) for m in having for part in m.modules() if part is not m}
             self._uncalled = [weakref.ref(m) for m in having if id(m) not in within]
         return [m for m in (ref() for ref in self._uncalled) if m is not None]
@@ -82,7 +82,7 @@ class Ownership(Watcher):
     def _look_for_replaced(self, root: torch.nn.Module, roots: list[torch.nn.Module], owned: set[int]) -> None:
         mine = list(root.parameters())
         lost = self._stays(mine, owned)
-        if not lost or any(id(p) in owned for p in mine):
+        if not lost or _any_owned(mine, owned):
             return
         present = {id(p) for one in roots for p in one.parameters()}
         stepped = (p for o in self.host.known.live_optimizers() for g in o.param_groups for p in g["params"])
@@ -97,7 +97,7 @@ class Ownership(Watcher):
         record.count, record.bytes, record.steps = len(lost), _bytes(lost), record.steps + 1
 
     def _look_for_hidden(self, root: torch.nn.Module, roots: list[torch.nn.Module], owned: set[int]) -> None:
-        if not any(id(p) in owned for p in root.parameters()):
+        if not _any_owned(root.parameters(), owned):
             return
         registered = {id(m) for one in roots for m in one.modules()}
         for path, module in root.named_modules():
@@ -116,6 +116,10 @@ class Ownership(Watcher):
         record = self._hidden.setdefault(name, new)
         record.modules, record.parameters, record.bytes = len(found), len(lost), _bytes(lost)
         record.steps += 1
+
+
+def _any_owned(parameters: Iterable[torch.Tensor], owned: set[int]) -> bool:
+    return any(id(p) in owned for p in parameters)
 
 
 def _kind(parameter: torch.Tensor) -> tuple[torch.Size, torch.dtype]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.source.model import Unit, is_name, receiver, targets_of, terminal
+from torchvet.source.model import Unit, is_call, is_name, receiver, targets_of, terminal
 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 _ADDING = ("append", "extend", "insert")
@@ -22,7 +22,7 @@ def is_container(node: ast.AST | None) -> bool:
 
 def is_keyed(node: ast.AST) -> bool:
     """Whether the container is a dict."""
-    return isinstance(node, (ast.Dict, ast.DictComp)) or (isinstance(node, ast.Call) and terminal(node) == "dict")
+    return isinstance(node, (ast.Dict, ast.DictComp)) or is_call(node, "dict")
 
 
 def members(node: ast.AST, depth: int = 0) -> list[ast.expr]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, is_call, name_set, parents_in, receiver, terminal, walk
+from torchvet.rules.kit import Iterator, SourceFile
+from torchvet.source.model import ClassModel, Unit, is_call, name_set, parents_in, receiver, terminal, walk
 
 _CARRYING = name_set(
     "unsqueeze squeeze view reshape expand repeat transpose permute t float clone detach flatten contiguous half "
@@ -14,17 +14,19 @@ _CARRYING = name_set(
 """Methods whose result lives where their tensor does."""
 
 
+def _reads(unit: Unit, name: str) -> Iterator[ast.Attribute]:
+    """`self.NAME` wherever a method reads it."""
+    named = (n for n in walk(unit.node) if isinstance(n, ast.Attribute) and n.attr == name)
+    yield from (n for n in named if isinstance(n.ctx, ast.Load) and terminal(n.value) == unit.self_name())
+
+
 def combined_in_forward(file: SourceFile, owner: ClassModel, name: str) -> bool:
     """Whether `forward`, or what it calls, uses `self.NAME` with other tensors and nothing ever moves it."""
     combined = False
     own = {id(m) for one in owner.lineage for m in one.methods.values()}
     for unit in (u for u in file.units_with(name) if id(u) in own):
         parents = parents_in(unit.node)
-        for node in walk(unit.node):
-            if not (isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)):
-                continue
-            if terminal(node.value) != unit.self_name():
-                continue
+        for node in _reads(unit, name):
             use = _use(file, node, parents)
             if use == "unknown":
                 return False

@@ -27,8 +27,7 @@ def _by_arms(name: str, event: Event) -> list[ast.expr]:
     """The values of a name that is bound in every arm of a branch before an event; none where a way passes them by."""
     values: list[ast.expr] = []
     open_ways: set[tuple[Arm, ...]] = set()
-    before = [b for b in event.unit.bindings.get(name, ()) if b.index < event.index and not b.excludes(event)]
-    for binding in reversed(before):
+    for binding in reversed(event.bindings_before(name)):
         value = value_bound(binding.node, name)
         if value is None:
             return []

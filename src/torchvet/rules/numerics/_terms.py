@@ -54,7 +54,7 @@ def power(base: float | None, exponent: float | None) -> float | None:
 def meaning(node: ast.expr, event: Event) -> tuple[ast.expr, Event]:
     """What a name surely holds at an event, with the event that bound it; another expression stands for itself."""
     for _ in range(3):
-        if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+        if not event.is_own(node):
             break
         binding = latest(node.id, event)
         value = value_bound(binding.node, node.id) if binding is not None else None

@@ -13,7 +13,7 @@ _FARTHEST = 9
 
 def binding_of(node: ast.expr | None, event: Event) -> tuple[ast.expr, Event] | None:
     """What the one statement that surely bound a variable gave it, with its event; None where there is no such."""
-    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+    if not event.is_own(node):
         return None
     reaching = event.unit.file.devices.reaching(node.id, event)
     value = value_bound(reaching[0].node, node.id) if len(reaching) == 1 else None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from torchvet.rules.kit import Effect, SourceFile, Step
 from torchvet.rules.shared.order_rule import OrderRule, Pass
 from torchvet.source.model import Event, Unit, is_set, origins, receiver, target_names, terminal, walk
+from torchvet.source.syntax import expression
 
 _PRECISION = re.compile(r"amp\b|amp_|_amp|scaler|fp16|bf16|float16|half|precision|mixed|dtype|cuda|device|autocast")
 """Words of a condition that chooses between training with and without a scaler."""
@@ -167,26 +168,19 @@ def _computes_with(parent: ast.AST, event: Event) -> bool:
 
 def is_scaler(text: str, unit: Unit) -> bool:
     """Whether a name, as a step's effect gives it, is a scaler."""
-    node = _parsed(text)
+    node = expression(text)
     return node is not None and unit.file.roles.is_a("scaler", node, unit)
 
 
 def _is_off(text: str, unit: Unit) -> bool:
     """Whether a name, as a step's effect gives it, is a scaler that this file makes with `enabled=False` only."""
-    node = _parsed(text) if text and unit.file.mentions("enabled") else None
+    node = expression(text) if text and unit.file.mentions("enabled") else None
     made = origins.made_by(node, unit) if node is not None else []
     # A parameter stands for itself too, beside what it is given.
     known = [one for one, where in made if not (isinstance(one, ast.Name) and one.id in where.parameters)]
     return bool(known) and all(
         isinstance(one, ast.Call) and terminal(one) in _MADE and is_set(one, "enabled", False) for one in known
     )
-
-
-def _parsed(text: str) -> ast.expr | None:
-    try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
 
 
 def made_by(file: SourceFile) -> list[Event]:

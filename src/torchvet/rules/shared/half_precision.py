@@ -45,19 +45,20 @@ def names_fp16(file: SourceFile) -> bool:
     return text.count("float16") > text.count("bfloat16") or bool(file.mentions(".half") and _HALF.search(text))
 
 
+_CONVERSIONS = dict.fromkeys(("float", "double", "type_as", "to_dense", "view_as", "long", "int", "bool"), "") | {
+    "half": "fp16",
+    "bfloat16": "bf16",
+}
+"""Methods that convert to the dtype that their name says."""
+
+
 def converts(file: SourceFile, call: ast.Call, unit: Unit) -> str | None:
     """The half dtype that a call turns its receiver into; empty for another dtype; None where it converts nothing."""
     name = terminal(call)
     if receiver(call) is None:
         return None
-    if name == "half":
-        return "fp16"
-    if name == "bfloat16":
-        return "bf16"
-    if name in ("float", "double", "type_as", "to_dense", "view_as", "long", "int", "bool"):
-        return ""
     if name not in ("to", "type"):
-        return None
+        return _CONVERSIONS.get(name)
     given = keyword(call, "dtype")
     found = [named(file, one, unit) for one in ([given] if given is not None else call.args)]
     if any(found):
@@ -132,8 +133,7 @@ def _is_number(node: ast.expr) -> bool:
 
 def latest(name: str, event: Event) -> Event | None:
     """The one binding of a name that an event surely sees; additions in place are looked through."""
-    unit = event.unit
-    before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    before = event.bindings_before(name)
     while before and isinstance(before[-1].node, ast.AugAssign):
         before.pop()
     return before[-1] if before and event.sure_after(before[-1]) else None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import ms, percent
-from torchvet.rules.kit import Measured, Severity
+from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Timing
     from torchvet.recording.records.timing import LineTime
 
@@ -67,6 +68,46 @@ class Cost:
     def measured(self) -> Measured:
         """For a finding."""
         return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
+
+
+class LineCostRule(Rule):
+    """A rule about what lines cost in the steps of a run, which `in_time` yields."""
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """What lines cost, where the run has timed them."""
+        from torchvet.analysis.line_times import timing_of
+
+        timing = timing_of(rank)
+        if timing is not None:
+            yield from self.in_time(rank, timing)
+
+    def in_time(self, rank: RankRecording, timing: Timing) -> Findings:
+        """Yield what the timed lines of one rank show."""
+        raise NotImplementedError
+
+    def takes(
+        self, rank: RankRecording, place: Place | None, message: str, cost: Cost, *, cause: str, advice: str,
+        severity: Severity | None = None, related: Sequence[Related] = (),
+    ) -> Finding:  # fmt: skip
+        """A finding about a cost, graded by it unless a severity is given."""
+        return self.observed(
+            rank,
+            place,
+            message,
+            cause=f"{cause}; {cost.without()}",
+            advice=advice,
+            severity=severity or cost.severity(),
+            measured=cost.measured(),
+            related=related,
+        )
+
+
+def works_of(rank: RankRecording, timing: Timing) -> list[tuple[Work, Cost]]:
+    """The host's work in the steps, each with what it costs."""
+    from torchvet.analysis.host_work import HostWork
+    from torchvet.analysis.line_times import operators_of
+
+    return [(work, Cost(timing, work.parts)) for work in HostWork(timing, operators_of(rank)[1]).works()]
 
 
 def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:

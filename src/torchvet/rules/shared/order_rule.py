@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Sequence, Severity, SourceFile
-from torchvet.source.model import Event, Loop, walk
+from torchvet.source.model import Event, Loop, is_literal, walk
 from torchvet.source.model.steps import Effect, Kind, Step
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _compared(test: ast.Compare, truth: bool) -> tuple[str, bool]:
     same, right = isinstance(test.ops[0], (ast.Is, ast.Eq)), test.comparators[0]
     if not same and not isinstance(test.ops[0], (ast.IsNot, ast.NotEq)):
         return ast.unparse(test), truth
-    if isinstance(right, ast.Constant) and right.value is None:
+    if is_literal(right, None):
         return ast.unparse(test.left), truth is not same
     return f"{ast.unparse(test.left)} == {ast.unparse(right)}", truth is same
 

@@ -16,6 +16,7 @@ from torchvet.source.model import (
     Unit,
     blocks,
     edits,
+    is_call,
     is_name,
     receiver,
     terminal,
@@ -52,7 +53,7 @@ class LoopRule(Rule):
 
 def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
     """Whether a loop over an expression goes over a loader's batches."""
-    while isinstance(node, ast.Call) and terminal(node) in ("enumerate", "tqdm", "zip", "track", "trange", "iter"):
+    while is_call(node, "enumerate", "tqdm", "zip", "track", "trange", "iter"):
         if not node.args:
             return False
         node = node.args[0]
@@ -91,7 +92,7 @@ def effects_in(unit: Unit, loop: Loop | None, *kinds: Kind) -> list[Effect]:
 
 def bound_before(name: str, event: Event) -> list[Event]:
     """The bindings of a name in an event's unit that may come before it, in order."""
-    return [e for e in event.unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+    return event.bindings_before(name)
 
 
 def subject_of(effect: Effect) -> ast.expr | None:
@@ -203,7 +204,7 @@ def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
 def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
     """The loss of a plain or scaled `backward()`, an accelerator's likewise, as its own unit writes it."""
     call, on = event.call, receiver(event.call)
-    if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1:
+    if is_call(on, "scale") and len(on.args) == 1:
         return on.args[0]
     if call.args:
         known = on is not None and file.roles.of(on, event.unit) & {"accelerator"}
@@ -264,7 +265,7 @@ class Window:
     def passes(self) -> str:
         """The number of passes, as code."""
         text = self.step.unit.file.segment(self.period)
-        return f"len({text})" if isinstance(self.period, ast.Call) and terminal(self.period) == "split" else text
+        return f"len({text})" if is_call(self.period, "split") else text
 
 
 def windows(file: SourceFile) -> Iterator[Window]:
@@ -351,7 +352,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     pieces = _pieces(over)
     if pieces is not None:
         return pieces
-    if not (isinstance(over, ast.Call) and terminal(over) == "range" and over.args):
+    if not (is_call(over, "range") and over.args):
         return None
     words = ast.unparse(loop.node.target) + ast.unparse(over)
     return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
@@ -359,7 +360,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
 
 def _pieces(over: ast.expr) -> ast.expr | None:
     """`n` of `batch.chunk(n)`, and `batch.split(size)` itself, also within `zip`: one batch, rows by rows."""
-    while isinstance(over, ast.Call) and terminal(over) in ("zip", "enumerate") and over.args:
+    while is_call(over, "zip", "enumerate") and over.args:
         over = over.args[0]
     if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
         return None

@@ -146,6 +146,7 @@ class History:
             if action == "alloc":
                 self.stacks[address] = stack
             elif action in ("segment_alloc", "segment_map"):
+                # Negative, because a segment has the address of its first block.
                 self.stacks[-address] = stack
         if self.tracing and action not in self._skipped:
             stack = stack if self.context >= ALLOC else None

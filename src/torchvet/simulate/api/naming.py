@@ -81,6 +81,7 @@ def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`x.type("torch.cuda.FloatTensor")` moves and converts."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
     name = f"{wanted.__module__}.{wanted.__name__}" if isinstance(wanted, type) else str(wanted)
+    # `torch.cuda.FloatTensor` names a device by its class, which no `device=` argument shows.
     if name.startswith("torch.cuda."):
         plain = getattr(torch, name.rpartition(".")[2])
         return args[0].to(torch.device(devices.BACKEND, devices.current.index), plain.dtype)

@@ -39,6 +39,7 @@ class HostMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if all(t is SimulatedTensor or issubclass(t, SimulatedTensor) for t in types):
                 return operators.run(func, args, kwargs)
             return func(*args, **kwargs)
+        # Higher-order operators have no schema to ask.
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
         if _elsewhere(kwargs):
@@ -93,6 +94,7 @@ def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     plan = operators.plan_of(func)
     if plan.name in _REAL or (plan.views and not plan.written) or plan.name == "detach":
         return func(*args, **kwargs)
+    # To write would take real memory for pages that nobody reads: the numbers stay unknown zeros.
     if plan.written and not plan.reshapes:
         return operators.written_of(plan, args, kwargs)
     try:

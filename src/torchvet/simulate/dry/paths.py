@@ -151,17 +151,17 @@ class _Open:
 def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
     def moved(src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None) -> None:
         one, other = _key(src), _key(dst)
+        # A path below a folder's descriptor does not say where it lies.
         if one is None or other is None or src_dir_fd is not None or dst_dir_fd is not None:
             move(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         elif os.path.isdir(one):
             move(src, dst)
+            # What the program wrote into the folder is in memory alone, and goes with it.
             inside = one + os.sep
             for key in [k for k in held if k.startswith(inside)]:
                 held[other + os.sep + key[len(inside) :]] = held.pop(key)
         elif one in held or _holds_checkpoint(one) or _holds_checkpoint(other):
-            data = held.get(one, Path(one))
-            if data is None or (isinstance(data, Path) and not _on_disk(str(data))):
-                raise _missing(src)
+            data = _movable(src, one)
             if not os.path.isdir(os.path.dirname(other)):
                 raise _missing(dst)
             _count(name)
@@ -172,6 +172,14 @@ def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
             held.pop(other, None)
 
     return moved
+
+
+def _movable(path: Any, key: str) -> bytes | Path:
+    """What lies at a path: what the program wrote there, or where its content is on disk."""
+    data = held.get(key, Path(key))
+    if data is None or (isinstance(data, Path) and not _on_disk(str(data))):
+        raise _missing(path)
+    return data
 
 
 def _removing(name: str, remove: Callable[..., None]) -> Callable[..., None]:

@@ -76,14 +76,7 @@ def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: li
     except (TypeError, RuntimeError):
         return _asked(func, plan.name, args, kwargs)
     if seen is _NEVER:
-        before = arithmetic.operations
-        out = _asked(func, plan.name, args, kwargs)
-        # Asking may only now have found that numbers decide the shape.
-        if func in _by_numbers:
-            return out
-        made = None if _own_results(func, plan) else _layout(out, _storages(tensors))
-        _seen[key] = (made, arithmetic.operations - before) if _own_results(func, plan) or made is not None else None
-        return out
+        return _first(func, plan, args, kwargs, tensors, key)
     if seen is None:
         return _asked(func, plan.name, args, kwargs)
     made, operations = seen
@@ -91,6 +84,18 @@ def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: li
     if made is not None:
         return _anew(made)
     return written_of(plan, args, kwargs) if plan.written else None
+
+
+def _first(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor], key: Any) -> Any:
+    """Ask, and remember under a key how the results are laid out and what they would have taken to work out."""
+    before = arithmetic.operations
+    out = _asked(func, plan.name, args, kwargs)
+    # Asking may only now have found that numbers decide the shape.
+    if func in _by_numbers:
+        return out
+    made = None if _own_results(func, plan) else _layout(out, _storages(tensors))
+    _seen[key] = (made, arithmetic.operations - before) if _own_results(func, plan) or made is not None else None
+    return out
 
 
 def _own_results(func: Any, plan: Any) -> bool:
@@ -147,17 +152,22 @@ def _dense(tensor: torch.Tensor) -> bool:
 def _layout(out: Any, given: set[int]) -> Any:
     """How the results of an operator are made again; None where they cannot be."""
     if isinstance(out, torch.Tensor):
-        if not _dense(out) or out.storage_offset() or out.untyped_storage()._cdata in given:
-            return None
-        given.add(out.untyped_storage()._cdata)
-        if out.untyped_storage().nbytes() != _extent(out) or out.is_conj() or out.is_neg():
-            return None
-        return out.size(), out.stride(), out.dtype
+        return _layout_of(out, given)
     if isinstance(out, (list, tuple)) and type(out) in (list, tuple):
         # A number among the results may be another one for other tensors of the same shapes.
         rows = [_layout(o, given) if isinstance(o, torch.Tensor) else ("", o) if o is None else None for o in out]
         return None if any(r is None for r in rows) else (type(out), rows)
     return None
+
+
+def _layout_of(out: torch.Tensor, given: set[int]) -> Any:
+    """Only a tensor that has a whole storage to itself is made again: any other shares memory with something."""
+    if not _dense(out) or out.storage_offset() or out.untyped_storage()._cdata in given:
+        return None
+    given.add(out.untyped_storage()._cdata)
+    if out.untyped_storage().nbytes() != _extent(out) or out.is_conj() or out.is_neg():
+        return None
+    return out.size(), out.stride(), out.dtype
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -212,10 +222,7 @@ def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any,
     if not found or (not plan.views and sum(map(phantoms.bytes_of, found)) > values.MOST):
         return
     if plan.name in _UNSET:
-        # Of integers what is not known reads as zeros, too: with zeros it stays known what is written there later.
-        if not out.is_floating_point() and not out.is_complex() and _dense(out):
-            with torch._C._DisableTorchDispatch():
-                values.know(out, torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).zero_())
+        _know_zeros(out)
         return
     numbers = func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
     same = tensors[0] if plan.views and tensors else None
@@ -223,6 +230,13 @@ def _work_out(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], out: Any,
         if meta.size() != real.size():
             continue
         values.know(meta, real, same)
+
+
+def _know_zeros(out: torch.Tensor) -> None:
+    # Of integers what is not known reads as zeros, too: with zeros it stays known what is written there later.
+    if not out.is_floating_point() and not out.is_complex() and _dense(out):
+        with torch._C._DisableTorchDispatch():
+            values.know(out, torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).zero_())
 
 
 def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -76,8 +76,12 @@ def forget(meta: torch.Tensor) -> None:
         found.valid[0] = False
 
 
-_YES = frozenset(["isfinite", "isreal", "all", "isclose"])
-_NO = frozenset(["isnan", "isinf", "isposinf", "isneginf", "any"])
+_ALONE = dict.fromkeys(("isfinite", "isreal", "all", "isclose"), True) | dict.fromkeys(
+    ("isnan", "isinf", "isposinf", "isneginf", "any"), False
+)
+"""What an operator says of numbers that nobody knows: a healthy program's are finite and pass its checks."""
+_OF_EVERY = frozenset(["all", "logical_and", "bitwise_and", "mul"])
+"""True only where every operand is."""
 _NEGATES = frozenset(["logical_not", "bitwise_not"])
 _SAME = frozenset(
     ["all", "any", "_to_copy", "clone", "detach", "alias", "view", "select", "slice", "squeeze", "unsqueeze", "reshape",
@@ -87,20 +91,20 @@ _SAME = frozenset(
 
 def say(name: str, args: Any, given: list[torch.Tensor], out: torch.Tensor) -> None:
     """Note what a truth value stands for, by the operator that made it. `given` are the tensors among its arguments."""
-    if out.dtype is not torch.bool:
-        return
+    said = _said(name, args, [t.__dict__.get("torchvet_said") for t in given]) if out.dtype is torch.bool else None
+    if said is not None:
+        out.__dict__["torchvet_said"] = said
+
+
+def _said(name: str, args: Any, told: list[bool | None]) -> bool | None:
     if name in ("eq", "ne") and (args[0] is args[1] or (isinstance(args[1], float) and args[1] == math.inf)):
         # What torch makes `isnan`, `isinf` and `isfinite` of: equal to itself, and to no infinity.
-        out.__dict__["torchvet_said"] = (name == "eq") is (args[0] is args[1])
-        return
-    told = [t.__dict__.get("torchvet_said") for t in given]
+        return (name == "eq") is (args[0] is args[1])
     if name in _NEGATES:
-        out.__dict__["torchvet_said"] = not bool(told and told[0])
-    elif name in _SAME and any(t is not None for t in told):
-        yes = all(t is not False for t in told) if name in ("all", "logical_and", "bitwise_and", "mul") else any(told)
-        out.__dict__["torchvet_said"] = yes
-    elif name in _YES or name in _NO:
-        out.__dict__["torchvet_said"] = name in _YES
+        return not (told and told[0])
+    if name in _SAME and any(t is not None for t in told):
+        return all(t is not False for t in told) if name in _OF_EVERY else any(told)
+    return _ALONE.get(name)
 
 
 def stand_in(meta: torch.Tensor) -> float | int | bool:

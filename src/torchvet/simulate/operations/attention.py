@@ -83,6 +83,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """`(query, key, value, bias, dropout, is_causal, ...)`, each `(batch, heads, length, width)`."""
     index = args[0].ordinal
     query, key, value, *rest = (numbers_of(a) for a in args)
+    # The dispatcher leaves out what has its default.
     bias, dropout, causal = (*rest, *(None, 0.0, False)[len(rest) :])[:3]
     given = [*args[:3], None if bias is None else args[3]]
     kernel = _kernel(*given, dropout, causal, query.size(1) != key.size(1)) or "flash"
@@ -101,14 +102,18 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         attention_graphs.keep(composed, seed)
         out = composed.out.detach()
         sums = torch.empty(query.shape[:3], dtype=torch.float32)
-    if kernel != "flash" and not (torch.is_grad_enabled() and any(t.requires_grad for t in args[:3])):
-        sums = sums[..., :0].clone()
-    elif kernel == "efficient":
-        sums = _in_blocks(sums)
+    sums = _kept(sums, kernel, torch.is_grad_enabled() and any(t.requires_grad for t in args[:3]))
     out, sums = wrap(_laid_out(out, query, kernel), index), wrap(sums, index)
     temporaries.held(index, attention_memory.while_forward(kernel, _call(query, key, value, dropout)))
     nothing = [wrap(torch.empty(0, dtype=torch.int64), index) for _ in range(3)]
     return out, sums, *nothing[:2], query.size(-2), key.size(-2), seed, offset, nothing[2]
+
+
+def _kept(sums: torch.Tensor, kernel: Kernel, learns: bool) -> torch.Tensor:
+    """What a kernel gives of the softmax's sums: flash always all, the others nothing where no backward needs them."""
+    if kernel != "flash" and not learns:
+        return sums[..., :0].clone()
+    return _in_blocks(sums) if kernel == "efficient" else sums
 
 
 def _random_state(kernel: Kernel, index: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -105,6 +105,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     index: int | None = seen[0]
     if kwargs.get("device") is not None:
         index = _destination(host_kwargs)
+    # The first product takes cuBLAS's workspace, which a GPU's memory figures show.
     if plan.product:
         workspaces.needed(seen[0])
     if plan.refuses is not None:
@@ -117,6 +118,11 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
             out = (numbers or on_host)(func, host_args, host_kwargs)
     except (IndexError, RuntimeError) as error:
         asserts.raise_as_cuda(plan.name, error)
+    return _put(plan, args, kwargs, out, index)
+
+
+def _put(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
+    """The results as the program sees them: its own arguments that were written to, or tensors on device `index`."""
     if plan.written:
         return _own(plan, args, kwargs, out, index)
     if index is None:
@@ -140,6 +146,7 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             # Within `torch.func` only what the program sees is transformed, not the numbers below.
             with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
                 return carry_out(func, args, kwargs)
+        # Autograd has recorded the operator on the tensors of the device: the numbers below need no graph.
         with torch._C._AutoDispatchBelowAutograd():
             return carry_out(func, args, kwargs)
     except RuntimeError as error:
@@ -191,6 +198,7 @@ def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
         if isinstance(value, SimulatedTensor):
             seen.append(value.ordinal)
             return value.host
+        # CUDA takes a tensor without dimensions from the host, as it takes a number.
         if value.dim():
             strangers.append(value)
         return value

@@ -26,6 +26,7 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     asked = kwargs.get("device")
     before = source.ordinal if isinstance(source, SimulatedTensor) else None
     after = before if asked is None else devices.index_of(asked) if devices.is_simulated(asked) else None
+    # Meta tensors and the like: this is no copy to the host, and nothing waits for it.
     if asked is not None and after is None and torch.device(asked).type != "cpu":
         host: torch.Tensor = on_host(func, [numbers_of(source)], kwargs)
         return host

@@ -53,6 +53,7 @@ def reaching(name: str, event: Event) -> list[Event]:
     # The last one is sure to have run in every pass: what a loop around both binds later does not come back to here.
     stop = found[-1] if found and is_sure(found[-1], event) else None
     around = event.loop
+    # In a loop around both, what stands further down is read in the next turn.
     while around is not None and not (stop is not None and stop.inside(around)):
         later = (b for b in bindings if b.index >= event.index and b.inside(around))
         found += [b for b in later if b not in found]
@@ -142,6 +143,7 @@ class Destinations:
             self._involve(unit)
 
     def _attribute(self, name: str) -> None:
+        # By name, whatever object has it: that follows too much at times, and so proves less, but never too little.
         if name not in self.attributes:
             self.attributes.add(name)
             for unit in self._file.units_with(name):
@@ -158,6 +160,7 @@ class Destinations:
         home = event.unit.home(target.id)
         if home is not None:
             self._involve_readers(target.id, home, event)
+        # A function that is defined in this one may read the name as a closure.
         for nested in self._file.units_with(target.id):
             if nested.parent is event.unit:
                 self._involve(nested)
@@ -167,6 +170,7 @@ class Destinations:
     def follow(self) -> Destinations:
         """Go on until nothing new is reached."""
         for _ in range(_ROUNDS):
+            # What a later line binds may reach an earlier one: the units are gone through again until nothing is new.
             before = self._state()
             for unit in list(self._units.values()):
                 for event in unit.events:
@@ -179,6 +183,7 @@ class Destinations:
         return self
 
     def _state(self) -> tuple[int, ...]:
+        # These only grow, so equal sizes mean equal sets.
         return (len(self.bindings), len(self.parameters), len(self.attributes), len(self._returning), len(self._units))
 
     def _follow_event(self, event: Event) -> None:
@@ -200,6 +205,7 @@ class Destinations:
         if id(unit) in self._returning:
             return
         self._returning.add(id(unit))
+        # It is read like an attribute: no call leads to it.
         if "property" in unit.decorators:
             self._attribute(unit.name)
             return
@@ -243,6 +249,7 @@ class Destinations:
             return True
         if on is not None and name == "step":
             return roles.is_a("scheduler", on, event.unit)
+        # Lightning's `self.log` only reads, and `scaler.scale` gives on what it was given.
         if on is not None and name in ("log", "scale"):
             return True
         if on is not None and name in ("update", "items", "get") and self.flows(on, event):
@@ -287,6 +294,7 @@ class Destinations:
         found = reaching(name, event) if own else home.bindings.get(name, [])
         if any(id(b) in self.bindings for b in found):
             return True
+        # A binding that has surely run hides what the caller gave.
         sure = own and any(event.sure_after(b) and b.index < event.index for b in found)
         return not sure and (id(home), name) in self.parameters
 

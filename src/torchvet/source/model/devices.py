@@ -11,7 +11,7 @@ from torchvet.source.lazily import lazy
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.destinations import is_sure, last_bindings
 from torchvet.source.model.events import Event
-from torchvet.source.model.expressions import value_bound
+from torchvet.source.model.expressions import is_call, value_bound
 from torchvet.source.model.units import Unit, keyword, receiver, terminal
 from torchvet.source.model.units import passed as passed
 from torchvet.source.syntax import argument, parts
@@ -82,7 +82,7 @@ class Devices:
     def may_be_host(self, node: ast.AST | None, unit: Unit) -> bool:
         """Whether a device is chosen at run time and can turn out to be the CPU."""
         for value, where in self._file.roles.values(node, unit):
-            while isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+            while is_call(value, "device") and value.args:
                 value = value.args[0]
             if isinstance(value, ast.IfExp):
                 places = {self.named(value.body, where), self.named(value.orelse, where)}
@@ -244,11 +244,8 @@ class Devices:
             return False
         if call.unit is event.unit and not (call.index < event.index and event.sure_after(call)):
             return False
-        if isinstance(node, ast.Name) and call.unit is not event.unit.home(node.id):
-            return False
-        if isinstance(node, ast.Name) and any(
-            b.index > call.index and (call.unit is not event.unit or b.index < event.index)
-            for b in call.unit.bindings.get(node.id, ())
+        if isinstance(node, ast.Name) and (
+            call.unit is not event.unit.home(node.id) or _bound_between(node.id, call, event)
         ):
             return False  # what was moved is another object
         moved = self.move(call.call, call.unit)
@@ -327,6 +324,12 @@ class Devices:
 
 def _moves(text: str) -> bool:
     return any(word in text for word in _CALLS_THAT_MOVE)
+
+
+def _bound_between(name: str, moved: Event, event: Event) -> bool:
+    """Whether a name gets another object after a move and before an event; in another function any time after it."""
+    later = (b for b in moved.unit.bindings.get(name, ()) if b.index > moved.index)
+    return any(moved.unit is not event.unit or b.index < event.index for b in later)
 
 
 def _written(value: object) -> Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.source.walking import Arm as Arm
 from torchvet.source.walking import Context as Context
@@ -57,9 +57,17 @@ class Event:
         mine, others = self.context.arms, other.context.arms
         return not others or all(arm in mine for arm in others)
 
+    def is_own(self, node: ast.AST | None) -> TypeGuard[ast.Name]:
+        """Whether a node is a variable of its own unit: what another unit binds, nobody knows when."""
+        return isinstance(node, ast.Name) and self.unit.home(node.id) is self.unit
+
+    def bindings_before(self, name: str) -> list[Event]:
+        """The bindings of a name in its unit that may come before it, in order."""
+        return [e for e in self.unit.bindings.get(name, ()) if e.index < self.index and not e.excludes(self)]
+
     def binding_of(self, name: str) -> Event | None:
         """The binding of a name in its unit that it sees; None where there is none, or branches make that unsure."""
-        before = [e for e in self.unit.bindings.get(name, ()) if e.index < self.index and not e.excludes(self)]
+        before = self.bindings_before(name)
         return before[-1] if before and self.sure_after(before[-1]) else None
 
 

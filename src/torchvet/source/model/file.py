@@ -228,6 +228,7 @@ class SourceFile:
         if unit.name == "__init__" and unit.owner is not None:
             return list(self.calls(unit.owner.name))
         if unit.name == "__call__" and unit.owner is not None:
+            # An instance is called by the names that instances are bound to.
             made = (t for e in self.calls(unit.owner.name) for t in targets_of(e.statement))
             names = {terminal(t) for t in made} - {""}
             return [event for event in self.calls(*names) if self.callee(event) is unit]

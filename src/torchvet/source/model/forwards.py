@@ -134,6 +134,7 @@ class Forwards:
         whole = gradients.of_call(call, event, depth)
         if whole == "no" or number == 0 or not self.runs_module(call, event.unit):
             return whole
+        # A recurrent layer's state carries the graph as its output does.
         if self.kind(call.func, event.unit) in RECURRENT:
             return whole
         known = self.class_run(call, event.unit)

@@ -67,6 +67,7 @@ class Gradients:
         """What a `with` expression says; None where it says nothing of gradients."""
         dotted = self._file.dotted(node.func if isinstance(node, ast.Call) else node)
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+        # `inference_mode(False)` switches nothing off.
         if dotted in _OFF:
             return "no" if first is None or getattr(first, "value", None) is True else "unknown"
         if dotted in _ON:
@@ -78,7 +79,7 @@ class Gradients:
     def _is_suspect(self, node: ast.expr) -> bool:
         """Whether a context manager may switch gradients off: by its name, or by the text of what makes it."""
         name = terminal(node)
-        if not name or isinstance(node, ast.IfExp) or any(word in name.lower() for word in _SUSPECT_WORDS):
+        if not name or isinstance(node, ast.IfExp) or _sounds_suspect(name):
             return True
         if isinstance(node, ast.Name):
             bindings = (b for unit in self._file.units_with(node.id) for b in unit.bindings.get(node.id, ()))
@@ -96,7 +97,7 @@ class Gradients:
         return self._units[key]
 
     def _find(self, unit: Unit) -> Answer:
-        switching = (d for d in unit.decorators if d in _OFF | _SET or any(w in d.lower() for w in _SUSPECT_WORDS))
+        switching = (d for d in unit.decorators if d in _OFF | _SET or _sounds_suspect(d))
         decorator = next(switching, None)
         if decorator is not None:
             return "no" if decorator in _OFF else "unknown"
@@ -182,7 +183,7 @@ class Gradients:
         unit = event.unit
         if unit.home(name) is not unit:
             return "unknown"
-        before = [e for e in unit.bindings.get(name, ()) if e.index < event.index and not e.excludes(event)]
+        before = event.bindings_before(name)
         if not before:
             passed = [(v, e) for e in self._file.callers(unit) for v in self._file.passed(e, unit, name)]
             return _same(self.carries(v, e, depth + 1) for v, e in passed if name in unit.parameters)
@@ -266,6 +267,10 @@ def _written_names(node: ast.AST) -> Iterator[str]:
             target = target.value
             if isinstance(target, ast.Name):
                 yield target.id
+
+
+def _sounds_suspect(name: str) -> bool:
+    return any(word in name.lower() for word in _SUSPECT_WORDS)
 
 
 def _any(answers: Iterable[Answer]) -> Answer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from torchvet.source import syntax
+from torchvet.source.model.expressions import is_literal
 from torchvet.source.model.roles import KEEPS_ROLE, WRAPPERS
 from torchvet.source.model.units import Unit, receiver, terminal
 from torchvet.source.walking import walk
@@ -78,19 +79,23 @@ class _Origins:
                 self.found.append((node, unit))
 
     def _bound(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> None:
-        home = unit.home(node.id) if isinstance(node, ast.Name) else None
-        owner = unit.method_class() if isinstance(node, ast.Attribute) else None
-        key = (id(home), node.id) if isinstance(node, ast.Name) else (id(owner), _written(node))
+        home = None
+        if isinstance(node, ast.Name):
+            home, name = unit.home(node.id), node.id
+            key = (id(home), name)
+        else:
+            name = _written(node)
+            key = (id(unit.method_class()), name)
         if key in self._seen:
             return
         self._seen.add(key)
         values = unit.file.roles.values(node, unit)
-        is_parameter = home is not None and isinstance(node, ast.Name) and node.id in home.parameters
+        is_parameter = home is not None and name in home.parameters
         if home is not None and is_parameter:
-            values = [*values, *unit.file.arguments(home, syntax.ident(node))]
+            values = [*values, *unit.file.arguments(home, name)]
         before = len(self.found)
         for value, where in values:
-            if not (isinstance(value, ast.Constant) and value.value is None):
+            if not is_literal(value, None):
                 self.follow(value, where, depth + 1)
         # A parameter may be given more in files that are not seen here: it stands for itself too.
         if len(self.found) == before or is_parameter:
@@ -118,6 +123,7 @@ def _wrapped(call: ast.Call) -> ast.expr | None:
     name, on = terminal(call), receiver(call)
     if on is not None and name in KEEPS_ROLE and not isinstance(on, ast.Constant):
         return None if call.args and name == "type" else (on if name != "compile" else (call.args or [on])[0])
+    # A deep copy has the role of what it copies, and is another object.
     if name in WRAPPERS and call.args and not isinstance(call.args[0], ast.Starred):
         return None if name == "deepcopy" else call.args[0]
     return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from torchvet.source.lazily import lazy
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_call, is_literal
 from torchvet.source.model.units import Unit, receiver, targets_of, terminal
 from torchvet.source.syntax import given
 from torchvet.source.text import name_set
@@ -164,6 +165,7 @@ class StepFinder:
         """Identities of units and of those that call them by name, a few calls deep."""
         new = list(found.values())
         for _ in range(_DEEPEST):
+            # By name alone, which is quick. A unit too many does no harm: calls are resolved before they are followed.
             names = {u.name for u in new if not u.is_module}
             # An instance is called by its own name.
             called = [e.unit for u in new if u.name == "__call__" for e in self._file.callers(u)]
@@ -201,6 +203,7 @@ class StepFinder:
         callee = self._file.callee(event)
         if callee is None or id(callee) not in self._acting:
             return []
+        # Rules compare subjects as texts: `opt` in a helper is `self.optimizer` in the loop that calls it.
         renamed = self._names_for(event, callee)
         found, around = [], event.context
         for number, effect in enumerate(self._expand(callee, depth + 1), order):
@@ -231,7 +234,7 @@ class StepFinder:
         if isinstance(node, ast.Call):
             find = _NAMES.get(terminal(node))
             act = find(self, event) if find is not None else None
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None:
+        elif isinstance(node, ast.Assign) and is_literal(node.value, None):
             attributes = (t for t in targets_of(node) if isinstance(t, ast.Attribute))
             act = _Act("zero_grad", "*") if any(t.attr == "grad" for t in attributes) else None
         if act is None:
@@ -260,10 +263,8 @@ class StepFinder:
     @staticmethod
     def _bound_to(on: ast.Name, event: Event) -> ast.AST | None:
         """What a name was bound to last: `scaled = scaler.scale(loss); scaled.backward()`."""
-        for binding in reversed(event.unit.bindings.get(on.id, [])):
-            if binding.index < event.index and not binding.excludes(event):
-                return getattr(binding.node, "value", None)
-        return None
+        before = event.bindings_before(on.id)
+        return getattr(before[-1].node, "value", None) if before else None
 
     def _step(self, event: Event) -> _Act | None:
         call, on, roles = event.call, receiver(event.call), self._file.roles
@@ -306,7 +307,7 @@ class _Act(NamedTuple):
 
 def _scaled(value: ast.AST | None) -> _Act | None:
     """The backward of `scaler.scale(loss)`; None for any other value."""
-    if isinstance(value, ast.Call) and terminal(value) == "scale" and value.args:
+    if is_call(value, "scale") and value.args:
         return _Act("backward", _first(value), text_of(receiver(value)), True)
     return None
 
@@ -346,6 +347,7 @@ def _is_opaque(event: Event) -> bool:
     if file.roles.of(event.call.func, unit) & {"module", "criterion"}:
         return False
     on = receiver(event.call)
+    # A method that this file does not define is a base class's, which may step or clear.
     if isinstance(on, ast.Name) and on.id and on.id == unit.self_name():
         return True
     roles = ("optimizer", "scaler", "loss")

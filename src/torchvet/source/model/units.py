@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,11 @@ class Unit:
             if event.node.__class__ is ast.Call:
                 found[terminal(event.node)].append(event)
         return found
+
+    def calls_of(self, names: Set[str]) -> Iterator[Event]:
+        """Calls of what has one of these names, name by name."""
+        for name in sorted(names & self.calls.keys()):
+            yield from self.calls[name]
 
     def calls_inside(self, loop: Loop | None) -> list[Event]:
         """Calls that run in every turn of a loop, in the order of evaluation; all of them without one."""

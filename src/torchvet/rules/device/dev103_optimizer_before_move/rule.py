@@ -69,19 +69,18 @@ class OptimizerBeforeMove(_crashes.CrashRule):
         """After `optimizer = O(model.parameters())`, in the same unit, what gives `model` other parameters."""
         found = [*file.units_with("parameters"), *file.units_with("requires_grad")] if file.mentions(*_OPTIM) else []
         units = {id(u): u for u in found}
-        for made in (e for u in units.values() for n in sorted(names.OPTIMIZERS & u.calls.keys()) for e in u.calls[n]):
-            if "optimizer" not in file.roles.of(made.node, made.unit):
-                continue
-            yield from self._moved_leaves(file, made)
-            model = _model_of(made)
-            if not model:
-                continue
-            for event in made.unit.events:
-                later = event.index > made.index and not event.excludes(made)
-                change = self._replaced(file, event, model, made) if later else None
-                if change is not None and self._goes_on(file, made, event, model):
-                    yield self._finding(file, event, made, model, change)
-                    break
+        for made in (e for u in units.values() for e in u.calls_of(names.OPTIMIZERS)):
+            if "optimizer" in file.roles.of(made.node, made.unit):
+                yield from self._moved_leaves(file, made)
+                yield from self._changed_model(file, made, _model_of(made))
+
+    def _changed_model(self, file: SourceFile, made: Event, model: str) -> Findings:
+        for event in made.unit.events if model else ():
+            later = event.index > made.index and not event.excludes(made)
+            change = self._replaced(file, event, model, made) if later else None
+            if change is not None and self._goes_on(file, made, event, model):
+                yield self._finding(file, event, made, model, change)
+                return
 
     def _moved_leaves(self, file: SourceFile, made: Event) -> Findings:
         """`Adam([x])`, then `x = x.to(device)`: the copy is what the program uses, the leaf what the optimizer has."""

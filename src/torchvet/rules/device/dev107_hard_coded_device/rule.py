@@ -8,7 +8,7 @@ import re
 from torchvet.recording.records.device import AbsentDevice, DeviceMismatch, Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.kit import Edits, Finding, Findings, RankRecording, Recording, SourceFile
-from torchvet.source.model import Event, Unit, edits, keyword, receiver, terminal
+from torchvet.source.model import Event, Unit, edits, is_call, keyword, receiver, terminal
 from torchvet.source.model import torch_names as names
 
 _GUARD = re.compile(r"cuda|gpu|device|distributed|is_available|ngpu|parallel|rank", re.IGNORECASE)
@@ -152,7 +152,7 @@ class HardCodedDevice(_crashes.CrashRule):
         if len(values) != 1:
             return False
         value, unit = values[0]
-        if isinstance(value, ast.Call) and terminal(value) == "device" and value.args:
+        if is_call(value, "device") and value.args:
             value = value.args[0]
         if isinstance(value, ast.Attribute):
             return value.attr == "device" and isinstance(value.value, ast.Name)  # args.device, cfg.device

@@ -143,16 +143,18 @@ def _is_wrapped(file: SourceFile, node: ast.expr, event: Event, depth: int) -> b
         return False
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and _attribute_wrapped(file, node, event, depth)
-    home = event.unit.home(node.id) if isinstance(node, ast.Name) else None
-    if home is None or not isinstance(node, ast.Name):
-        return False
-    bound = home.bindings.get(node.id, [])
-    if home is event.unit:
-        reaching = file.devices.reaching(node.id, event) if bound else []
-        if reaching or bound:
-            return len(reaching) == 1 and _gives(file, reaching[0], node.id, depth)
-        return _passed(file, home, node.id, depth)
-    return bool(bound) and not bound[-1].context.arms and _gives(file, bound[-1], node.id, depth)
+    return isinstance(node, ast.Name) and _name_wrapped(file, node.id, event, depth)
+
+
+def _name_wrapped(file: SourceFile, name: str, event: Event, depth: int) -> bool:
+    home = event.unit.home(name)
+    bound = home.bindings.get(name, []) if home is not None else []
+    if home is not event.unit:
+        return bool(bound) and not bound[-1].context.arms and _gives(file, bound[-1], name, depth)
+    if not bound:
+        return _passed(file, home, name, depth)
+    reaching = file.devices.reaching(name, event)
+    return len(reaching) == 1 and _gives(file, reaching[0], name, depth)
 
 
 def _gives(file: SourceFile, binding: Event, name: str, depth: int) -> bool:

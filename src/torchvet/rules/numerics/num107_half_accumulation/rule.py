@@ -122,7 +122,7 @@ def _accumulates(target: ast.expr, event: Event) -> str:
     """The half dtype of an accumulator that is added to again and again; empty where it is none."""
     if isinstance(target, ast.Attribute):
         return _of_attribute(target, event)
-    if not isinstance(target, ast.Name) or event.unit.home(target.id) is not event.unit:
+    if not event.is_own(target):
         return ""
     start = half_precision.latest(target.id, event)
     value = getattr(start.node, "value", None) if start is not None else None

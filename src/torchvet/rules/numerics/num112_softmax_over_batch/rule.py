@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchvet.recording.records.numeric import SoftmaxAxis
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule
 
 
 class SoftmaxOverBatch(Rule):
@@ -17,22 +17,20 @@ class SoftmaxOverBatch(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses whose log-probabilities add up to one over another dimension than their classes."""
         for record in rank.latest(SoftmaxAxis):
-            yield self._finding(rank, record)
-
-    def _finding(self, rank: RankRecording, record: SoftmaxAxis) -> Finding:
-        of = "the samples of a batch" if record.dim == 0 else f"dimension {record.dim}"
-        shape = ", ".join(map(str, record.shape))
-        message = (
-            f"probabilities of shape ({shape}) add up to one over {of}, and the loss takes another dimension for the "
-            f"classes ({record.calls} sampled calls)"
-        )
-        return self.observed(
-            rank,
-            record.place,
-            message,
-            cause="the classes of one sample do not compete: the loss falls where scores move up or down for the whole "
-            "batch, and what is learned depends on which samples are together",
-            advice="give softmax or log_softmax the dimension of the classes: dim=1, or dim=-1 where they come last",
-            measured=Measured(steps=record.calls),
-            related=[self.beside("loss", "takes them", record.loss)] if record.loss is not None else [],
-        )
+            of = "the samples of a batch" if record.dim == 0 else f"dimension {record.dim}"
+            shape = ", ".join(map(str, record.shape))
+            message = (
+                f"probabilities of shape ({shape}) add up to one over {of}, and the loss takes another dimension for "
+                f"the classes ({record.calls} sampled calls)"
+            )
+            yield self.observed(
+                rank,
+                record.place,
+                message,
+                cause="the classes of one sample do not compete: the loss falls where scores move up or down for the "
+                "whole batch, and what is learned depends on which samples are together",
+                advice="give softmax or log_softmax the dimension of the classes: dim=1, or dim=-1 where they come "
+                "last",
+                measured=Measured(steps=record.calls),
+                related=[self.beside("loss", "takes them", record.loss)] if record.loss is not None else [],
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import PenaltyNorm
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Findings, Measured, RankRecording, Recording, Rule
 
 
 class PenaltyNormAxis(Rule):
@@ -18,22 +18,19 @@ class PenaltyNormAxis(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Penalties that compare with a target what is no norm of a sample's gradient."""
         for record in rank.latest(PenaltyNorm):
-            yield self._finding(rank, record)
-
-    def _finding(self, rank: RankRecording, record: PenaltyNorm) -> Finding:
-        shape = ", ".join(map(str, record.shape))
-        axes = ", ".join(map(str, record.dims))
-        message = (
-            f"the norm of a gradient of shape ({shape}) over axis {axes} gives {count(record.norms, 'number')} for "
-            f"{record.samples:,} samples, and each is drawn to {record.target:g}"
-        )
-        fewer = record.norms < record.samples
-        of = "several samples have one norm together" if fewer else "each part of a sample has a norm of its own"
-        return self.observed(
-            rank,
-            record.place,
-            message,
-            cause=f"each sample has one score, and the penalty is on the norm of its whole gradient; here {of}",
-            advice="flatten the gradient first: `gradient.flatten(1).norm(2, dim=1)`",
-            measured=Measured(steps=record.calls),
-        )
+            shape = ", ".join(map(str, record.shape))
+            axes = ", ".join(map(str, record.dims))
+            message = (
+                f"the norm of a gradient of shape ({shape}) over axis {axes} gives {count(record.norms, 'number')} for "
+                f"{record.samples:,} samples, and each is drawn to {record.target:g}"
+            )
+            fewer = record.norms < record.samples
+            of = "several samples have one norm together" if fewer else "each part of a sample has a norm of its own"
+            yield self.observed(
+                rank,
+                record.place,
+                message,
+                cause=f"each sample has one score, and the penalty is on the norm of its whole gradient; here {of}",
+                advice="flatten the gradient first: `gradient.flatten(1).norm(2, dim=1)`",
+                measured=Measured(steps=record.calls),
+            )

@@ -13,6 +13,7 @@ from torchvet.source.model import (
     Loop,
     calls_in,
     given,
+    is_call,
     is_name,
     name_set,
     names_in,
@@ -109,7 +110,7 @@ def _goes_on(file: SourceFile, event: Event, loop: Loop) -> bool:
     over = loop.node.iter if isinstance(loop.node, ast.For) else None
     if not isinstance(loop.node, (ast.For, ast.While)) or isinstance(over, (ast.List, ast.Tuple)):
         return False
-    if isinstance(over, ast.Call) and terminal(over) == "range" and few_turns(over):
+    if is_call(over, "range") and few_turns(over):
         return False
     on_device = any(k.arg == "device" for k in event.call.keywords)
     return not on_device and not file.devices.default_changed and _bytes(file, event) > _LARGE

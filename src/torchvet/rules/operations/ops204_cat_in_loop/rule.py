@@ -8,15 +8,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import size
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity, SourceFile
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
-from torchvet.rules.shared.line_costs import Cost
+from torchvet.rules.shared.line_costs import Cost, LineCostRule
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Loop, holds, is_call, is_literal, targets_of, terminal, walk
 from torchvet.source.model.devices import operands
 from torchvet.source.model.steps import text_of
 
 if TYPE_CHECKING:
+    from torchvet.analysis.line_times import Timing
     from torchvet.recording.records.timing import OperatorsAt
 
 _JOINS = ("cat", "concat", "concatenate", "hstack", "vstack")
@@ -29,7 +30,7 @@ _SAMPLES = 4
 """Sampled steps from which on a tensor that was longer in each is one that grows."""
 
 
-class CatInLoop(Rule):
+class CatInLoop(LineCostRule):
     """A tensor grows by `torch.cat` in a loop, and is copied whole each time."""
 
     severity = "warning"
@@ -48,13 +49,10 @@ class CatInLoop(Rule):
                 costly = _many_turns(file, loop, event) and not _at_an_interval(event, loop) and not is_test(file)
                 yield self._finding(file, event, name, loop, None if costly else "info")
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose joined tensor was ever longer in the steps that were sampled, by their time."""
-        from torchvet.analysis.line_times import operators_of, timing_of
+        from torchvet.analysis.line_times import operators_of
 
-        timing = timing_of(rank)
-        if timing is None:
-            return
         for (path, line), seen in operators_of(rank)[1].items():
             cost = Cost(timing, timing.innermost(path, line, line))
             if _grew(seen) and cost.counts:
@@ -64,14 +62,13 @@ class CatInLoop(Rule):
         (first, *_), (*_, last) = seen.joined, seen.joined
         a_step = (last - first) / (seen.ticks[-1] - seen.ticks[0])
         message = f"a tensor that grows is copied whole in each step, {size(last)} by step {seen.ticks[-1]}"
-        return self.observed(
+        return self.takes(
             rank,
             seen.place,
             f"{message}: {cost.of_step()}, and more in each",
-            cause=f"torch.cat makes a new tensor of all that was there and {size(a_step)} more; {cost.without()}",
+            cost,
+            cause=f"torch.cat makes a new tensor of all that was there and {size(a_step)} more",
             advice="append to a list and join it once after the loop; or write into a tensor of the final size",
-            severity=cost.severity(),
-            measured=cost.measured(),
         )
 
     def _growing(self, file: SourceFile) -> Iterator[Event]:

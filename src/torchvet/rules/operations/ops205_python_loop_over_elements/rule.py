@@ -8,8 +8,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.base import Place
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
-from torchvet.rules.shared.line_costs import Cost
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity, SourceFile
+from torchvet.rules.shared.line_costs import Cost, LineCostRule
 from torchvet.rules.shared.step_code import few_turns
 from torchvet.rules.shared.sure_tensors import surely_tensor
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -33,11 +33,12 @@ _CALLED = name_set(
 _HEAD = re.compile(r"[ \t]*for\s+(\w+)\s+in\b")
 _READS = 100
 """Reads of elements in a step from which on a loop reads them one by one."""
+_ADVICE = "one operation over the whole tensor, or `.tolist()` once, in place of the loop"
 _NEAR = 4
 """Lines behind a loop's head, among which its body begins."""
 
 
-class PythonLoopOverElements(TraceRule):
+class PythonLoopOverElements(TraceRule, LineCostRule):
     """A Python loop works through a tensor element by element."""
 
     severity = "warning"
@@ -65,13 +66,12 @@ class PythonLoopOverElements(TraceRule):
             if all(tensors):
                 yield self._finding(file, event, loop, sorted(set().union(*tensors)))
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops whose lines read elements by the hundred in each sampled step, by the time that the loop takes."""
-        from torchvet.analysis.line_times import operators_of, timing_of
+        from torchvet.analysis.line_times import operators_of
 
-        timing = timing_of(rank)
         sampled, lines = operators_of(rank)
-        if timing is None or not sampled:
+        if not sampled:
             return
         reads: dict[tuple[str, int, int], int] = defaultdict(int)
         for (path, line), seen in lines.items():
@@ -89,14 +89,13 @@ class PythonLoopOverElements(TraceRule):
     ) -> Finding:
         most = timing.statements(parts)[0]
         related = [] if most.line == at.line else [self.beside("loop", "the loop that it is in", at)]
-        return self.observed(
+        return self.takes(
             rank,
             most.place,
             f"tensors are read element by element, {reads:,.0f} times a step or more: {cost.of_step()}",
-            cause=f"each is an operator of its own, dispatched for next to no work; {cost.without()}",
-            advice="one operation over the whole tensor, or `.tolist()` once, in place of the loop",
-            severity=cost.severity(),
-            measured=cost.measured(),
+            cost,
+            cause="each is an operator of its own, dispatched for next to no work",
+            advice=_ADVICE,
             related=related,
         )
 
@@ -109,8 +108,7 @@ class PythonLoopOverElements(TraceRule):
             "each index and each conversion to a number is an operator of its own, dispatched for one element"
             + reservation
         )
-        advice = "one operation over the whole tensor, or `.tolist()` once, in place of the loop"
-        return self.loses(found, message, cause, advice, severity)
+        return self.loses(found, message, cause, _ADVICE, severity)
 
     @staticmethod
     def _may_index(file: SourceFile) -> bool:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import count, ms, percent
 from torchvet.recording.records.timing import UpdateTimes
-from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, about
-from torchvet.rules.shared.line_costs import Cost
+from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, Sequence, SourceFile, about
+from torchvet.rules.shared.line_costs import Cost, LineCostRule
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.source.model import Event, edits
 
 if TYPE_CHECKING:
+    from torchvet.analysis.line_times import Timing
     from torchvet.readers.trace_facts import Cost as TraceCost
     from torchvet.readers.trace_facts import RankTrace
 
@@ -30,7 +31,7 @@ _ADVICE = {
 }
 
 
-class LaunchBound(TraceRule):
+class LaunchBound(TraceRule, LineCostRule):
     """Many small operations: launching them takes longer than what they do."""
 
     severity = "warning"
@@ -47,13 +48,8 @@ class LaunchBound(TraceRule):
             return ()
         return edits.with_argument(file, calls[0], f"{way}=True")
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Updates that another implementation of the same optimizer makes quicker, measured at the run's end."""
-        from torchvet.analysis.line_times import timing_of
-
-        timing = timing_of(rank)
-        if timing is None:
-            return
         updates = rank.all(UpdateTimes)
         for update in updates:
             ways = [("fused", update.fused), ("foreach", update.foreach)]

@@ -84,7 +84,7 @@ class InPlaceBreaksAutograd(Rule):
         steps = {id(step.unit) for step in file.steps}
         worth = [unit for unit in changing if unit.name == "forward" or id(unit) in steps]
         saving = _SAVE_OUTPUT | ({match[1] for match in _HELD.finditer(file.text)} if worth else set())
-        for event in (e for unit in worth for name in sorted(saving & unit.calls.keys()) for e in unit.calls[name]):
+        for event in (e for unit in worth for e in unit.calls_of(saving)):
             name = self._bound_to(file, event)
             if name and (terminal(event.node) in _SAVE_OUTPUT or _is_saving_layer(file, event)):
                 later = self._changed_later(file, event, name)
@@ -130,18 +130,22 @@ class InPlaceBreaksAutograd(Rule):
 def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:
     """Whether a name, all of whose bindings that can reach here say so, is a leaf that requires a gradient."""
     if isinstance(node, ast.Attribute):
-        if _of_layer(file, node, event):
-            return not file.mentions("requires_grad_(False", "requires_grad = False", "requires_grad=False")
-        values, unit = file.roles.values(node, event.unit), event.unit
-        # In its constructor a parameter has to be there already.
-        before = unit.name == "__init__" and any(u is unit and v.lineno < event.line for v, u in values)
-        here = unit.name == "forward" or before
-        return bool(values) and here and all(_is_parameter(file, v) for v, _ in values)
-    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+        return _is_leaf_attribute(file, node, event)
+    if not event.is_own(node):
         return False
     reaching = file.devices.reaching(node.id, event)
     leaves = all(_binds_leaf(file, binding.node, node.id) for binding in reaching)
     return bool(reaching) and leaves and not _switched_off(event)
+
+
+def _is_leaf_attribute(file: SourceFile, node: ast.Attribute, event: Event) -> bool:
+    if _of_layer(file, node, event):
+        return not file.mentions("requires_grad_(False", "requires_grad = False", "requires_grad=False")
+    values, unit = file.roles.values(node, event.unit), event.unit
+    # In its constructor a parameter has to be there already.
+    before = unit.name == "__init__" and any(u is unit and v.lineno < event.line for v, u in values)
+    here = unit.name == "forward" or before
+    return bool(values) and here and all(_is_parameter(file, v) for v, _ in values)
 
 
 def _binds_leaf(file: SourceFile, node: ast.AST, name: str) -> bool:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.recording.records.timing import WorkerTimes
-from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Recording, Related
-from torchvet.rules.shared.line_costs import Cost
+from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Related
+from torchvet.rules.shared.line_costs import Cost, LineCostRule, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torchvet.analysis.host_work import Work
-    from torchvet.analysis.line_times import Files, Statement
+    from torchvet.analysis.line_times import Files, Statement, Timing
 
 _SHARE, _A_STEP = 0.4, 0.008
 """From which on a wait matters, where a line of the program's own or its workers make it."""
@@ -52,24 +52,17 @@ _OF_LIBRARY = (
 _WORKERS = frozenset(["wait", "start", "end"])
 
 
-class InputBound(TraceRule):
+class InputBound(TraceRule, LineCostRule):
     """The step waits for data that the loader has not ready."""
 
     severity = "warning"
     lost_in = "loader"
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""
-        from torchvet.analysis.host_work import HostWork
-        from torchvet.analysis.line_times import operators_of, timing_of
-
-        timing = timing_of(rank)
-        if timing is None:
-            return
-        for work in HostWork(timing, operators_of(rank)[1]).works():
-            cost, files = Cost(timing, work.parts), timing.files
+        for work, cost in works_of(rank, timing):
             if work.kind == "data" and cost.counts:
-                yield self._waits(rank, work, cost, files)
+                yield self._waits(rank, work, cost, timing.files)
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
         stage = _stage(work)
@@ -83,14 +76,14 @@ class InputBound(TraceRule):
         ahead = any(part.stage in _WORKERS for part in work.parts)
         limits = (_SHARE, _A_STEP) if ahead or named is not None else (_USUAL_SHARE, _USUAL_STEP)
         how = "" if ahead else ", in the training process itself (num_workers=0)"
-        return self.observed(
+        return self.takes(
             rank,
             at,
             f"the step waits for its batch for {cost.of_step()}{where}",
-            cause=f"{_STAGES[stage]}{how}{_busy(workers)}, and no step of the model runs meanwhile; {cost.without()}",
+            cost,
+            cause=f"{_STAGES[stage]}{how}{_busy(workers)}, and no step of the model runs meanwhile",
             advice=_ADVICE.get(stage, _ADVICE["item"]) if ahead or named is not None else _OF_LIBRARY,
             severity=cost.severity(*limits),
-            measured=cost.measured(),
             related=related,
         )
 

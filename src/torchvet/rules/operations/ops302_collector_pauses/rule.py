@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Edits, Finding, Iterator, Place, RankRecording, Recording, SourceFile, events_at
-from torchvet.rules.shared.line_costs import Cost
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, SourceFile, events_at
+from torchvet.rules.shared.line_costs import Cost, LineCostRule, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import is_call
+
+if TYPE_CHECKING:
+    from torchvet.analysis.line_times import Timing
 
 _CAUSE = "a full collection visits every container object of the process, and no Python runs meanwhile"
 _LESS = "take gc.collect() out of the step, or call it at an interval of hundreds of steps"
 _RARELY = "call gc.freeze() after the set-up, and gc.disable(); then gc.collect() at an interval"
 
 
-class CollectorPauses(TraceRule):
+class CollectorPauses(TraceRule, LineCostRule):
     """Python's garbage collector stops the step."""
 
     severity = "info"
@@ -29,35 +33,19 @@ class CollectorPauses(TraceRule):
                 return without_statement(file, event.statement)
         return ()
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines that call for collections, by their time; and where there are none, the automatic ones."""
-        from torchvet.analysis.host_work import AUTOMATIC, COLLECTING, HostWork
-        from torchvet.analysis.line_times import operators_of, timing_of
+        from torchvet.analysis.host_work import AUTOMATIC, COLLECTING
 
-        timing = timing_of(rank)
-        if timing is None:
-            return
-        works = HostWork(timing, operators_of(rank)[1]).works()
-        for work in works:
-            cost = Cost(timing, work.parts)
+        works = works_of(rank, timing)
+        for work, cost in works:
             if work.kind == COLLECTING and cost.counts:
-                message = f"`gc.collect()` takes {cost.of_step()}"
-                yield self._pauses(rank, work.statements[0].place, message, cost, _LESS)
-        cost = Cost(timing, [part for work in works if work.kind == AUTOMATIC for part in work.parts])
+                message, at = f"`gc.collect()` takes {cost.of_step()}", work.statements[0].place
+                yield self.takes(rank, at, message, cost, cause=_CAUSE, advice=_LESS)
+        cost = Cost(timing, [part for work, _ in works if work.kind == AUTOMATIC for part in work.parts])
         if cost.counts:
             message = f"automatic collections of garbage take {cost.of_step()}"
-            yield self._pauses(rank, None, message, cost, _RARELY)
-
-    def _pauses(self, rank: RankRecording, at: Place | None, message: str, cost: Cost, advice: str) -> Finding:
-        return self.observed(
-            rank,
-            at,
-            message,
-            cause=f"{_CAUSE}; {cost.without()}",
-            advice=advice,
-            severity=cost.severity(),
-            measured=cost.measured(),
-        )
+            yield self.takes(rank, None, message, cost, cause=_CAUSE, advice=_RARELY)
 
     def slow(self, found: Worst) -> Finding:
         """Collections that the trace shows: those called for, and with stacks the automatic ones as well."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Rule, Severity
-from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity
+from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, works_of
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
+    from torchvet.analysis.line_times import Timing
 
 _WORDS = {
     "sleep": ("sleeping", "take the pause out of the step"),
@@ -46,22 +47,15 @@ _EVALUATION = 0.01
 """Seconds of a step below which an evaluation is no warning."""
 
 
-class StepWaitsForHostWork(Rule):
+class StepWaitsForHostWork(LineCostRule):
     """The step waits for other work of the host: saving, logging, an evaluation, plain Python."""
 
     severity = "warning"
     silence_clears = False
 
-    def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
+    def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
-        from torchvet.analysis.host_work import HostWork
-        from torchvet.analysis.line_times import operators_of, timing_of
-
-        timing = timing_of(rank)
-        if timing is None:
-            return
-        for work in HostWork(timing, operators_of(rank)[1]).works():
-            cost = Cost(timing, work.parts)
+        for work, cost in works_of(rank, timing):
             if work.kind in _WORDS and cost.counts:
                 yield self._waits(rank, work, cost)
 
@@ -76,15 +70,14 @@ class StepWaitsForHostWork(Rule):
             related.append(self.beside("called-from", f"the training calls it in {work.site.function}", work.site))
         elif named is not None and (named.path, named.line) != (at.path, at.line):
             related.append(self.beside("most-of-it", named.text, named.place))
-        cause = f"no step of the model runs meanwhile; {cost.without()}"
-        return self.observed(
+        return self.takes(
             rank,
             at,
             message,
-            cause=cause,
+            cost,
+            cause="no step of the model runs meanwhile",
             advice=advice,
             severity=_severity(work, cost),
-            measured=cost.measured(),
             related=related,
         )
 

@@ -100,13 +100,13 @@ def _in_the_loop(loop: Loop | None, after: list[Event]) -> tuple[Event, Event] |
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     """Which of the called modules an event gives new weights."""
     name, on = terminal(change.node), receiver(change.call)
-    if on is None or (name != "step" and name not in _SWAPS):
-        return set()
-    if name == "step":
+    if on is not None and name == "step":
         scaler = file.roles.is_a("scaler", on, change.unit)
         optimizer = change.call.args[0] if scaler and change.call.args else on
         steps = scaler or file.roles.is_a("optimizer", on, change.unit)
         return _stepped(file, optimizer, change.unit, called) if steps else set()
+    if on is None or name not in _SWAPS:
+        return set()
     if name == "load_state_dict":
         return {text_of(on)} & called
     # `ema.copy_to(model.parameters())`: the module is what the parameters are asked of.

@@ -113,9 +113,7 @@ def with_scaler(file: SourceFile, step: Step, device: str) -> list[Edit]:
     """A scaler made beside the optimizer, and the step's backward, clipping and step made through it; nothing where the
     file has more than one training step, or its parts are spread over functions."""
     backwards, stepped = step.of("backward"), step.of("step")
-    if len(backwards) != 1 or len(stepped) != 1 or file.imports.names.get("torch") != "torch" or not device:
-        return []
-    if len({id(b.event) for s in file.steps for b in s.of("backward")}) != 1 or file.mentions("closure"):
+    if len(backwards) != 1 or len(stepped) != 1 or not device or not _trains_once(file):
         return []
     backward, steps = backwards[0].event, stepped[0].event
     loss, optimizer = receiver(backward.call), receiver(steps.call)
@@ -144,6 +142,12 @@ def _is_plain(file: SourceFile, step: Step, backward: Event, steps: Event, loss:
         return False
     reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(unit.node))
     return not reads and loss.lineno == loss.end_lineno
+
+
+def _trains_once(file: SourceFile) -> bool:
+    """Whether one backward is all that the file trains by, and `torch` is torch's name in it."""
+    backwards = {id(b.event) for s in file.steps for b in s.of("backward")}
+    return len(backwards) == 1 and not file.mentions("closure") and file.imports.names.get("torch") == "torch"
 
 
 def _made_beside(file: SourceFile, unit: Unit, optimizer: ast.expr, text: str) -> tuple[list[Edit], str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, calls_at
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import Event, Unit, blocks, edits, names_bound, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_call, names_bound, receiver, terminal, walk
 
 if TYPE_CHECKING:
     from torchvet.rules.precision._scaling import ScaledPass
@@ -54,7 +54,7 @@ def unscaled_here(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`scaler.scale(loss).item()` on the line that a run has named: the loss."""
     made = []
     for _, on in calls_at(file, finding, "item", "tolist", "detach"):
-        if isinstance(on, ast.Call) and terminal(on) == "scale" and len(on.args) == 1 and not on.keywords:
+        if is_call(on, "scale") and len(on.args) == 1 and not on.keywords:
             named = "caler" in ast.unparse(on.func)
             if named and isinstance(on.args[0], _PLAIN) and on.lineno == on.end_lineno:
                 made.append(edits.replace(file, on, file.segment(on.args[0])))

@@ -49,15 +49,7 @@ class GradientsClearedTooLate(loops.LoopRule):
         """Optimizers that never had a gradient, where source shows what clears them before the step, or the run that
         they were there after backward; and steps that a scaler refused for that."""
         for use in rank.latest(OptimizerUse, "id"):
-            found = []
-            if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
-                seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
-                measured = Measured(steps=use.steps)
-                found = [
-                    *confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
-                ]
-            elif use.dropped >= _DROPS:
-                found = [*self._seen_dropped(rank, recording, use)]
+            found = [*self._of_use(rank, recording, use)]
             yield from found
             if use.gradients_were_cleared and not found:
                 yield self._thrown_away(rank, use)
@@ -68,6 +60,14 @@ class GradientsClearedTooLate(loops.LoopRule):
         for never in rank.latest(NeverStepped):
             if not never.steps and never.dropped >= _DROPS and never.passes >= _PASSES and not never.changed:
                 yield from self._never(rank, recording, never)
+
+    def _of_use(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
+        if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
+            seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
+            measured = Measured(steps=use.steps)
+            yield from confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
+        elif use.dropped >= _DROPS:
+            yield from self._seen_dropped(rank, recording, use)
 
     def _seen_dropped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
         """Gradients of several backward calls were to be added up, and all but the last were cleared."""

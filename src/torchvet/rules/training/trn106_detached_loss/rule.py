@@ -180,9 +180,9 @@ class DetachedLoss(loops.LoopRule):
 
     def _parts(self, file: SourceFile, event: Event, loss: ast.expr) -> Findings:
         """`loss = a + b.item()`: a term that is a mere number."""
-        for binding in loops.bound_before(loss.id, event)[-3:] if isinstance(loss, ast.Name) else ():
+        for binding in event.bindings_before(loss.id)[-3:] if isinstance(loss, ast.Name) else ():
             for term in _terms(getattr(binding.node, "value", None)):
-                source = receiver(term) if isinstance(term, ast.Call) and terminal(term) == "item" else None
+                source = receiver(term) if is_call(term, "item") else None
                 lost = source is not None and file.roles.is_a("loss", source, event.unit)
                 if source is None or not lost or file.gradients.carries(source, binding) != "yes":
                     continue
@@ -216,7 +216,7 @@ def _made_in_source(recording: Recording) -> Location | None:
 def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
     """Whether the loss surely refers to no graph."""
     if isinstance(loss, ast.Name):
-        bound = loops.bound_before(loss.id, event)
+        bound = event.bindings_before(loss.id)
         own = event.unit.home(loss.id) is event.unit
         if any(isinstance(e.node, ast.AugAssign) for e in bound):
             return own and all(_detached(file, getattr(e.node, "value", None), e) for e in bound)
@@ -241,7 +241,7 @@ def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> boo
 
 def _is_data(node: ast.expr, event: Event) -> bool:
     """A name that a loop over batches binds, moved to a device at most."""
-    if not isinstance(node, ast.Name) or event.unit.home(node.id) is not event.unit:
+    if not event.is_own(node):
         return False
     bound = event.unit.bindings.get(node.id, [])
     return any(isinstance(e.node, ast.For) for e in bound) and all(
@@ -251,7 +251,7 @@ def _is_data(node: ast.expr, event: Event) -> bool:
 
 def _moves(value: ast.expr | None) -> bool:
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    return all(isinstance(p, ast.Call) and terminal(p) in ("to", "cuda", "long", "float") for p in parts)
+    return all(is_call(p, "to", "cuda", "long", "float") for p in parts)
 
 
 def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
@@ -262,7 +262,7 @@ def _pretended(file: SourceFile, loss: ast.expr, event: Event) -> Event | None:
     last = event.binding_of(loss.id) if unit.home(loss.id) is unit else None
     if last is None:
         return None
-    added = _numbers_on_leaf(file, loss.id, loops.bound_before(loss.id, event))
+    added = _numbers_on_leaf(file, loss.id, event.bindings_before(loss.id))
     if added is not None:
         return added
     value = source = getattr(last.node, "value", None)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from torchvet.rules.kit import Edits, Finding, Findings, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model import Event, edits, receiver, terminal
+from torchvet.source.model import Event, edits, is_call, receiver, terminal
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
 
@@ -101,7 +101,7 @@ def _unless_summed(makers: Iterable[ast.expr]) -> str:
 
 
 def _of_name(name: str, event: Event, depth: int) -> str:
-    before = loops.bound_before(name, event)
+    before = event.bindings_before(name)
     if event.unit.home(name) is not event.unit:
         return "unknown"
     answers = []
@@ -127,7 +127,7 @@ def _of_values(node: ast.expr, event: Event, depth: int) -> str:
         if terminal(node.elt) != terminal(node.generators[0].target) or not isinstance(node.elt, ast.Name):
             return "unknown"
         node = node.generators[0].iter
-    on = receiver(node) if isinstance(node, ast.Call) and terminal(node) == "values" else None
+    on = receiver(node) if is_call(node, "values") else None
     return _scaling(on, event, depth + 1)
 
 

@@ -11,7 +11,7 @@ from torchvet.recording.records.training import OwnWeights
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Place, RankRecording, Recording, SourceFile, calls_at
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.shared.training_loops import LoopRule
-from torchvet.source.model import Event, Loop, Unit, edits, given, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, Loop, Unit, edits, given, is_call, receiver, targets_of, terminal, value_for
 from torchvet.source.model.origins import identity
 from torchvet.source.model.steps import text_of
 
@@ -180,7 +180,7 @@ def _place_in(value: ast.AST | None, wanted: ast.AST) -> str | None:
     None where it does not stand there as it is."""
     if value is wanted:
         return ""
-    if isinstance(value, ast.Call) and terminal(value) in ("copy", "OrderedDict", "dict"):
+    if is_call(value, "copy", "OrderedDict", "dict"):
         on = receiver(value)
         inner = value.args[0] if len(value.args) == 1 else on if on is not None and not value.args else None
         return _place_in(inner, wanted)
@@ -222,7 +222,7 @@ def _may_be_kept_beside(binding: Event, name: str) -> bool:
     """Whether a binding starts the name with what holds no weights, or keeps another state dict under it."""
     target = next((t for t in targets_of(binding.node) if ast.unparse(t) == name), None)
     value = value_for(binding.node, target) if target is not None else None
-    return _holds_nothing(value) or (isinstance(value, ast.Call) and terminal(value) == "state_dict")
+    return _holds_nothing(value) or is_call(value, "state_dict")
 
 
 def _holds_nothing(value: ast.AST | None) -> bool:
@@ -231,7 +231,7 @@ def _holds_nothing(value: ast.AST | None) -> bool:
         return all(map(_holds_nothing, value.elts))
     if isinstance(value, ast.Dict):
         return all(map(_holds_nothing, value.values))
-    if isinstance(value, ast.Call) and terminal(value) == "float":
+    if is_call(value, "float"):
         return True
     number = value.operand if isinstance(value, ast.UnaryOp) else value
     return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))

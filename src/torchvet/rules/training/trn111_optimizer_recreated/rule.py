@@ -10,7 +10,7 @@ from torchvet.rules.kit import Edits, Effect, Finding, Iterator, Measured, RankR
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.rules.training.fixes import kept_optimizers as fixes
-from torchvet.source.model import Event, Loop, Unit, keyword, names_in, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, is_call, keyword, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.units import behind_progress
@@ -71,16 +71,12 @@ class OptimizerRecreated(loops.LoopRule):
         """An optimizer that is built in a loop which trains the same model with it."""
         for made, first in _replaced(file):
             yield self._finding(file, made, fixes.not_again(file, made, first))
-        units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
-        for unit in units.values():
-            for made in (e for name in names.OPTIMIZERS & unit.calls.keys() for e in unit.calls[name]):
-                if not _is_optimizer(file, made):
-                    continue
-                if made.loop is not None and self._recreated(file, made):
-                    yield self._finding(file, made, _hoisted(file, made))
-                elif made.loop is None and self._in_called(file, made):
-                    moved = fixes.in_the_constructor(file, made) or fixes.given_by_the_caller(file, made)
-                    yield self._finding(file, made, moved)
+        for made in _made_where_it_trains(file):
+            if made.loop is not None and self._recreated(file, made):
+                yield self._finding(file, made, _hoisted(file, made))
+            elif made.loop is None and self._in_called(file, made):
+                moved = fixes.in_the_constructor(file, made) or fixes.given_by_the_caller(file, made)
+                yield self._finding(file, made, moved)
 
     def _recreated(self, file: SourceFile, made: Event) -> bool:
         loop, unit, call = made.loop, made.unit, made.call
@@ -119,6 +115,13 @@ class OptimizerRecreated(loops.LoopRule):
         return self.suspect(
             file, made, message, cause=cause, advice=advice, severity="info" if plain else None, edits=moved
         )
+
+
+def _made_where_it_trains(file: SourceFile) -> Iterator[Event]:
+    """The optimizers that functions make which have a part in a training step."""
+    units = {id(u): u for s in file.steps for u in (s.unit, *(e.event.unit for e in s.effects))}
+    for unit in units.values():
+        yield from (made for made in unit.calls_of(names.OPTIMIZERS) if _is_optimizer(file, made))
 
 
 def _steps(unit: Unit, who: Identity, loop: Loop | None = None) -> list[Effect]:
@@ -225,7 +228,7 @@ def _turns(loop: ast.For) -> str:
     """What a loop counts, in the words of its variable or of the number of its turns: `for i in range(epochs)`."""
     over = behind_progress(loop.iter)
     words = ast.unparse(loop.target).lower()
-    if isinstance(over, ast.Call) and terminal(over) == "range" and over.args:
+    if is_call(over, "range") and over.args:
         number = _NUMBER.fullmatch(terminal(over.args[-1]).lower())
         words += f" {number[1]}" if number is not None else ""
     return words
