@@ -9,6 +9,8 @@ from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
 from torchvet.renderers.places import shown_path
 from torchvet.renderers.wording import binary, count, percent, size
 
+_MUCH = 0.25
+"""Of a step's time, what a line takes that is worth a word in the first line of a report."""
 _MOST = 160
 """The most characters of an error's text."""
 
@@ -35,7 +37,7 @@ def verdict(report: Report) -> str:
         return f"No cause found{_over_steps(report)}{failed}{extra}"
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_idle(report)}{failed}{extra}"
+    return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{failed}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -124,6 +126,15 @@ def _idle(report: Report) -> str:
     """A device's idle time in a trace that no rule explains, so that nobody reads `No fault found` as busy."""
     lost = report.facts.get("unexplained")
     return f", but the device is idle for {percent(lost['idle'])} of the time" if lost else ""
+
+
+def _slowest(report: Report) -> str:
+    """The line that takes most of a step: rules know some reasons for that, and not all of them."""
+    lines = report.part("time").get("lines") or []
+    most = max(lines, key=lambda line: float(line["share"]), default=None)
+    if most is None or most["share"] < _MUCH:
+        return ""
+    return f"; {percent(most['share'])} of a step's time is at {shown_path(most['path'])}:{most['line']}"
 
 
 def _over_steps(report: Report, word: str = "in") -> str:

@@ -223,7 +223,7 @@ class Watcher:
         """A step ended: the `tick`-th boundary was passed."""
 
     def steps_passed(self, key: int, steps: int) -> None:
-        """So many steps of an optimizer, by identity, have passed whose ends it was not told of (`passes_over`)."""
+        """So many steps of an optimizer, by identity, have passed: it did not hear of each (`passes_over`)."""
 
     # Events of some steps ---------------------------------------------------------------------------------------
 
