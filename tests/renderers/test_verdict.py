@@ -41,6 +41,17 @@ def test_notes_alone_are_no_fault(report: Report, note: Finding) -> None:
     assert verdict(made(report, note)) == "No fault found in 300 steps; 1 note below"
 
 
+def test_a_clean_report_says_which_line_takes_most_of_a_step(report: Report, note: Finding) -> None:
+    def line(number: int, share: float) -> dict[str, object]:
+        return {"path": "train.py", "line": number, "share": share}
+
+    slow = {"steps": 300, "time": {"lines": [line(31, 0.2), line(46, 0.614)]}}
+    assert verdict(made(report, facts=slow)) == "No fault found in 300 steps; 61 % of a step's time is at train.py:46"
+    assert verdict(made(report, note, facts=slow)).endswith("is at train.py:46; 1 note below")
+    even = {"steps": 300, "time": {"lines": [line(31, 0.2), line(46, 0.2)]}}
+    assert verdict(made(report, facts=even)) == "No fault found in 300 steps"
+
+
 def test_a_failure_that_nothing_explains_is_said(report: Report) -> None:
     failed = {"outcome": {"how": "exception", "status": 1, "error": "RuntimeError: it\nbroke"}, "steps": 1}
     assert (
