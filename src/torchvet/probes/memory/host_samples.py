@@ -83,10 +83,7 @@ class HostSampler(Watcher):
         # What is noted of sampled steps is in the heap as well, and goes again; so are traces.
         if self._objects.on or self._rises:
             return self._trace(tick)
-        if self.host.sampling or tick < self._next_tick:
-            return
-        dear = self._spent > _ALLOWANCE and time.perf_counter() < self._next_time
-        if dear and tick < self._sampled + max(1, tick // _SPACED):
+        if self.host.sampling or not self._due(tick):
             return
         self._next_tick = tick + max(1, tick // _DENSE)
         self._sample(tick)
@@ -98,6 +95,11 @@ class HostSampler(Watcher):
             short = sys.getallocatedblocks() < _FEW_BLOCKS
             bears = short or self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
             self._rises = _rises([s for s in self._all if s[0] >= tick // _STARTING], _RISE if bears else _STEEP)
+
+    def _due(self, tick: int) -> bool:
+        """Whether to sample at a boundary outside of sampled steps."""
+        dear = self._spent > _ALLOWANCE and time.perf_counter() < self._next_time
+        return tick >= self._next_tick and not (dear and tick < self._sampled + max(1, tick // _SPACED))
 
     def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's

@@ -197,7 +197,9 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     trend, ticks = per_step(rank, sizes)
     base = Witness(name, "not seen", threshold=small)
     if trend is None:
-        return replace(base, reason=_too_few(name, len(sizes)), fix=_more(rank) if len(sizes) < _ENOUGH_SAMPLES else _LONGER)
+        return replace(
+            base, reason=_too_few(name, len(sizes)), fix=_more(rank) if len(sizes) < _ENOUGH_SAMPLES else _LONGER
+        )
     least, most = explained[0], explained[1] * (1 + _TOLERANCE)
     rate = _beyond(trend.rate * ticks, least, most)
     low, high = trend.low * ticks - most, trend.high * ticks - least
