@@ -66,6 +66,15 @@ def test_what_is_missing_is_said_first(records: list[Record], count: int, first:
     assert report.verdict == ("findings" if report.findings else "undetermined")
 
 
+def test_a_run_of_many_steps_is_not_told_to_make_so_many() -> None:
+    """A heap that rises from every other boundary to the next, by ever other amounts."""
+    ticks = list(range(1, 73))
+    varies = HostSamples(ticks=ticks, heap=[100_000_000 + 3000 * n + 90_000 * (n % 7) for n in ticks])
+    said = {e["witness"]: e for e in of(*windows(), varies, count=72).facts["verdict"]["evidence"]}
+    assert said["heap"]["state"] == "not seen" and said["heap"]["fix"] == "run longer"
+    assert said["graph nodes"]["fix"] == "run longer"
+
+
 def test_a_gap_that_hides_no_leak_leaves_the_verdict_clean() -> None:
     report = of(evidence(80), Unchecked(check="the GPU's own time", reason="it was simulated"))
     assert report.verdict == "clean" and [n.check for n in report.not_checked] == ["the GPU's own time"]

@@ -115,6 +115,27 @@ def test_where_the_heap_is_slow_to_tell_the_resident_set_is_asked(
     assert any(trend.boundary(tick) for tick in range(1, 200)) is seen
 
 
+def test_a_resident_set_that_is_asked_late_is_judged_as_soon_as_there_are_enough_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A graph that gets longer slows glibc down within twenty steps: that is not to cost the run half of its steps."""
+    now, answers = [0], [0.0] * 2 + [0.001] * 3
+
+    def heap() -> int:
+        work(answers.pop(0))
+        return 1
+
+    def resident() -> int:
+        now[0] += 4 * MB
+        return 100 * MB + now[0]
+
+    monkeypatch.setattr(host, "heap_in_use", heap)
+    monkeypatch.setattr(host, "resident", resident)
+    trend = HeapTrend()
+    first = next(tick for tick in range(1, 200) if trend.boundary(tick))
+    assert first == 56, "nine samples after the twentieth step, and not at twice the first verdict"
+
+
 def test_a_system_that_does_not_say_is_never_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap_trend.host, "heap_in_use", None)
     monkeypatch.setattr(heap_trend.host, "resident", lambda: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -33,6 +34,25 @@ def test_the_heap_in_use_follows_what_is_allocated_and_freed() -> None:
     del held
     assert 60 * MB <= during - before <= 70 * MB
     assert abs(host.heap_in_use() - before) <= 4 * MB
+
+
+def test_what_python_keeps_for_the_next_tuple_is_no_growth() -> None:
+    """A backward call leaves a tuple or two in Python's reserve, until it collects all garbage: no object's memory."""
+    weight = torch.ones(2, requires_grad=True)
+
+    def backwards(times: int) -> int:
+        for _ in range(times):
+            (weight * 2).backward(torch.ones(2))
+        return host.small_objects()
+
+    gc.disable()
+    try:
+        backwards(10)
+        before = backwards(10)
+        grown = backwards(300) - before
+    finally:
+        gc.enable()
+    assert grown < 91 * 150
 
 
 def test_the_limit_is_the_smaller_of_cgroup_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:

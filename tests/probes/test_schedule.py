@@ -123,6 +123,18 @@ def test_suspicion_is_raised_once() -> None:
     assert schedule.census_at == due
 
 
+def test_an_early_look_that_was_cut_off_is_none_of_those_that_a_suspicion_asks_for() -> None:
+    """A graph that gets longer is too long for an early look: the pair that measures it is still to come."""
+    schedule = Schedule(spent=10.0)
+    assert schedule.takes_census(24, 0.1, 0.0)
+    schedule.cut_off(24, 0.1)
+    assert schedule.census_at is None and not schedule.takes_census(48, 1.0, EARLY_ALLOWANCE)
+    schedule.suspect(56)
+    for tick in (56, 57, 85):
+        assert schedule.takes_census(tick, 1.0, 0.5) and not schedule.takes_census(tick - 1, 1.0, 0.5)
+        schedule.census_taken(tick, 1.0)
+
+
 def test_names_that_are_first_met_late_are_looked_at_again_at_any_cost() -> None:
     schedule = Schedule(spent=10.0)
     schedule.suspect(5)

@@ -126,3 +126,33 @@ def test_growths_share_one_forecast() -> None:
     ends = {f.measured.exhausted_at_step for n, f in found.items() if n != "tag"}
     assert len(ends) == 1 and 0 < (ends.pop() or 0) < 600
     assert found["tag"].severity == "info" and found["tag"].measured.exhausted_at_step is None
+
+
+OFFLOADS = """
+class Offload(saved_tensors_hooks):
+    def __init__(self):
+        self.kept = {}
+        super().__init__(self.pack, self.unpack)
+
+    def pack(self, x):
+        self.kept[len(self.kept)] = x
+        return len(self.kept) - 1
+
+    def unpack(self, key):
+        x = self.kept[key]
+        MORE
+        return x
+
+offload = Offload()
+for step in range(250):
+    with offload:
+        loss = net(step)
+    loss.backward()
+"""
+
+
+def test_what_is_taken_out_only_when_it_is_asked_for_is_no_limit() -> None:
+    """Packed tensors of a branch that goes backward nowhere are never unpacked."""
+    kind = {"name": "offload.kept", "container": "dict"}
+    assert told(OFFLOADS.replace("MORE", "del self.kept[key]"), **kind) == ["error"]
+    assert told(OFFLOADS.replace("MORE", "self.kept.clear()"), **kind)[0] == "warning"

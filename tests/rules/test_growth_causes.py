@@ -9,8 +9,8 @@ from torchvet.analysis import growth_of
 from torchvet.rules import rule
 from torchvet.source.stores import SourceIndex
 
-EVERY = "takes in tensors at every step and nothing takes them out"
-RARELY = "takes in tensors at one step in 20 and nothing takes them out"
+EVERY = "takes in tensors at every step, and they are not taken out again"
+RARELY = "takes in tensors at one step in 20, and they are not taken out again"
 LARGER = "is replaced by a larger tensor again and again"
 
 

@@ -191,3 +191,29 @@ def test_a_loop_in_a_method_that_training_calls_too_does_not_set_up() -> None:
         trainer.fill(x)
     """
     program(text).first("trainer.kept")
+
+
+def test_of_hooks_a_registration_of_the_kind_that_the_table_has() -> None:
+    text = """
+    def watch(layer, seen):
+        def note(module, inputs, output):
+            output.register_hook(seen.append)
+        layer.register_full_backward_hook(note)
+        layer.register_forward_pre_hook(note)
+        layer.register_forward_hook(note)  # <-
+    for x in xs:
+        watch(net.fc, [])
+    """
+    program(text).first("net.fc._forward_hooks")
+    program(text.replace("hook(note)  # <-", "hook(note)").replace("pre_hook(note)", "pre_hook(note)  # <-")).first(
+        "net.fc._forward_pre_hooks"
+    )
+
+
+def test_of_a_tensors_hooks_what_registers_on_tensors() -> None:
+    text = """
+    for x in xs:
+        net.register_forward_hook(note)
+        net.weight.register_hook(note)  # <-
+    """
+    program(text).first("net.weight._backward_hooks")

@@ -40,13 +40,14 @@ class HolderName:
     `function` is the function that a closure, a default or a frame's variable belongs to. `special` is one of `cache`
     (the last part is a function whose results are cached), `hooks` (the last part is what hooks are registered on),
     `default` (the last part is the function itself), `ctx`, `closure`, `frame`, or empty. `hooked` is what the hooks
-    along the name are registered on.
+    along the name are registered on, `table` the last of torch's tables that they stand in (`_forward_hooks`).
     """
 
     parts: tuple[Part, ...]
     function: str = ""
     special: str = ""
     hooked: str = ""
+    table: str = ""
 
     @property
     def terminal(self) -> Part:
@@ -70,7 +71,8 @@ def parse(name: str) -> HolderName | None:
         reader.take(token if token[:1] in ("[", "<") else token.strip("."))
     if not reader.parts:
         return None
-    return HolderName(tuple(reader.parts), reader.function, "cache" if cached else reader.special, reader.hooked)
+    special = "cache" if cached else reader.special
+    return HolderName(tuple(reader.parts), reader.function, special, reader.hooked, reader.table)
 
 
 class _Reader:
@@ -84,7 +86,7 @@ class _Reader:
         self._ctx = False
         self._in_hooks = False
         self._unnamed = False
-        self.hooked = ""
+        self.hooked = self.table = ""
 
     def take(self, token: str) -> None:
         """Add a token. What a program does not store into by name leaves no part."""
@@ -105,6 +107,7 @@ class _Reader:
             self._ctx = True
         elif _HOOKS.search(token) and self.parts:
             self.special, self.hooked, self.function = "hooks", self.parts[-1].name, ""
+            self.table = token
             self._in_hooks = True
         elif token.isidentifier() and (token not in _NOT_STORED or not self.parts):
             self._add(token)

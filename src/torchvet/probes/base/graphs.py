@@ -82,6 +82,10 @@ class Reach:
     leaves: dict[int, torch.UntypedStorage] = field(default_factory=dict)
     nodes: int = 0
     complete: bool = True
+    lowest: int = 0
+    """The lowest number of a node that was walked through."""
+    met: bool = False
+    """Whether the walk came upon the node that it was to stay above."""
 
     @property
     def saved_bytes(self) -> int:
@@ -129,14 +133,19 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
     Both are updated, so that walking one root after another counts every node and storage once. Nodes that are not
     numbered `above` a number are left alone: they were there before the node of that number was made.
     """
-    reach = Reach()
+    reach = Reach(lowest=_NO_SEQUENCE)
     stack = list(roots) if _on else []
     while stack:
         node = stack.pop()
-        if node in seen or node._sequence_nr() <= above:
+        if node in seen:
+            continue
+        number = node._sequence_nr()
+        if number <= above:
+            reach.met |= number == above
             continue
         seen.add(node)
         reach.nodes += 1
+        reach.lowest = min(reach.lowest, number)
         if not reach.nodes & 1023 and late():
             reach.complete = False
             return reach

@@ -46,6 +46,8 @@ class Schedule:
     suspected: bool = False
     idle_census_at: float = 2.0
     early_census_at: int = EARLY
+    void: int = 0
+    """Early looks that were cut off before they said anything: no censuses, but they have cost as much."""
 
     def spend(self, seconds: float) -> None:
         """Account for seconds of the program's time."""
@@ -96,7 +98,7 @@ class Schedule:
             return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
         if self.suspected or tick < 2 * _SHORT:
             return False
-        if tick >= self.early_census_at and (self.censuses + 1) * expected <= EARLY_ALLOWANCE:
+        if tick >= self.early_census_at and (self.censuses + self.void + 1) * expected <= EARLY_ALLOWANCE:
             return True
         return elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
 
@@ -106,6 +108,13 @@ class Schedule:
         step waits for it."""
         spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE) or (final and elapsed >= _A_WHILE)
         return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
+
+    def cut_off(self, tick: int, elapsed: float) -> None:
+        """An early look has said nothing: the next without a suspicion is later; what a suspicion asks for is all to
+        come."""
+        self.void += 1
+        self.idle_census_at = elapsed * 2
+        self.early_census_at = tick + max(EARLY, tick)
 
     def census_taken(self, tick: int, elapsed: float, anew: bool = False) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart; as after the first where this

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections import defaultdict
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -39,6 +39,14 @@ _DESCRIBING_SECONDS = 3.0
 """Budget for describing what no name reaches: done twice in a run at most, and nothing else would tell."""
 
 
+class Counted(NamedTuple):
+    """What a census counted below a tensor: nodes, bytes that they saved, and the number of the uppermost node."""
+
+    nodes: int
+    saved: int
+    top: int
+
+
 class CensusTaker:
     """Takes censuses and remembers between them only names, sequence numbers and weak references, no objects."""
 
@@ -49,8 +57,10 @@ class CensusTaker:
         self._carriers: dict[str, list[str]] = {}
         self._updated: dict[str, Place] = {}
         """The line that changes a carrier in place."""
-        self._carried: dict[str, tuple[int, int]] = {}
-        """Nodes, and bytes that they saved, counted below each carrier at the last census."""
+        self._counted: dict[str, Counted] = {}
+        """What was counted below each name of its own at the last census."""
+        self._cut = False
+        """Whether that census was cut short: the graphs that it did not come to the end of are longer now."""
         self._found = unreachable_storages.Found([], 0)
         self._descriptions = 0
         self._bound: Bindings = {}
@@ -72,7 +82,8 @@ class CensusTaker:
         # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
             one = _Count(self._known, ledger, tick, Deadline(self.budget))
-            one.extra_frames, one.bound_before = self.extra_frames, self._bound
+            one.extra_frames, one.bound_before, one.goes_on = self.extra_frames, self._bound, self._cut
+            one.further = self.budget / 2
             try:
                 return self._count(one, tick, kind, start, final)
             finally:
@@ -84,17 +95,18 @@ class CensusTaker:
         one.walk_all(strays=self._strays)
         self._find_carriers(one)
         self._find_updates(one)
-        one.claim_graphs(set(self._carriers))
+        carried = self._carried()
+        one.claim_graphs(set(self._carriers), carried)
         # Strays take a pass over the heap: they are looked for only where something lives on without a name.
         asks = not self._strays and self._descriptions < _DESCRIPTIONS
         if asks and one.unreached() and one.walk_strays():
             self._strays = self.anew = True
-            one.claim_graphs(set(self._carriers))
+            one.claim_graphs(set(self._carriers), carried)
         # Globals of installed packages are walked only where the program's own names explain too little.
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
-            one.claim_graphs(set(self._carriers))
-        self._bridge(one)
+            one.claim_graphs(set(self._carriers), carried)
+        self._counted, self._cut = one.counted(), not one.complete
         self.unreadable.update(one.unreadable)
         holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
         found = self._describe(one)
@@ -146,22 +158,9 @@ class CensusTaker:
                 lines = (one.updated.get(s._cdata) for s in graphs.storages_of(tensor))
                 self._updated.update((name, line) for line in lines if line is not None)
 
-    def _bridge(self, one: _Count) -> None:
-        """A carried graph gets longer than a budget allows to walk: what is new since the last census is counted, and
-        added to what was counted then, which hangs below it."""
-        grown: dict[str, tuple[int, int]] = {}
-        late = graphs.within(self.budget / 2)
-        for key, tensor in one.singles():
-            name = one.tree.name(key)
-            if name not in self._carriers or tensor.grad_fn is None:
-                continue
-            counted = one.graphs_of.get(key, (0, 0))
-            if not one.complete and name in self._carried and name in self._sequences:
-                new = graphs.walk([tensor.grad_fn], set(), set(one.stored), late, self._sequences[name])
-                before = self._carried[name]
-                counted = (before[0] + new.nodes, before[1] + new.saved_bytes)
-            grown[name] = counted
-        self._carried = grown
+    def _carried(self) -> dict[str, Counted]:
+        """What is known of graphs that are carried on."""
+        return {name: known for name, known in self._counted.items() if name in self._carriers}
 
     def _mark(self, holding: Holding) -> Holding:
         name = holding.name
@@ -172,9 +171,8 @@ class CensusTaker:
                 return holding
             ops, line = self._carriers[below], self._updated.get(below)
             return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
-        nodes, graph = self._carried.get(name, (holding.nodes, holding.graph))
         ops, line = self._carriers[name], self._updated.get(name)
-        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line, nodes=nodes, graph=graph)
+        return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
 
 
 class _Count:
@@ -207,6 +205,10 @@ class _Count:
         self._claimed_arrays: set[int] = set()
         self._slots: list[tuple[int, torch.Tensor]] = []
         self._nodes: graphs.Seen = set()
+        self.goes_on = False
+        """Whether the census before was cut short: of graphs that are carried on only what is new is followed."""
+        self.further = 0.0
+        """Seconds for what is new of graphs that are too long to be walked, where that shows only now."""
 
     @property
     def complete(self) -> bool:
@@ -322,8 +324,9 @@ class _Count:
                 found.append((key, tensor))
         return found[:_CARRIER_CANDIDATES]
 
-    def claim_graphs(self, carriers: set[str]) -> None:
-        """Claim what graphs saved, for carriers, then containers, then the rest in order of distance."""
+    def claim_graphs(self, carriers: set[str], known: dict[str, Counted]) -> None:
+        """Claim what graphs saved, for carriers, then containers, then the rest in order of distance. `known` is what
+        was counted below carriers at the census before."""
         singles = {key for key, _ in self.singles()}
 
         def rank(slot: tuple[int, torch.Tensor]) -> int:
@@ -332,22 +335,39 @@ class _Count:
             return 0 if carriers and self.tree.name(slot[0]) in carriers else 2
 
         for key, tensor in sorted(self._slots, key=rank):
-            self._claim_graph(key, tensor)
+            before = known.get(self.tree.name(key)) if known and key in singles else None
+            self._claim_graph(key, tensor, before)
 
-    def _claim_graph(self, key: int, tensor: torch.Tensor) -> None:
-        reach = graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late)
+    def _claim_graph(self, key: int, tensor: torch.Tensor, before: Counted | None) -> None:
+        short = self.goes_on and before is not None
+        reach = graphs.Reach(complete=False) if short else self._walk_graph(tensor)
+        nodes, saved = reach.nodes, _saved(reach)
         if not reach.complete:
             self.walk.complete = False
-        saved = reach.saved_bytes + sum(s.nbytes() for s in reach.leaves.values())
+            # Claimed again after a further walk: what is new since the census before was counted by then.
+            if before is not None and key not in self.graphs_of:
+                new = self._walk_new(tensor, before)
+                nodes, saved = _with_new(before, new, tensor)
+                reach = new if short else reach
         # Graphs are claimed again after a further walk, which goes through no node twice: what was counted stays.
-        nodes, before = self.graphs_of.get(key, (0, 0))
-        self.graphs_of[key] = (nodes + reach.nodes, before + saved)
+        counted = self.graphs_of.get(key, (0, 0))
+        self.graphs_of[key] = (counted[0] + nodes, counted[1] + saved)
         ctx = sum(s.nbytes() for s in reach.ctx.values())
-        if reach.nodes:
+        if nodes:
             self.total += saved + ctx
-            self.tree.add(key, graph=saved, ctx=ctx, nodes=reach.nodes, tensors=0)
+            self.tree.add(key, graph=saved, ctx=ctx, nodes=nodes, tensors=0)
             for identity in (*reach.saved, *reach.leaves, *reach.ctx):
                 self.tree.own(key, identity)
+
+    def _walk_graph(self, tensor: torch.Tensor) -> graphs.Reach:
+        return graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late)
+
+    def _walk_new(self, tensor: torch.Tensor, before: Counted) -> graphs.Reach:
+        """The part of a graph that was made since the census before. Where a walk of all of it has been cut short, this
+        one has time of its own and is not led astray by what that one came through."""
+        if self.goes_on:
+            return graphs.walk([tensor.grad_fn], self._nodes, self.claimed, self.late, before.top)
+        return graphs.walk([tensor.grad_fn], set(), set(self.stored), graphs.within(self.further), before.top)
 
     def late(self) -> bool:
         """Whether the budget is spent."""
@@ -357,6 +377,14 @@ class _Count:
         """Sequence numbers of the graph roots under names of their own, for the next census."""
         nodes = ((key, tensor.grad_fn) for key, tensor in self.candidates())
         return {self.tree.name(key): node._sequence_nr() for key, node in nodes if node is not None}
+
+    def counted(self) -> dict[str, Counted]:
+        """What was counted below names of their own, for the next census."""
+        found = {}
+        for key, tensor in self.singles():
+            if tensor.grad_fn is not None:
+                found[self.tree.name(key)] = Counted(*self.graphs_of.get(key, (0, 0)), tensor.grad_fn._sequence_nr())
+        return found
 
     def unreached(self) -> dict[int, Birth]:
         """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
@@ -392,6 +420,22 @@ class _Count:
         self._slots.clear()
         self._nodes.clear()
         self.tree.close()
+
+
+def _saved(reach: graphs.Reach) -> int:
+    return reach.saved_bytes + sum(s.nbytes() for s in reach.leaves.values())
+
+
+def _with_new(before: Counted, new: graphs.Reach, tensor: torch.Tensor) -> tuple[int, int]:
+    """Nodes and saved bytes below a tensor by what was counted below its value of before, if that hangs below it still,
+    and what is new. Nodes are numbered as they are made: where not all that is new could be walked, the rest of the
+    numbers stands for as many nodes as the walked ones did."""
+    if new.complete and not new.met:
+        return new.nodes, _saved(new)
+    nodes, top = new.nodes, tensor.grad_fn._sequence_nr() if tensor.grad_fn is not None else before.top
+    if not new.complete and before.top < new.lowest < top:
+        nodes = nodes * (top - before.top) // (top - new.lowest)
+    return before.nodes + nodes, before.saved + _saved(new)
 
 
 def forget_the_program() -> None:

@@ -110,9 +110,14 @@ class GrowthProbe(Watcher):
             return self._schedule.census_taken(tick, elapsed)
         self.host.flush_steps()
         self._census.budget = self._schedule.census_budget(elapsed, final)
+        says = True
         with self.host.looking("names", "censuses"):
             census = self._census.take(tick, kind, self.host.ledger, final)
-            if census.complete or self._census.budget > EARLY_ALLOWANCE:  # else an early look that says nothing
+            says = census.complete or self._census.budget > EARLY_ALLOWANCE  # else an early look, cut off
+            if says:
                 self.host.write(census)
-        self._schedule.census_taken(tick, elapsed, self._census.anew)
+        if says:
+            self._schedule.census_taken(tick, elapsed, self._census.anew)
+        else:
+            self._schedule.cut_off(tick, elapsed)
         self.host.tell("names_counted", tick)

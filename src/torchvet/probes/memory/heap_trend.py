@@ -9,6 +9,8 @@ from torchvet.probes.base import host
 
 _EVERY = 4
 _FIRST = 48
+_FEWEST = 9
+"""Samples that tell whether a floor rises, three to a third; before there are so many nothing is judged."""
 _SLOW = 0.0005
 """Seconds of one sample from which on it costs more than it tells."""
 _TIMES_SLOW = 3
@@ -70,7 +72,7 @@ class HeapTrend:
             self._exact = False
             self._clear()
         # Fast steps of a long run are asked ever more rarely: how far samples are apart shows in their ticks alone.
-        if tick >= self._next and self._ticks and tick - self._ticks[0] >= _FIRST / 2 - _EVERY:
+        if tick >= self._next and len(self._samples) >= _FEWEST:
             self._next = tick * 2
             least = _LEAST if self._exact else _LEAST_RESIDENT
             self.times = self.times + 1 if rising(self._samples, least) else 0
@@ -81,7 +83,7 @@ class HeapTrend:
 def rising(samples: list[int], least: int = _LEAST) -> bool:
     """Whether each third's minimum is above the one before, the last by `least` bytes and a quarter of a percent."""
     third = len(samples) // 3
-    if third < 3:
+    if len(samples) < _FEWEST:
         return False
     floors = [min(samples[i * third : (i + 1) * third]) for i in range(3)]
     rise = floors[2] - floors[1]

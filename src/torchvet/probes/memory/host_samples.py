@@ -21,6 +21,9 @@ _SHARE = 100
 """Times as long as a sample took must pass before the next: glibc walks its free lists, which can take milliseconds."""
 _ALLOWANCE = 0.03
 """Seconds that samples may take in all before that holds: a short run would have too few of them."""
+_SPACED = 8
+"""The part of the steps so far, an eighth, that passes from one sample to the next whatever they take: six each time
+that the run doubles cost next to nothing, and what is said of the heap goes by its later half."""
 _PENDING = 64
 """Samples that may be lost with a process that is killed."""
 _FIRST_VERDICT = 40
@@ -60,7 +63,7 @@ class HostSampler(Watcher):
         self._profiler = frames.user_place()
 
     def _restart(self) -> None:
-        self._last = self._next_tick = 0
+        self._last = self._next_tick = self._sampled = 0
         self._verdict = _FIRST_VERDICT
         self._all: list[tuple[int, int]] = []
         self._rises = False
@@ -80,9 +83,7 @@ class HostSampler(Watcher):
         # What is noted of sampled steps is in the heap as well, and goes again; so are traces.
         if self._objects.on or self._rises:
             return self._trace(tick)
-        if self.host.sampling or tick < self._next_tick:
-            return
-        if self._spent > _ALLOWANCE and time.perf_counter() < self._next_time:
+        if self.host.sampling or not self._due(tick):
             return
         self._next_tick = tick + max(1, tick // _DENSE)
         self._sample(tick)
@@ -95,6 +96,11 @@ class HostSampler(Watcher):
             bears = short or self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
             self._rises = _rises([s for s in self._all if s[0] >= tick // _STARTING], _RISE if bears else _STEEP)
 
+    def _due(self, tick: int) -> bool:
+        """Whether to sample at a boundary outside of sampled steps."""
+        dear = self._spent > _ALLOWANCE and time.perf_counter() < self._next_time
+        return tick >= self._next_tick and not (dear and tick < self._sampled + max(1, tick // _SPACED))
+
     def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's
         heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
@@ -102,6 +108,7 @@ class HostSampler(Watcher):
         self._spent += work
         self._next_time = time.perf_counter() + _SHARE * work
         resident = host.resident()
+        self._sampled = tick
         self._ticks.append(tick)
         if heap is not None:
             self._heap.append(heap)

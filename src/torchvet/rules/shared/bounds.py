@@ -167,7 +167,14 @@ def _limited(growth: Growth, limit: Limit, recording: Recording) -> Bound | None
             return None
         most = max(growth.bytes, int(growth.bytes_per_step * occasion.turns))
         return Bound(f"line {line} empties it every {occasion.turns:,} steps", most)
+    if occasion.always and limit.removal.kind in _ONE_BY_ONE:
+        return None
     return Bound(f"line {line} limits it, at a size that is not known", sure=False)
+
+
+_ONE_BY_ONE = ("del", "pop", "popleft", "remove", "get")
+"""Removals of one item. Where something else than the program calls for one, whatever is left was never asked for: what
+has grown on all the while is not limited by it, as it may be by a reset."""
 
 
 def _emptied_outside(growth: Growth, limit: Limit, recording: Recording) -> Bound | None:

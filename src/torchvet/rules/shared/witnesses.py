@@ -38,7 +38,7 @@ _FOLLOWED = 2
 """Windows whose storages must have been followed."""
 _AGE = 2
 """Steps after which a window's storages have been checked for the first time."""
-_MORE = "run more steps (60 or more)"
+_ENOUGH_STEPS = 60
 _LONGER = "run longer"
 _ENOUGH_SAMPLES = 16
 """Samples that say whether something grows, where they lie evenly."""
@@ -126,7 +126,7 @@ def storages(rank: RankRecording, recording: Recording) -> Witness:
     followed = windows_followed(rank)
     if followed < _FOLLOWED:
         reason = f"the storages of {count(followed)} sampled stretches were followed, which is too few"
-        return replace(base, state="not seen", reason=reason, fix=_MORE)
+        return replace(base, state="not seen", reason=reason, fix=_more(rank))
     return base
 
 
@@ -188,7 +188,7 @@ def nodes(rank: RankRecording, host: Witness) -> Witness:
         most = max(0.0, host.high) / NODE_BYTES
         return Witness("graph nodes", "flat", 0.0, 0.0, most, threshold, "nodes")
     reason = "autograd graphs were not counted often enough"
-    return Witness("graph nodes", "not seen", threshold=threshold, unit="nodes", reason=reason, fix=_MORE)
+    return Witness("graph nodes", "not seen", threshold=threshold, unit="nodes", reason=reason, fix=_more(rank))
 
 
 def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tuple[float, float]) -> Witness:
@@ -197,7 +197,9 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     trend, ticks = per_step(rank, sizes)
     base = Witness(name, "not seen", threshold=small)
     if trend is None:
-        return replace(base, reason=_too_few(name, len(sizes)), fix=_MORE if len(sizes) < _ENOUGH_SAMPLES else _LONGER)
+        return replace(
+            base, reason=_too_few(name, len(sizes)), fix=_more(rank) if len(sizes) < _ENOUGH_SAMPLES else _LONGER
+        )
     least, most = explained[0], explained[1] * (1 + _TOLERANCE)
     rate = _beyond(trend.rate * ticks, least, most)
     low, high = trend.low * ticks - most, trend.high * ticks - least
@@ -212,7 +214,12 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     between = f"between {size(low)} and {size(high)} per step"
     if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {size(rate)} per step ({between})")
-    return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_MORE)
+    return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_more(rank))
+
+
+def _more(rank: RankRecording) -> str:
+    """What to do where a run has shown too little: no run of enough steps is told to make that many."""
+    return f"run more steps ({_ENOUGH_STEPS} or more)" if rank.ticks < _ENOUGH_STEPS else _LONGER
 
 
 def _too_few(name: WitnessName, samples: int) -> str:

@@ -105,13 +105,23 @@ def _finalizers(project: Project) -> Iterator[Store]:
 
 
 def _registrations(project: Project, asked: Asked) -> list[CallSite]:
-    """The calls that register hooks, those on what a name's hooks are registered on first."""
+    """The calls that register hooks, of the kind that a name's table has where there are such, those on what its hooks
+    are registered on first."""
     found: list[CallSite] = []
+    fitting: list[CallSite] = []
     for module in project.containing("register_", asked.first) if asked.name.hooked else ():
         for called, sites in module.calls.items():
             if called.startswith("register_") and called.endswith("_hook"):
                 found += sites
-    return sorted(found, key=lambda site: _closeness(site, asked.name), reverse=True)
+                fitting += sites if _goes_into(called, asked.name.table) else ()
+    return sorted(fitting or found, key=lambda site: _closeness(site, asked.name), reverse=True)
+
+
+def _goes_into(called: str, table: str) -> bool:
+    """Whether a method's hooks stand in a table: those of `register_forward_pre_hook` in `_forward_pre_hooks`."""
+    kind = called.removeprefix("register_").removesuffix("hook").removeprefix("module_").removeprefix("full_")
+    # A tensor's own have the name of a module's backward hooks.
+    return f"_{kind or 'backward_'}hooks" == table or (bool(kind) and table.endswith(f"_{kind}hooks"))
 
 
 def _closeness(site: CallSite, name: HolderName) -> tuple[bool, ...]:

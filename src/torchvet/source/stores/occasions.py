@@ -78,7 +78,9 @@ def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
         return None
     if around is None:
         epoch = way.last is not None and "epoch" in way.last.name
-        return Occasion(said.items, said.turns, said.outer or epoch) if way.end == "framework" else None
+        if way.end != "framework":
+            return None
+        return Occasion(said.items, said.turns, said.outer or epoch, always=said.always)
     if around[0] in beat.outer:
         return Occasion(said.items, outer=True, rounds=said.turns or 1)
     return said if not said.always else None

@@ -57,7 +57,7 @@ class TensorsAccumulate(GrowthRule):
             return f"more is put into {name} than is taken out of it"
         one = per_step(growth.kind)
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
-        return f"{name} takes in tensors at {when} and nothing takes them out"
+        return f"{name} takes in tensors at {when}, and they are not taken out again"
 
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import Lineage, lineage
@@ -51,10 +52,11 @@ class GraphNodesAccumulate(GrowthRule):
         return super().grade(growth, recording)
 
     def message(self, growth: Growth, recording: Recording) -> str:
-        """Nodes, not bytes."""
+        """Nodes, and the memory that these take at the least."""
+        nodes = growth.nodes_per_step
         return (
-            f"{keeping(growth)} {count(growth.nodes_per_step)} autograd nodes more alive every "
-            f"{per_step(growth.kind)} ({size(growth.bytes_per_step)} of tensors)"
+            f"{keeping(growth)} {count(nodes)} autograd nodes more alive every {per_step(growth.kind)}: about "
+            f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
         )
 
     def cause(self, growth: Growth, store: Store | None) -> str:
