@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.analysis import growth_of
-from torchvet.analysis.growth import Growth, GrowthSummary, evaluation_growth, outlives_evaluation
+from torchvet.analysis.growth import Growth, GrowthSummary, growth_by_pass, outlives_evaluation
 from torchvet.recording.records.base import Census, Holding, Place, Record, Source, StepKind, Survivors
 from torchvet.recording.records.training import CollectorUse
 
@@ -427,14 +427,14 @@ def amid(number: int, passes: int, *held: Holding) -> Census:
 
 def test_what_grows_in_one_evaluation_is_named_with_its_rate_by_pass() -> None:
     looks = [amid(1, n, holding("total", graph=700 * (n - 1)), holding("output", graph=700)) for n in (3, 5)]
-    (growth,) = evaluation_growth(rank(program(), steps(50), looks, outcome(50)))
+    (growth,) = growth_by_pass(rank(program(), steps(50), looks, outcome(50)))
     assert growth.holding.name == "total" and growth.kind == "evaluation"
     assert growth.graph_per_step == 700 and growth.last_step == 5
 
 
 def test_two_evaluations_are_not_compared() -> None:
     looks = [amid(n, passes, holding("total", graph=700 * passes)) for n, passes in ((1, 3), (2, 5))]
-    assert evaluation_growth(rank(program(), steps(50), looks, outcome(50))) == []
+    assert growth_by_pass(rank(program(), steps(50), looks, outcome(50))) == []
 
 
 def test_looks_amid_evaluations_are_no_looks_at_boundaries() -> None:
@@ -445,14 +445,14 @@ def test_looks_amid_evaluations_are_no_looks_at_boundaries() -> None:
 def test_what_outlives_the_evaluation_is_growth_from_step_to_step() -> None:
     looks = [amid(1, n, holding("outputs", graph=700 * n)) for n in (3, 5)]
     lasting = [census(t, holding("outputs", graph=100 * t)) for t in TICKS]
-    assert evaluation_growth(rank(program(), steps(50), *looks, *lasting, outcome(50))) == []
+    assert growth_by_pass(rank(program(), steps(50), *looks, *lasting, outcome(50))) == []
 
 
 @pytest.mark.parametrize(("later", "lives_on"), [(700 * 8, True), (700 * 3, False)])
 def test_what_one_evaluation_left_may_be_there_in_the_next(later: int, lives_on: bool) -> None:
     looks = [amid(n, p, holding("outputs", graph=g)) for n, p, g in ((1, 3, 2100), (1, 5, 3500), (2, 3, later))]
     one = rank(program(), steps(50), looks, outcome(50))
-    (growth,) = evaluation_growth(one)
+    (growth,) = growth_by_pass(one)
     assert outlives_evaluation(one, growth) is lives_on
 
 

@@ -167,14 +167,14 @@ def _passes_through(rank: RankRecording, holding: Holding) -> bool:
     return plain and bool(sources) and path.endswith(".py") and path not in sources
 
 
-def evaluation_growth(rank: RankRecording) -> list[Growth]:
-    """What grew from pass to pass in the middle of evaluations, the largest first.
+def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[Growth]:
+    """What grew from pass to pass in the middle of evaluations, or of training steps, with graphs; the largest first.
 
     Names that live on from evaluation to evaluation grow from step to step as well and are not among them.
     """
     lasting = {key_of(g.holding) for g in growth_of(rank).growths}
     found: dict[Key, Growth] = {}
-    amid = [c for c in rank.all(Census) if c.amid and c.complete]
+    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
     for first, last in itertools.pairwise(amid):
         if first.amid != last.amid or first.passes >= last.passes:
             continue
@@ -184,7 +184,7 @@ def evaluation_growth(rank: RankRecording) -> list[Growth]:
             run = growing[key]
             per = run[-1][0] - run[0][0]
             found[key] = _rates(
-                rank, run, "evaluation", per, now=last.passes, left=memory_left(rank, last), ops=_carrier_ops(key, last)
+                rank, run, kind, per, now=last.passes, left=memory_left(rank, last), ops=_carrier_ops(key, last)
             )
     return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
 
@@ -192,7 +192,8 @@ def evaluation_growth(rank: RankRecording) -> list[Growth]:
 def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
     """Whether what one evaluation left under a name was still there in the next."""
     key = key_of(growth.holding)
-    amid = [(c.amid, size_of(h)) for c in rank.all(Census) if c.amid for h in c.holdings if key_of(h) == key]
+    evaluations = [c for c in rank.all(Census) if c.amid and c.kind == "evaluation"]
+    amid = [(c.amid, size_of(h)) for c in evaluations for h in c.holdings if key_of(h) == key]
     return any(a[0] != b[0] and 0 < a[1] <= b[1] for a, b in itertools.pairwise(amid))
 
 

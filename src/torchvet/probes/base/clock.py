@@ -19,7 +19,7 @@ _QUIET_BATCHES = 8
 so many ahead."""
 _PROVISIONAL = 32
 """Boundaries after which an optimizer that has never stepped is taken not to: LBFGS evaluates its closure 25 times."""
-_SILENT = 32
+SILENT = 32
 """Backward calls in a row that no step takes in from which on each is a step of its own: the program updates its
 weights by hand. Fewer may be micro-batches."""
 _TIMES = 4
@@ -133,7 +133,7 @@ class StepClock:
         if self.level != "training" and not part:
             one.step_ended()
             return self._boundary("backward")
-        if one.backwards <= _SILENT or one.backwards <= _TIMES * max(one.most, self._at_first()):
+        if one.backwards <= SILENT or one.backwards <= _TIMES * max(one.most, self._at_first()):
             return None
         steps, one.uncounted = one.uncounted, 0
         return self._boundary("backward", steps)

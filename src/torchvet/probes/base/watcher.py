@@ -239,8 +239,9 @@ class Watcher:
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """A root module gave this, in a step that is looked at."""
 
-    def graphs_piled(self, stretch: int, passes: int) -> None:
-        """In an evaluation (the `stretch`-th) the graphs of so many passes are alive together."""
+    def graphs_piled(self, stretch: int, passes: int, kind: StepKind) -> None:
+        """In an evaluation (the `stretch`-th) the graphs of so many passes are alive together; or in a training step
+        what so many backward calls have left behind."""
 
     def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
         """The ledger has noted a few steps: their peak in bytes, and the storages that outlive them (a `Cohort`)."""

@@ -70,12 +70,13 @@ class GrowthProbe(Watcher):
         if not self.host.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
             self._take_census(tick, kind, elapsed)
 
-    def graphs_piled(self, stretch: int, passes: int) -> None:
-        """Who keeps the graphs of an evaluation that is not over? Its variables may be gone at the next boundary."""
+    def graphs_piled(self, stretch: int, passes: int, kind: StepKind) -> None:
+        """Who keeps the graphs of an evaluation, or of a step, that is not over? Its variables may be gone at the next
+        boundary."""
         if "names" not in self.host.broken:
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
-            with self.host.looking("names amid an evaluation", "censuses"):
-                census = self._amid.take(self.host.tick, "evaluation", self.host.ledger)
+            with self.host.looking("names amid an evaluation or a step", "censuses"):
+                census = self._amid.take(self.host.tick, kind, self.host.ledger)
                 self.host.write(msgspec.structs.replace(census, amid=stretch, passes=passes))
                 self.host.tell("names_counted", self.host.tick)
 

@@ -62,6 +62,7 @@ PROBES: tuple[str, ...] = (
     "training.first_statistics.FollowedAverages",
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
+    "memory.piles.Piles",
     "time.line_operators.LineOperators",
     "time.line_times.LineTimer",
     "time.step_samples.SampleCounter",

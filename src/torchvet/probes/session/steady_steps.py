@@ -17,17 +17,13 @@ from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base import gradients
 from torchvet.probes.base.callers import whereabouts
-from torchvet.probes.base.clock import ThreadSteps
+from torchvet.probes.base.clock import SILENT, ThreadSteps
 from torchvet.probes.base.hooks import tracing
 from torchvet.probes.session.stepping import within_backward
 from torchvet.recording.records.base import StepKind
 
 if TYPE_CHECKING:
     from torchvet.probes.session.looks import Looks
-
-_PASSES = 16
-"""Backward calls in a row without a step that are taken for parts of one (gradient accumulation)."""
-
 
 class SteadySteps:
     """What `hooks.Taps` asks first. The methods of events are timed in the one step that stands for the others."""
@@ -85,8 +81,9 @@ class SteadySteps:
 
     def _backward_starts(self, args: tuple[Any, ...]) -> bool:
         """`torch.autograd.backward` was called with these arguments; whether that is dealt with."""
-        # As `Tensor.backward` calls it: the tensor, its gradient, and whether the graph is kept or made.
-        plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < _PASSES
+        # As `Tensor.backward` calls it: the tensor, its gradient, and whether the graph is kept or made. So many calls in
+        # a row without a step are none of gradient accumulation.
+        plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < SILENT
         if not plain or not self._is_here() or tracing():
             return self._decline()
         looks = self._looks

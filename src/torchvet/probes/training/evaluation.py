@@ -117,7 +117,7 @@ class EvaluationProbe(Watcher):
                 self._note(module, output, graphs.within(seconds))
         passes = self.due()
         if passes:
-            self.host.tell("graphs_piled", self.stretch, passes)
+            self.host.tell("graphs_piled", self.stretch, passes, "evaluation")
 
     def _note(self, module: torch.nn.Module, output: Any, late: graphs.Late) -> None:
         roots = [t.grad_fn for t in tensors_in(output, 3) if t.grad_fn is not None]

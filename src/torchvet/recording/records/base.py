@@ -211,7 +211,7 @@ class Census(Record):
     `garbage` bytes of all storages, sampled or not, are held by reference cycles only, where that was looked into.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
-    alive; 0 for a census at a boundary.
+    alive; of the `kind` training, the step, after `passes` backward calls. 0 for a census at a boundary.
     """
 
     tick: int

@@ -63,7 +63,7 @@ class EvaluationBuildsGraph(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Passes outside training whose graph nobody went back through."""
-        from torchvet.analysis.growth import evaluation_growth
+        from torchvet.analysis.growth import growth_by_pass
 
         latest = rank.latest(EvaluationForward, "place", "training_mode")
         first: dict[tuple[str, str], EvaluationForward] = {}
@@ -71,7 +71,7 @@ class EvaluationBuildsGraph(Rule):
         for use in sorted(_unused(rank, latest), key=lambda u: u.place.line):
             first.setdefault((use.place.path, use.place.function), use)
         largest = max(first.values(), key=lambda u: u.graph, default=None)
-        kept = next(iter(evaluation_growth(rank)), None)
+        kept = next(iter(growth_by_pass(rank)), None)
         for use in first.values():
             if use is largest and kept is not None and kept.graph_per_step > 0:
                 yield self._accumulating(recording, rank, use, kept)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import SummedLosses
+from torchvet.recording.records.training import Pile, SummedLosses
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Growth, Measured, RankRecording, Recording, Rule
+from torchvet.rules.shared.growth_rule import holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
 
@@ -24,13 +25,20 @@ class MicroBatchesPileUp(Rule):
     severity = "warning"
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
-        """Calls of backward on sums of losses that could have gone backward one by one."""
+        """Sums of losses that could have gone backward one by one, and what each of several calls leaves behind."""
+        from torchvet.analysis.growth import growth_by_pass
+
         peak = peak_of(rank)
         for record in rank.latest(SummedLosses):
             # One at a time, only one graph is alive: at worst the largest.
             saving = record.saved - record.largest
             if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
                 yield self._finding(rank, record, saving, peak)
+        pile = rank.last(Pile)
+        kept = next(iter(growth_by_pass(rank, "training")), None) if pile is not None else None
+        # What is kept without a graph may be what the step is for: its predictions, for a metric.
+        if pile is not None and kept is not None and peak and 2 * kept.bytes_per_step >= pile.per_call:
+            yield self._left_behind(recording, rank, pile, kept, peak)
 
     def _finding(self, rank: RankRecording, record: SummedLosses, saving: int, peak: int) -> Finding:
         share = min(1.0, saving / peak)
@@ -45,4 +53,22 @@ class MicroBatchesPileUp(Rule):
             advice="call `backward()` on each loss in the loop that computes it (gradients accumulate), and step the "
             "optimizer after the loop",
             measured=Measured(bytes=saving, peak_bytes=peak, share=share),
+        )
+
+    def _left_behind(self, recording: Recording, rank: RankRecording, pile: Pile, kept: Growth, peak: int) -> Finding:
+        """Each micro-batch goes backward by itself, and a name keeps what its graph still owns."""
+        share, name = min(1.0, pile.bytes / peak), kept.holding.name
+        stores = recording.index.stores(*kept.holding.where)
+        return self.observed(
+            rank,
+            severity=grading.of_share(share),
+            place=stores[0] if stores else pile.place,
+            message=f"{name} keeps {size(kept.bytes_per_step)} more alive after each of a step's {pile.calls} backward "
+            f"calls, with autograd graphs, until the step ends",
+            cause=f"what goes into {name} brings its graph along. A graph that has gone backward still owns the leaves "
+            "that it began at, with their gradients",
+            advice=f"let {name} take numbers (`.item()`) or detached tensors",
+            related=[self.beside("backward", "the step's backward calls", pile.place)],
+            holder=holder_of(kept),
+            measured=Measured(bytes=pile.bytes, peak_bytes=peak, share=share),
         )
