@@ -261,3 +261,20 @@ def test_the_collector_is_listened_to_and_let_go() -> None:
         probe.remove()
     gc.collect()
     assert probe.total.collections == 1
+
+
+def test_only_a_collection_of_all_objects_is_full() -> None:
+    host: Any = SimpleNamespace(ledger=Ledger())
+    probe = CollectorProbe(host)
+    probe.install()
+    try:
+        gc.collect()
+        assert not probe.total.full, "before the first step all is young"
+        host.ledger.tick = 1
+        gc.collect(0)
+        gc.collect(1)
+        assert not probe.total.full
+        gc.collect()
+        assert (probe.total.full, probe.total.full_at) == (1, 1)
+    finally:
+        probe.remove()
