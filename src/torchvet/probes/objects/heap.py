@@ -133,6 +133,7 @@ class HeapWalk:
         self._classes: set[int] = set()
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
         self.skip |= {id(self.tensors), id(self.arrays), id(self._queue), id(self.modules)}
+        self.skip |= {id(frame) for frame in running_frames()}
 
     def add_roots(self, roots: Iterable[Root]) -> None:
         """Start from these names; of several names for one object the first counts."""
@@ -294,9 +295,13 @@ def file_of_class(cls: type) -> str | None:
 
 
 def frame_children(f: types.FrameType) -> list[Any]:
-    """A finished frame's variables (a stored traceback keeps them); running frames are roots of their own."""
-    outside = {id(f.f_globals), id(f.f_builtins), id(f.f_back), id(f.f_code)}
-    return [x for x in gc.get_referents(f) if id(x) not in outside and not isinstance(x, types.FrameType)]
+    """A finished frame's variables (a stored traceback keeps them), and the frames that it keeps: its caller's, which
+    keeps what that function had in the end. Of running frames, which are roots of their own, a walk skips all."""
+    held = gc.get_referents(f)
+    if frames.owner(f.f_code.co_filename) == frames.OWN:
+        return [x for x in held if isinstance(x, types.FrameType)]
+    outside = {id(f.f_globals), id(f.f_builtins), id(f.f_code)}
+    return [x for x in held if id(x) not in outside]
 
 
 _CHILDREN: dict[int, Callable[[Any], Iterable[Any]]] = {
