@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -63,13 +63,17 @@ def describe(
         if not births and not _recurs(described) and not _recurs(outside):
             return Found([], 0)
         found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds, set(chain(*cycles))))))
-        if not found and cycles and not garbage.outer:
-            found = [Stranger(kind="cycle")]
-        if not found:
-            found = list(dict.fromkeys(chain(*outside)))[:most] or [Stranger(kind="native")]
+        found = found or _without_a_cut(garbage, bool(cycles), chain(*outside))[:most]
         return Found(found, _bytes_below([*chain(*cycles)], garbage, reached, claimed))
     finally:
         garbage.close()
+
+
+def _without_a_cut(garbage: Garbage, cyclic: bool, outside: Iterable[Stranger]) -> list[Stranger]:
+    """What to say where nobody is known who would be cut off: a cycle all the same, where nothing holds it."""
+    if cyclic and not garbage.outer:
+        return [Stranger(kind="cycle")]
+    return list(dict.fromkeys(outside)) or [Stranger(kind="native")]
 
 
 def _has_one_of(births: Collection[int], tensor: torch.Tensor) -> bool:

@@ -28,6 +28,7 @@ from torchvet.probes.base.callers import user_lines
 from torchvet.probes.base.deadline import Deadline
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.objects import arrays
+from torchvet.probes.objects.threads import RunningThread, thread_of
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.base import Place
 
@@ -111,6 +112,8 @@ class Root:
     called_from: Place | None = None
     """The user's line that called the function whose variable this is."""
     value: Any = field(repr=False, default=None)
+    thread: RunningThread | None = None
+    """Whose variable it is, where that is not the thread that looks."""
 
 
 class HeapWalk:
@@ -325,8 +328,10 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
         if ident == own:
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
         thread = "" if ident == own else f" (thread {names.get(ident, ident)})"
+        other = None if ident == own else thread_of(ident, stack)
         for frame in reversed(stack):
             for root in itertools.chain(_free_globals(frame, spaces), _roots_of(frame, thread, unreadable)):
+                root.thread = other if root.kind != "global" else None
                 worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
                 if root.kind == "attribute" or not worthwhile:
                     late.append(root)
