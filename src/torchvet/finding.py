@@ -19,7 +19,7 @@ Evidence = Literal["suspected", "observed", "proven"]
 Verdict = Literal["clean", "findings", "undetermined"]
 HolderKind = Literal[
     "global", "local", "attribute", "class-attribute", "closure", "default-argument", "cache", "queue", "iterator",
-    "exception", "hook", "ctx", "graph", "cycle", "native", "unknown",
+    "exception", "hook", "ctx", "graph", "thread", "cycle", "native", "unknown",
 ]  # fmt: skip
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")

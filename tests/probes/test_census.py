@@ -74,6 +74,41 @@ def test_every_storage_counts_once_under_its_nearest_name() -> None:
     assert set(by_name(census)) <= names
 
 
+def test_a_stored_exception_holds_what_its_callers_had_in_the_end() -> None:
+    """A frame keeps its caller's, which gets variables after the exception was caught."""
+
+    def fails() -> None:
+        raise ValueError
+
+    def attempt(failures: list[Exception]) -> None:
+        before = torch.zeros(10)
+        try:
+            fails()
+        except ValueError as error:
+            failures.append(error)
+        after = before.new_zeros(100)
+        del before
+        after.add_(1)
+
+    def outer(failures: list[Exception]) -> None:
+        attempt(failures)
+        last = torch.zeros(1000)
+        last.add_(1)
+
+    def main() -> Census:
+        failures: list[Exception] = []
+        for _ in range(3):
+            outer(failures)
+        mine = torch.zeros(10_000)
+        found = look(CensusTaker(KnownMemory(), budget=20.0), Ledger(), 1)
+        del mine
+        return found
+
+    held = by_name(main())
+    assert held["failures"].direct == 3 * (400 + 4000)
+    assert held["mine"].direct == 40_000, "a function that runs has its own names"
+
+
 def test_known_memory_has_categories_and_no_names() -> None:
     def main(known: KnownMemory) -> Census:
         model = torch.nn.Linear(10, 10, bias=False)

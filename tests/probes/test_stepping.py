@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from pathlib import Path
 
@@ -80,6 +81,28 @@ def test_two_threads_that_train_have_all_their_steps_counted() -> None:
             thread.join()
     assert watched.report is not None
     assert watched.report.facts["step_kinds"] == {"training": 120}
+
+
+def test_passes_of_a_thread_beside_another_all_count() -> None:
+    """A thread generates and the main one decodes, as in speech synthesis: the first module's calls are the steps."""
+    made: queue.Queue[torch.Tensor | None] = queue.Queue(maxsize=4)
+    generator, decoder = (torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(2))
+
+    def generate() -> None:
+        x = torch.ones(2, 8)
+        for _ in range(120):
+            x = generator(x).detach()
+            made.put(x)
+        made.put(None)
+
+    with torchvet.watch() as watched:
+        worker = threading.Thread(target=generate)
+        worker.start()
+        while (x := made.get()) is not None:
+            decoder(x)
+        worker.join()
+    assert watched.report is not None
+    assert watched.report.facts["step_kinds"] == {"forward": 119}, "the last pass's end is not seen"
 
 
 def test_optimizers_that_step_within_backward_are_sampled() -> None:

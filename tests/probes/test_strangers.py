@@ -92,6 +92,42 @@ def test_a_tensor_on_its_own_ctx_is_named_by_the_function() -> None:
         assert (who[0].owner, who[0].attribute) == ("KeepsOutput", "out")
 
 
+class KeepsState(torch.autograd.Function):
+    """Its ctx keeps its own output in a tuple, and in another what nothing leads back from."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        gate = x.sigmoid()
+        out = x * gate
+        ctx.gates = (gate,)
+        ctx.state = (gate, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * ctx.gates[0]
+
+
+def leave_state() -> list[int]:
+    out = KeepsState.apply(torch.ones(2, requires_grad=True))
+    return [key_of(out), key_of(out.grad_fn.gates[0])]
+
+
+def test_an_output_in_a_tuple_on_ctx_is_named_by_the_attribute_that_leads_back() -> None:
+    who = found(*leave_state())
+    assert [(s.kind, s.owner, s.attribute) for s in who] == [("ctx", "KeepsState", "state")]
+
+
+def leave_list() -> int:
+    items: list[Any] = [torch.zeros(2)]
+    items.append(items)
+    return key_of(items[0])
+
+
+def test_garbage_that_no_attribute_closes_is_a_cycle_all_the_same() -> None:
+    assert found(leave_list()) == [Stranger(kind="cycle")]
+
+
 def test_what_only_a_graph_holds_is_native() -> None:
     x = torch.ones(2, requires_grad=True)
     hidden = x.exp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +56,12 @@ class Heard:
 
     def batch_failed(self) -> None:
         self.events.append("no batch")
+
+    def batch_aside(self, iterator: Any) -> None:
+        self.events.append("ask aside")
+
+    def forward_aside(self, module: Any) -> None:
+        self.events.append("forward aside")
 
     def forward_starts(self, module: Any, depth: int) -> None:
         self.events.append(f"forward {depth}")
@@ -139,7 +146,7 @@ def test_an_inactive_listener_hears_nothing_and_everything_works(heard: Heard) -
         model(x).sum().backward()
         optimizer.step()
     torch.autograd.grad(model(torch.ones(1, 2)).sum(), model.weight)
-    assert heard.events == []
+    assert heard.events == ["ask aside"] * 3
 
 
 def test_results_pass_through_unchanged(heard: Heard) -> None:
@@ -186,6 +193,29 @@ def test_a_forward_that_raises_leaves_the_depth_right(heard: Heard) -> None:
     heard.events.clear()
     model(torch.ones(1, 2))
     assert heard.events[0] == "forward 0" and heard.events[-1] == "forwarded 0"
+
+
+def test_a_call_within_another_threads_call_is_at_the_top(heard: Heard) -> None:
+    heard.taps.watch_modules()  # type: ignore[attr-defined]
+    inner = torch.nn.Linear(1, 1)
+
+    class Waits(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            other = threading.Thread(target=inner, args=(x,))
+            other.start()
+            other.join()
+            return x
+
+    Waits()(torch.ones(1, 1))
+    assert heard.events == ["forward 0", "forward 0", "forwarded 0", "forwarded 0"]
+
+
+def test_of_passes_that_are_not_listened_to_only_the_top_is_told(heard: Heard) -> None:
+    heard.taps.watch_modules()  # type: ignore[attr-defined]
+    heard.active = False
+    torch.nn.Sequential(torch.nn.Linear(1, 1))(torch.ones(1, 1))
+    next(iter(DataLoader(TensorDataset(torch.ones(2, 1)))))
+    assert heard.events == ["forward aside", "ask aside"]
 
 
 def test_watching_modules_can_be_switched(heard: Heard) -> None:
@@ -261,3 +291,20 @@ def test_the_collector_is_listened_to_and_let_go() -> None:
         probe.remove()
     gc.collect()
     assert probe.total.collections == 1
+
+
+def test_only_a_collection_of_all_objects_is_full() -> None:
+    host: Any = SimpleNamespace(ledger=Ledger())
+    probe = CollectorProbe(host)
+    probe.install()
+    try:
+        gc.collect()
+        assert not probe.total.full, "before the first step all is young"
+        host.ledger.tick = 1
+        gc.collect(0)
+        gc.collect(1)
+        assert not probe.total.full
+        gc.collect()
+        assert (probe.total.full, probe.total.full_at) == (1, 1)
+    finally:
+        probe.remove()

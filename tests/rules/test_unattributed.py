@@ -223,3 +223,23 @@ def test_the_heap_shows_how_late_the_collector_comes_without_sampled_steps() -> 
 
     assert "up to 25 steps late" in cycle(saw).message and "3.0 MB" in cycle(saw).message
     assert "up to 1 step late" in cycle(heap(80)).message
+
+
+@pytest.mark.parametrize(("full", "full_at", "said"), [(0, 0, False), (1, 12, False), (3, 15, True)])
+def test_garbage_is_ruled_out_only_by_a_collection_of_all_that_it_outlived(full: int, full_at: int, said: bool) -> None:
+    """Young collections leave old garbage alone, and the last window's storages are made in steps 11 and 12."""
+    use = CollectorUse(collections=357, seconds=0.1, full=full, full_at=full_at)
+    late = [window(3, 11, 12), msgspec.structs.replace(survivors(3, 24, 100_000), sites=[site(size=100_000)])]
+    looks = [census(t, other=50_000 * t) for t in TICKS]
+    (one,) = found(windows(), late, survivors(1, 2, 100_000), looks, heap(80, grows=50_000), use)
+    assert ("garbage that the cyclic collector frees (3 full collections)" in one.cause) is said
+    assert "357" not in one.cause
+
+
+def test_a_cycle_without_a_name_is_no_graph() -> None:
+    looks = [census(t, unreached=400_000, strangers=[Stranger(kind="cycle")]) for t in (5, 9, 14, 20)]
+    lived = [survivors(n, 4 * n, 400_000) for n in (1, 2, 3)]
+    records = windows(), lived, looks, heap(80, grows=50_000)
+    report = diagnose(recording(program(), steps(80), *records, outcome(80)))
+    (one,) = [f for f in report.findings if f.code in ("MEM105", "MEM118")]
+    assert one.code == "MEM105" and one.message.startswith("a reference cycle keeps ")

@@ -111,6 +111,23 @@ listeners = []
 def listen(function):
     listeners.append(function)
 """
+AHEAD_OF_US = """
+import queue
+class Ahead(threading.Thread):
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.buffer, self.over = queue.Queue(maxsize=2), False
+        self.start()
+    def run(self):
+        while not self.over:
+            self.buffer.put(torch.randn(64, 32))
+    def close(self):
+        self.over = True
+        while self.is_alive():
+            while not self.buffer.empty():
+                self.buffer.get()
+            self.join(timeout=0.001)
+"""
 GUARDED = "with guard: judge(x)"
 
 
@@ -160,11 +177,15 @@ KEPT = {
         LISTENERS, "listen(lambda out=out.detach(): out.mean())", "MEM102", "listeners",
         "listen(lambda out=out.detach(): out.mean())",
     ),
+    "threads that wait for ever": (
+        AHEAD_OF_US, "Ahead().buffer.get()", "MEM102", "<threads in Ahead.run>", "self.buffer.put(torch.randn(64, 32))",
+    ),
 }  # fmt: skip
 
 ADVICE = {
     "replaced optimizers": "only the optimizer that is in use", "a queue between tasks": "`maxsize`",
     "what functions close over": "keeps the tensors that it closes over", "the other side of a tee": "in step",
+    "threads that wait for ever": "set its stop flag",
 }  # fmt: skip
 
 
@@ -181,6 +202,7 @@ SILENT = {
     "one optimizer in use": (PHASES.replace("optimizers.append", "optimizers[:] = [None]; optimizers.append"),
                              "new().step()"),
     "called when each dies": (FINALIZED.replace("sessions.append", "id"), "open_one(out.detach())"),
+    "threads that end": (AHEAD_OF_US, "ahead = Ahead(); ahead.buffer.get(); ahead.close()"),
     # `tee` frees items in blocks of 57: read one at a time they would pile up for nearly the whole run.
     "both sides read": (AHEAD, "for _ in range(8): next(now), next(ahead)"),
 }  # fmt: skip

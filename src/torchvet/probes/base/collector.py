@@ -14,6 +14,8 @@ from torchvet.recording.records.training import CollectorUse
 
 _FIRST = 2
 """Steps after which the heap is read at collections: the first ones import, which leaves garbage as well."""
+_OLDEST = 2
+"""The generation with which all objects are collected: what has survived two collections waits for that."""
 _SLOW = 0.0005
 _TIMES_SLOW = 8
 """Collections whose reading of the heap took so many seconds before it is not read any more."""
@@ -48,7 +50,7 @@ class CollectorProbe(Watcher):
         if self._call in gc.callbacks:
             gc.callbacks.remove(self._call)
 
-    def _call(self, phase: str, _: dict[str, int]) -> None:
+    def _call(self, phase: str, info: dict[str, int]) -> None:
         ledger = self._ledger
         if phase == "start":
             self._started = time.perf_counter()
@@ -57,6 +59,8 @@ class CollectorProbe(Watcher):
             return
         ledger.collecting, total = False, self.total
         total.collections += 1
+        if info["generation"] == _OLDEST and ledger.tick:
+            total.full, total.full_at = total.full + 1, ledger.tick
         total.seconds += time.perf_counter() - self._started
         self._heap_freed(self._heap - self._heap_in_use())
         for birth in ledger.collected:

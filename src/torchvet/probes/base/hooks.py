@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -35,8 +36,8 @@ Batch = Any
 
 
 class Listener(Protocol):
-    """Who is told. Each method is called on the thread where the event happens; `ended_aside` while
-    it is not `active`."""
+    """Who is told. Each method is called on the thread where the event happens; those that end in `aside` while it is
+    not `active`."""
 
     @property
     def active(self) -> bool: ...
@@ -51,7 +52,9 @@ class Listener(Protocol):
     def batch_failed(self) -> None: ...
     def batch_asked(self, iterator: Any, caller: FrameType) -> None: ...
     def batch_got(self, iterator: Any, batch: Batch, seconds: float) -> None: ...
+    def batch_aside(self, iterator: Any) -> None: ...
     def forward_starts(self, module: torch.nn.Module, depth: int) -> None: ...
+    def forward_aside(self, module: torch.nn.Module) -> None: ...
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None: ...
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None: ...
 
@@ -106,6 +109,12 @@ def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool],
     return hear
 
 
+class _Depth(threading.local):
+    """How many module calls this thread is in: another may be amid one of its own."""
+
+    calls = 0
+
+
 class Taps:
     """All taps of one session."""
 
@@ -115,7 +124,7 @@ class Taps:
         self._undo = ExitStack()
         self._modules = Aside(self._hook_modules)
         self._optimizers = Aside(self._hook_optimizers)
-        self._depth = 0
+        self._depth = _Depth()
 
     def install(self) -> None:
         """Put the permanent taps in."""
@@ -142,7 +151,7 @@ class Taps:
     def watch_modules(self) -> None:
         """Hook every module call that is not in a compiled region."""
         if not self._modules.wanted:
-            self._depth = 0
+            self._depth = _Depth()
             self._modules.on()
 
     def unwatch_modules(self) -> None:
@@ -161,7 +170,7 @@ class Taps:
 
     def _hook_modules(self, undo: ExitStack) -> None:
         undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
-        # A module that raises must be heard of, too: without its end `_depth` would stay too high.
+        # A module that raises must be heard of, too: without its end the depth would stay too high.
         undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
 
     def _hook_optimizers(self, undo: ExitStack) -> None:
@@ -169,14 +178,18 @@ class Taps:
         undo.callback(register_optimizer_step_post_hook(_after_step(self._listener, self._steady)).remove)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
-        if self._listener.active and not tracing():
-            self._listener.forward_starts(_uncompiled(module), self._depth)
-        self._depth += 1
+        depth = self._depth.calls
+        if not tracing():
+            if self._listener.active:
+                self._listener.forward_starts(_uncompiled(module), depth)
+            elif depth == 0:
+                self._listener.forward_aside(_uncompiled(module))
+        self._depth.calls = depth + 1
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
-        self._depth = max(0, self._depth - 1)
+        self._depth.calls = max(0, self._depth.calls - 1)
         if self._listener.active and not tracing():
-            self._listener.forward_ended(_uncompiled(module), output, self._depth)
+            self._listener.forward_ended(_uncompiled(module), output, self._depth.calls)
 
 
 def tracing() -> bool:
@@ -286,6 +299,7 @@ def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[
     @functools.wraps(original)
     def __next__(self: Any) -> Batch:
         if not listener.active:
+            listener.batch_aside(self)
             return original(self)
         listener.batch_asked(self, sys._getframe(1))
         start = time.perf_counter()

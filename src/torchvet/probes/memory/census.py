@@ -222,6 +222,7 @@ class _Count:
             self.walk.allow(_FURTHER_SECONDS)
             self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
+            self.walk.skip |= {id(frame) for frame in self.extra_frames}  # they count as running
             # Each age is walked to its end before the next: a lasting name claims even what a passing one is nearer to.
             for roots in self._by_age():
                 self.walk.add_roots(roots)

@@ -10,7 +10,7 @@ import torch
 
 from torchvet.probes.base.kit import Place, frames, place_in
 from torchvet.probes.base.ledger import Birth, sum_by_site
-from torchvet.probes.objects import naming
+from torchvet.probes.objects import naming, threads
 from torchvet.probes.objects.heap import HeapWalk, Root
 from torchvet.recording.records.base import Holding, SiteBytes
 
@@ -21,6 +21,9 @@ _OF_CONTAINERS = ("length", "key_type", "item_type", "item_kind", "inner_types")
 """What `naming` says of a container, by its names in a `Holding`."""
 _WRAPPERS = {"cell", "function", "method", "lru_list_elem"}
 _MOST = 160
+_SITES = 6
+_PART, _PARTS = 2, 2
+"""Hops of the names that say where most of what many threads keep is, and how many such names."""
 
 
 _SUMMED = ("direct", "visible", "graph", "ctx", "nodes", "tensors")
@@ -95,26 +98,31 @@ class HoldingTree:
     def holdings(self, births: dict[int, Birth]) -> list[Holding]:
         """The places worth naming: from the roots down to where bytes spread over many children."""
         self._add_up()
-        found: list[Holding] = []
-        stack = [key for key in self._walk.roots if key in self._sums]
+        crews = threads.crews_of(self._walk.roots, _BRANCHES)
+        found = [self._of_crew(crew, births) for crew in crews]
+        together = {key for crew in crews for key in crew.keys}
+        stack = [key for key in self._walk.roots if key in self._sums and key not in together]
         while stack:
             key = stack.pop()
             sums = self._sums[key]
             if sums.bytes == 0 and sums["nodes"] == 0:
                 continue
             found.append(self._holding(key, sums, births))
-            branches = [c for c in sums.children if c in self._sums]
-            if len(branches) > _BRANCHES:
-                # Items of a container are not told apart, but for handlers, each of which is somebody's own, and for
-                # what hangs from a root: there the two heaviest are.
-                apart = key in self._walk.roots or naming.holds_handlers(self._walk.objects[key])
-                branches = sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if apart else []
             # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
             if len(self._path(key)[0]) <= _DEEPEST:
-                stack.extend(branches)
+                stack.extend(self._branches(key))
         # Nodes decide among equals: a graph that only gets longer holds next to no bytes.
         found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
         return _without_repeats(found)[:_MOST]
+
+    def _branches(self, key: int) -> list[int]:
+        """What is told apart of all that an object leads to. Items of a container of many are not, but for handlers,
+        each of which is somebody's own, and for what hangs from a root: there the two heaviest are."""
+        branches = [c for c in self._sums[key].children if c in self._sums]
+        if len(branches) <= _BRANCHES:
+            return branches
+        apart = key in self._walk.roots or naming.holds_handlers(self._walk.objects[key])
+        return sorted(branches, key=lambda c: -self._sums[c].bytes)[:2] if apart else []
 
     def forget_names(self) -> None:
         """Another way than the walk's leads to something: names are found anew."""
@@ -145,6 +153,41 @@ class HoldingTree:
             sites=self._sites(key, births),
             files=self._files(key),
         )
+
+    def _of_crew(self, crew: threads.Crew, births: dict[int, Birth]) -> Holding:
+        """What many threads of one function keep together, as a container of many: each has the same names."""
+        name = f"<threads in {crew.function}>"
+        sums = _Sums()
+        for key in crew.keys:
+            sums.update(self._sums.get(key, {}))
+        storages = [one for key in crew.keys for one in self._storages(key)]
+        amounts: dict[str, Any] = dict(sums)
+        return Holding(
+            **amounts,
+            name=name,
+            kind="thread",
+            path=[f"{crew.module}: {name}"],
+            scope=crew.module,
+            place=crew.at,
+            container="Thread",
+            items=crew.size,
+            length=crew.size,
+            parts=self._heaviest(crew.keys),
+            sites=sum_by_site((births[s] for s in storages if s in births), _SITES),
+        )
+
+    def _heaviest(self, keys: list[int]) -> list[str]:
+        """Of names that are the same in many threads, and of what hangs from these, those with the most bytes."""
+        tally: Counter[str] = Counter()
+        stack = [key for key in keys if key in self._sums]
+        while stack:
+            key = stack.pop()
+            texts, below = self._path(key)[0], [c for c in self._sums[key].children if c in self._sums]
+            if below and len(texts) < _PART:
+                stack.extend(below)
+            else:
+                tally["".join(texts)] += self._sums[key].bytes
+        return [name for name, size in tally.most_common(_PARTS) if size]
 
     def _below(self, key: int) -> set[str]:
         """The special hops from a container of many on to the most of what it holds: its items have no names."""
@@ -195,14 +238,18 @@ class HoldingTree:
                 found.append(file)
         return found
 
-    def _sites(self, key: int, births: dict[int, Birth], most: int = 6) -> list[SiteBytes]:
+    def _sites(self, key: int, births: dict[int, Birth]) -> list[SiteBytes]:
+        return sum_by_site((births[s] for s in self._storages(key) if s in births), _SITES)
+
+    def _storages(self, key: int) -> list[int]:
+        """Storages that an object claimed, or what it leads to."""
         storages: list[int] = []
         stack = [key]
         while stack and len(storages) < 5000:
             one = stack.pop()
             storages.extend(self._owned.get(one, ()))
             stack.extend(self._sums[one].children if one in self._sums else ())
-        return sum_by_site((births[s] for s in storages if s in births), most)
+        return storages
 
     def close(self) -> None:
         """Release everything."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -62,23 +62,29 @@ def describe(
         outside = [[one] for one in _from_outside(garbage)]
         if not births and not _recurs(described) and not _recurs(outside):
             return Found([], 0)
-        found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds))))
-        if not found:
-            found = list(dict.fromkeys(chain(*outside)))[:most] or [Stranger(kind="native")]
+        found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds, set(chain(*cycles))))))
+        found = found or _without_a_cut(garbage, bool(cycles), chain(*outside))[:most]
         return Found(found, _bytes_below([*chain(*cycles)], garbage, reached, claimed))
     finally:
         garbage.close()
+
+
+def _without_a_cut(garbage: Garbage, cyclic: bool, outside: Iterable[Stranger]) -> list[Stranger]:
+    """What to say where nobody is known who would be cut off: a cycle all the same, where nothing holds it."""
+    if cyclic and not garbage.outer:
+        return [Stranger(kind="cycle")]
+    return list(dict.fromkeys(outside)) or [Stranger(kind="native")]
 
 
 def _has_one_of(births: Collection[int], tensor: torch.Tensor) -> bool:
     return any(s._cdata in births for s in graphs.storages_of(tensor))
 
 
-def _in_graphs(garbage: Garbage, seeds: Collection[int]) -> Iterator[Stranger]:
-    """The nodes of graphs that hold tensors: a custom Function's on its `ctx`, any other's by hooks."""
-    for key, o in garbage.by_id.items():
-        if key not in garbage.held:
-            yield from _on_ctx(o)
+def _in_graphs(garbage: Garbage, seeds: Collection[int], members: set[int]) -> Iterator[Stranger]:
+    """The nodes of graphs that hold tensors: a custom Function's on its `ctx`, where that closes one of the cycles,
+    whose `members` these are; any other's by hooks."""
+    for key in members:
+        yield from _on_ctx(garbage.by_id[key], members)
     for key in garbage.outer:
         if key in seeds:
             yield from _saved_by(garbage.by_id[key])
@@ -206,16 +212,16 @@ def _written_in(code: types.CodeType | None) -> tuple[str | None, int | None]:
     return (None, None) if code is None else (code.co_filename, code.co_firstlineno)
 
 
-def _on_ctx(o: Any) -> Iterator[Stranger]:
-    """Tensors that a custom Function's `ctx` has as attributes; the Function that the user wrote is `_forward_cls`."""
+def _on_ctx(o: Any, members: set[int]) -> Iterator[Stranger]:
+    """Attributes of a custom Function's `ctx` that lead back to it: an output, alone or in a container. The Function
+    that the user wrote is `_forward_cls`."""
     cls: Any = type(o)
     if not issubclass(cls, torch.autograd.function.BackwardCFunction):
         return
     function = getattr(cls, "_forward_cls", cls)
-    code = getattr(getattr(function, "forward", None), "__code__", None)
+    path, line = _written_in(getattr(getattr(function, "forward", None), "__code__", None))
     for name, value in vars(o).items():
-        if issubclass(type(value), torch.Tensor):
-            path, line = _written_in(code)
+        if id(value) in members:
             yield Stranger(kind="ctx", owner=function.__qualname__, attribute=name, path=path, line=line)
 
 

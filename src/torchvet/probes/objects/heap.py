@@ -28,6 +28,7 @@ from torchvet.probes.base.callers import user_lines
 from torchvet.probes.base.deadline import Deadline
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.objects import arrays
+from torchvet.probes.objects.threads import RunningThread, thread_of
 from torchvet.probes.objects.variables import frame_locals
 from torchvet.recording.records.base import Place
 
@@ -111,6 +112,8 @@ class Root:
     called_from: Place | None = None
     """The user's line that called the function whose variable this is."""
     value: Any = field(repr=False, default=None)
+    thread: RunningThread | None = None
+    """Whose variable it is, where that is not the thread that looks."""
 
 
 class HeapWalk:
@@ -134,6 +137,7 @@ class HeapWalk:
         # A frame that is walked leads back here: through its own containers the walk would reach all that it has met.
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
         self.skip |= {id(self.tensors), id(self.arrays), id(self._queue), id(self.modules)}
+        self.skip |= {id(frame) for frame in running_frames()}
 
     def add_roots(self, roots: Iterable[Root]) -> None:
         """Start from these names; of several names for one object the first counts."""
@@ -295,9 +299,13 @@ def file_of_class(cls: type) -> str | None:
 
 
 def frame_children(f: types.FrameType) -> list[Any]:
-    """A finished frame's variables (a stored traceback keeps them); running frames are roots of their own."""
-    outside = {id(f.f_globals), id(f.f_builtins), id(f.f_back), id(f.f_code)}
-    return [x for x in gc.get_referents(f) if id(x) not in outside and not isinstance(x, types.FrameType)]
+    """A finished frame's variables (a stored traceback keeps them), and the frames that it keeps: its caller's, which
+    keeps what that function had in the end. Of running frames, which are roots of their own, a walk skips all."""
+    held = gc.get_referents(f)
+    if frames.owner(f.f_code.co_filename) == frames.OWN:
+        return [x for x in held if isinstance(x, types.FrameType)]
+    outside = {id(f.f_globals), id(f.f_builtins), id(f.f_code)}
+    return [x for x in held if id(x) not in outside]
 
 
 _CHILDREN: dict[int, Callable[[Any], Iterable[Any]]] = {
@@ -321,8 +329,10 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
         if ident == own:
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
         thread = "" if ident == own else f" (thread {names.get(ident, ident)})"
+        other = None if ident == own else thread_of(ident, stack)
         for frame in reversed(stack):
             for root in itertools.chain(_free_globals(frame, spaces), _roots_of(frame, thread, unreadable)):
+                root.thread = other if root.kind != "global" else None
                 worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
                 if root.kind == "attribute" or not worthwhile:
                     late.append(root)

@@ -196,6 +196,8 @@ def _exception_hop(parent: BaseException, child: Any) -> Hop:
 
 
 def _frame_hop(parent: Any, child: Any) -> Hop:
+    if isinstance(child, types.FrameType):  # the caller's: its variables are named by its own function
+        return Hop("", "frame")
     frame = parent if isinstance(parent, types.FrameType) else _frame_of(parent)
     if frame is None:
         return Hop("", "frame")

@@ -15,6 +15,7 @@ from torchvet.probes.base.hooks import sheltered
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import device
 from torchvet.probes.session.looks import Looks
+from torchvet.probes.session.stepping import Boundary
 
 if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
@@ -86,8 +87,14 @@ class Observer(Looks):
 
     def ended_aside(self, optimizer: Optimizer | None, is_grad: bool = False) -> None:
         """See `Listener`."""
-        if self._session.active:
-            self.stepping.ended_aside(optimizer, is_grad)
+        if self._counts_aside():
+            stepping = self.stepping
+            ended = stepping.backward_ended(is_grad) if optimizer is None else stepping.optimizer_ended(id(optimizer))
+            stepping.count(ended)
+
+    def _counts_aside(self) -> bool:
+        """Whether what happens on this thread is not heard because another looks: its steps count all the same."""
+        return self._session.active and self.stepping.heard_elsewhere()
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
@@ -120,10 +127,18 @@ class Observer(Looks):
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """See `Listener`."""
         self.bus.tell("batch_asked", iterator, caller)
+        self._boundary(self._batch_asked(iterator))
+        self.ledger.phase, self._here.loads = "data", True
+
+    def batch_aside(self, iterator: Any) -> None:
+        """See `Listener`."""
+        if self._counts_aside():
+            self.stepping.count(self._batch_asked(iterator))
+
+    def _batch_asked(self, iterator: Any) -> Boundary | None:
         first = getattr(iterator, "_num_yielded", 1) == 0  # also where workers that persist begin anew
         no_grad = not torch.is_grad_enabled()
-        self._boundary(self.stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad))
-        self.ledger.phase, self._here.loads = "data", True
+        return self.stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad)
 
     def batch_got(self, iterator: Any, batch: Any, seconds: float) -> None:
         """See `Listener`."""
@@ -143,6 +158,11 @@ class Observer(Looks):
             self._boundary(self.stepping.passed(self.clock.forward_started, id(module)))
         self._sampling.stack.append(module)
         self._end_if_overdue()
+
+    def forward_aside(self, module: torch.nn.Module) -> None:
+        """See `Listener`."""
+        if self._counts_aside() and not getattr(self._here, "loads", False):
+            self.stepping.count(self.stepping.passed(self.clock.forward_started, id(module)))
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""

@@ -35,13 +35,20 @@ class Closed:
     cohort: Cohort
 
 
+class _Calls(threading.local):
+    """The modules whose calls this thread is in, the outermost first."""
+
+    def __init__(self) -> None:
+        self.stack: list[torch.nn.Module] = []
+
+
 class Sampling:
     """The window that is open, if one is, and the stack of modules that names its storages."""
 
     def __init__(self, known: KnownMemory, taps: Taps, schedule: Schedule, costs: Costs) -> None:
         self.ledger = Ledger()
         self.ledger.module = self._module_path
-        self.stack: list[torch.nn.Module] = []
+        self._calls = _Calls()
         self.windows = 0
         self.steps = 0
         """Sampled steps so far."""
@@ -54,6 +61,11 @@ class Sampling:
         self._refused = 0
         self._noted = 0
         self._partial = False
+
+    @property
+    def stack(self) -> list[torch.nn.Module]:
+        """The modules whose calls this thread is in."""
+        return self._calls.stack
 
     @property
     def on(self) -> bool:
@@ -159,4 +171,5 @@ class Sampling:
             self.ledger.forget_window()
 
     def _module_path(self) -> str | None:
-        return self._known.name_of(self.stack[-1]) if self.stack else None
+        stack = self._calls.stack
+        return self._known.name_of(stack[-1]) if stack else None

@@ -25,6 +25,7 @@ from torchvet.recording.records.base import StepKind
 if TYPE_CHECKING:
     from torchvet.probes.session.looks import Looks
 
+
 class SteadySteps:
     """What `hooks.Taps` asks first. The methods of events are timed in the one step that stands for the others."""
 
@@ -81,8 +82,8 @@ class SteadySteps:
 
     def _backward_starts(self, args: tuple[Any, ...]) -> bool:
         """`torch.autograd.backward` was called with these arguments; whether that is dealt with."""
-        # As `Tensor.backward` calls it: the tensor, its gradient, and whether the graph is kept or made. So many calls in
-        # a row without a step are none of gradient accumulation.
+        # As `Tensor.backward` calls it: the tensor, its gradient, whether the graph is kept, and whether one is made of
+        # the pass. So many calls in a row without a step would be no gradient accumulation.
         plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < SILENT
         if not plain or not self._is_here() or tracing():
             return self._decline()

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from torch.optim.optimizer import Optimizer
-
 from torchvet.probes.base.clock import StepClock, ThreadSteps
 from torchvet.probes.internals import private
 from torchvet.probes.session.step_log import StepLog
@@ -142,11 +140,6 @@ class Stepping:
         """Backward calls that belong to no step."""
         if self._clock.outside_steps:
             yield Unwatched(kind="backward", count=self._clock.outside_steps, of=self._clock.main_steps)
-
-    def ended_aside(self, optimizer: Optimizer | None, is_grad: bool) -> None:
-        """An optimizer's step, or without one a backward pass, ended and is not heard because another thread looks."""
-        if self.heard_elsewhere():
-            self.count(self.backward_ended(is_grad) if optimizer is None else self.optimizer_ended(id(optimizer)))
 
     def heard_elsewhere(self) -> bool:
         """Whether what happens on this thread is not heard because another looks."""

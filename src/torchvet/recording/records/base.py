@@ -148,7 +148,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes it in place, if one does. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`, `iterator`,
     `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of many holds.
     `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are the types of
-    the last items of that item and so on, while they are lists, deques or dicts.
+    the last items of that item and so on, while they are lists, deques or dicts. Many threads that run one function
+    are one name of the kind `thread`: `place` is the line that most of them are at, `parts` name what keeps the most.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     item_type: str | None = None
     item_kind: Literal["function", "module"] | None = None
     inner_types: list[str] = []
+    parts: list[str] = []
     below: list[str] = []
     files: list[str] = []
 

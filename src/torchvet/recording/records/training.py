@@ -325,7 +325,8 @@ class CollectorUse(Record):
 
     `freed` bytes of the storages born in `sampled` watched steps died inside a collection, the oldest `longest` steps
     after it was born, in `steps` different ones; `owners` names the classes that the cycles went through. The heap was
-    `heap_freed` bytes smaller after collections than before, those after tick `since` up to tick `until`.
+    `heap_freed` bytes smaller after collections than before, those after tick `since` up to tick `until`. `full`
+    collections went through all objects, the last at tick `full_at`; the others leave garbage that is old.
     """
 
     collections: int
@@ -342,6 +343,8 @@ class CollectorUse(Record):
     heap_freed: int = 0
     since: int = 0
     until: int = 0
+    full: int = 0
+    full_at: int = 0
 
 
 class HookFunction(Record):

@@ -128,7 +128,9 @@ class GrowthRule(Rule):
             return Location(
                 path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function
             )
-        return location_of(first_place(growth.holding.sites))
+        # Many threads: where they stay tells more than where one of their tensors was made.
+        waits = growth.holding.place if growth.holding.kind == "thread" else None
+        return location_of(waits or first_place(growth.holding.sites))
 
     def related(self, growth: Growth, recording: Recording) -> list[Related]:
         """Where it is stored, if that is another line, and where the held storages were allocated."""

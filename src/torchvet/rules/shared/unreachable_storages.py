@@ -23,6 +23,12 @@ _MOSTLY = 0.9
 _LEAST_HELD = 64 * 1024
 """Bytes of garbage between collections that are nobody's trouble, however small the program."""
 
+_NAMELESS = {
+    "cycle": "a reference cycle",
+    "ctx": "a custom Function's ctx",
+    "native": "an autograd graph that nothing names",
+}
+
 
 def stranger_findings(
     rule: Rule,
@@ -47,7 +53,7 @@ def stranger_findings(
             continue
         who = [s for s in census.strangers if _is_of(s, kind, owner)]
         names = names_of(who)
-        name = names[0] if names else "an autograd graph that nothing names"
+        name = names[0] if names else _NAMELESS[kind]
         yield rule.observed(
             rank,
             severity=_grade(rank, recording, rate, kind == "native"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.finding import About, Severity
+from torchvet.formatting import count
+from torchvet.recording.records.base import Holding
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
@@ -47,6 +49,8 @@ class TensorsAccumulate(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
+        if growth.holding.kind == "thread":
+            return _of_threads(growth.holding)
         rate = growth.tensors_per_step
         # More bytes without more tensors: `x = torch.cat([x, …])`.
         if rate * growth.steps < 1:
@@ -62,6 +66,11 @@ class TensorsAccumulate(GrowthRule):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
+        if growth.holding.kind == "thread":
+            return (
+                "end each thread when nobody waits for it any more: set its stop flag, take out what is left in the "
+                "queue that it waits for, and `join()` it; or start one thread and go on with it"
+            )
         if _is_queue(growth):
             return (
                 f"give {name} a `maxsize`, so that who fills it waits for who empties it; or take out as many as go in"
@@ -146,6 +155,17 @@ def _less_of(name: str, container: str) -> str:
     return (
         f"keep in {name} only what is needed: a number (`.item()`), a running sum, a `collections.deque(maxlen=…)`, or "
         "write it to disk and clear it every epoch"
+    )
+
+
+def _of_threads(holding: Holding) -> str:
+    """What threads that do not end keep, and where they are."""
+    function = holding.name.removeprefix("<threads in ").removesuffix(">")
+    at = f", most of them in line {holding.place.line}" if holding.place is not None else ""
+    most = f"; most of that is in {' and '.join(f'`{part}`' for part in holding.parts)}" if holding.parts else ""
+    return (
+        f"{count(holding.items, 'thread')} ran {function} at the last search{at}: more are started than end, and each "
+        f"keeps what its variables hold{most}"
     )
 
 

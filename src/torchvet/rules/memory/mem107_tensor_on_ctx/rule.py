@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from functools import partial
 
+from torchvet.recording.records.base import Census
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
@@ -95,7 +97,7 @@ class TensorOnCtx(GrowthRule):
             self,
             recording,
             "ctx",
-            location=next(ctx_stores(recording), None),
+            location=next(ctx_stores(recording, _closing(recording)), None),
             cause="the custom Function stores its own output on `ctx`: output → grad_fn → ctx → output is a cycle that "
             "backward does not break; only the cyclic collector frees it, whenever that runs",
             advice="pass it to `ctx.save_for_backward(...)`, which keeps an output without a cycle",
@@ -135,11 +137,18 @@ def _is_none(node: ast.AST | None, unit: Unit) -> bool:
     return node is None or isinstance(node, ast.Constant)
 
 
-def ctx_stores(recording: Recording) -> Iterator[Location]:
-    """Lines of the user's Functions that set an attribute of their `ctx`."""
-    for path, text in recording.sources.items():
-        for store in context_stores(text):
-            yield Location(path=path, line=store.line, column=store.column, function=store.function)
+def _closing(recording: Recording) -> set[str]:
+    """Attributes of a `ctx` that a search found to lead back to it."""
+    looks = (census for rank in recording.ranks for census in rank.all(Census))
+    return {s.attribute for census in looks for s in census.strangers if s.kind == "ctx" and s.attribute}
+
+
+def ctx_stores(recording: Recording, first: Collection[str] = ()) -> Iterator[Location]:
+    """Lines of the user's Functions that set an attribute of their `ctx`, those that set one of the `first` before
+    others."""
+    found = ((path, store) for path, text in recording.sources.items() for store in context_stores(text))
+    for path, store in sorted(found, key=lambda pair: pair[1].attribute not in first):
+        yield Location(path=path, line=store.line, column=store.column, function=store.function)
 
 
 def _is_released(model: ClassModel, attribute: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import searched, usable_censuses
 from torchvet.formatting import count
-from torchvet.recording.records.base import Census, SiteBytes, Survivors
+from torchvet.recording.records.base import Census, SiteBytes, Survivors, Window
 from torchvet.recording.records.training import CollectorUse
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
@@ -187,6 +187,16 @@ def _ruled_out(rank: RankRecording) -> str:
     else:
         found.append(f"storages of {count(windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died")
     use = rank.last(CollectorUse)
-    if use is not None and use.collections:
-        found.append(f"garbage that the cyclic collector frees ({count(use.collections, 'collection')})")
+    if use is not None and use.full and _outlives(rank, use.full_at):
+        found.append(f"garbage that the cyclic collector frees ({count(use.full, 'full collection')})")
     return "; ".join(found)
+
+
+def _outlives(rank: RankRecording, tick: int) -> bool:
+    """Whether what grows has outlived a collection of all objects: storages that were sampled before it are alive after
+    it; else half of the growth came before it."""
+    ends = {w.id: w.last for w in rank.since_restart(Window)}
+    alive = [s for s in rank.since_restart(Survivors) if s.bytes]
+    if not alive:
+        return 2 * tick >= rank.ticks
+    return any(ends.get(s.window, s.tick) < tick <= s.tick for s in alive)
