@@ -215,7 +215,7 @@ def looks(probe: EvaluationProbe, net: torch.nn.Module, passes: int, keep: bool)
     for _ in range(passes):
         out = forward(probe, net, 3)
         told: list[Any] = probe.host.heard  # type: ignore[attr-defined]
-        found += [passes for _, _, passes in told]
+        found += [passes for _, _, passes, _ in told]
         told.clear()
         kept = [*kept, out] if keep else [out]
     return [count for count in found if count]

@@ -174,10 +174,7 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
     """
     lasting = {key_of(g.holding) for g in growth_of(rank).growths}
     found: dict[Key, Growth] = {}
-    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
-    for first, last in itertools.pairwise(amid):
-        if first.amid != last.amid or first.passes >= last.passes:
-            continue
+    for first, last in _pairs_amid(rank, kind):
         series = series_of([first, last], by_pass=True)
         growing = {k: p for k, p in series.items() if len(p) == 2 and rise(*p) > 0 and p[1][1].nodes > p[0][1].nodes}
         for key in localise(growing):
@@ -187,6 +184,12 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
                 rank, run, kind, per, now=last.passes, left=memory_left(rank, last), ops=_carrier_ops(key, last)
             )
     return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
+
+
+def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Census]]:
+    """Two censuses in a row that were taken in the middle of one evaluation, or of one step."""
+    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
+    return [(a, b) for a, b in itertools.pairwise(amid) if a.amid == b.amid and a.passes < b.passes]
 
 
 def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:

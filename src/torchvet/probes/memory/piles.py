@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, StepKind, Watcher, frames
-from torchvet.recording.records.training import Pile
+from torchvet.recording.records.memory import Pile
 
 _FEWEST = 4
 """Backward calls of a step from which on they are micro-batches."""

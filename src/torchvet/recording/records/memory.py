@@ -134,3 +134,13 @@ class CarriedGraph(Record):
     message: str
     passes: int
     names: list[CarriedName] = []
+
+
+class Pile(Record):
+    """Memory that the backward `calls` of a step left behind, evenly, until the step ended: `per_call` bytes each,
+    `bytes` from a third of them on. `place` is the line of the last call."""
+
+    place: Place
+    calls: int
+    bytes: int
+    per_call: float

@@ -279,16 +279,6 @@ class SummedLosses(Record):
     calls: int = 1
 
 
-class Pile(Record):
-    """Memory that the backward `calls` of a step left behind, evenly, until the step ended: `per_call` bytes each,
-    `bytes` from a third of them on. `place` is the line of the last call."""
-
-    place: Place
-    calls: int
-    bytes: int
-    per_call: float
-
-
 class ZeroedInPlace(Record):
     """Gradients set to zero and kept, where dropping them would have lowered the peak by `saving` bytes."""
 

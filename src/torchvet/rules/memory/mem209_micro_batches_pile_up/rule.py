@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import Pile, SummedLosses
+from torchvet.recording.records.memory import Pile
+from torchvet.recording.records.training import SummedLosses
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Finding, Findings, Growth, Measured, RankRecording, Recording, Rule
 from torchvet.rules.shared.growth_rule import holder_of
