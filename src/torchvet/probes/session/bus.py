@@ -64,6 +64,7 @@ PROBES: tuple[str, ...] = (
     "memory.micro_batches.MicroBatches",
     "time.line_operators.LineOperators",
     "time.line_times.LineTimer",
+    "time.repeated_passes.RepeatedPassesProbe",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.

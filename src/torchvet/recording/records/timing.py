@@ -121,3 +121,21 @@ class StepSamples(Record):
 
     samples: int
     steps: int
+
+
+MANY_PASSES = 8
+"""Backward passes through one graph in a step from which on they are many."""
+
+
+class RepeatedPasses(Record):
+    """A line that differentiated the same graph again and again: in `steps` sampled steps it went through `graphs` of
+    them, `MANY_PASSES` times each or more, in `passes` passes in all. The largest has so many `nodes`. `by_torch` says
+    that a function of `torch.autograd.functional` did so."""
+
+    place: Place
+    is_grad: bool = True
+    by_torch: bool = False
+    steps: int = 0
+    graphs: int = 0
+    passes: int = 0
+    nodes: int = 0
