@@ -139,3 +139,18 @@ class RepeatedPasses(Record):
     graphs: int = 0
     passes: int = 0
     nodes: int = 0
+
+
+class IgnoredRows(Record):
+    """Rows of logits with `columns` columns that a matrix product at `place` has made, in `calls` sampled calls of a
+    loss: `ignored` of `rows` have the target that the loss ignores, in each call the share `least` or more. The product
+    was `part` of the line's products, by their multiplications, or more."""
+
+    place: Place
+    loss: Place
+    columns: int
+    calls: int = 0
+    rows: int = 0
+    ignored: int = 0
+    least: float = 1.0
+    part: float = 1.0
