@@ -14,6 +14,7 @@ from torchvet.recording.records.timing import (
     LineTime,
     LineTimes,
     OperatorsAt,
+    PaddedColumns,
     Phase,
     RepeatedPasses,
 )
@@ -113,3 +114,28 @@ def test_ignored_rows_of_a_small_last_layer_are_a_note_or_silent() -> None:
     assert [f.severity for f in found("OPS309", record, spent(1.0, 6), beside, also=(seen,))] == ["info"]
     assert not found("OPS309", record, spent(0.2, 6), beside, also=(seen,))
     assert not found("OPS309", record, also=(seen,))
+
+
+def padded(columns: int, rest: float = 0.5, least: float = 0.3, calls: int = 10) -> list[Finding]:
+    record = PaddedColumns(
+        place=AT, padding=0, calls=calls, columns=100 * calls, padded=columns * calls, least=least, width=100, widest=40
+    )
+    return found("OPS310", record, spent(1.0, 4), spent(2.0, 9, "backward"), spent(rest, 10, "optimizer"))
+
+
+def test_padding_is_told_with_its_part_of_forward_and_backward() -> None:
+    (finding,) = padded(60)
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 6)
+    assert "60 % of the columns" in finding.message and "86 % of a step, is" in finding.message
+    assert "18.0 ms of a step of 35.0 ms (51 %)" in finding.message
+    assert "100 columns wide" in finding.cause and "longer than 40" in finding.cause
+
+
+def test_less_padding_batches_that_vary_and_a_small_model_are_a_note() -> None:
+    assert [f.severity for f in padded(40)] == ["info"]
+    assert [f.severity for f in padded(60, least=0.1)] == ["info"]
+    assert [f.severity for f in padded(60, rest=4.0)] == ["info"]
+
+
+def test_little_padding_is_silent() -> None:
+    assert not padded(20) and not padded(60, calls=2)

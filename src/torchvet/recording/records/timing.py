@@ -154,3 +154,18 @@ class IgnoredRows(Record):
     ignored: int = 0
     least: float = 1.0
     part: float = 1.0
+
+
+class PaddedColumns(Record):
+    """Columns of batches whose words a line looks up in a table. In `calls` sampled calls `padded` of `columns` were at
+    the ends and had only the token `padding`, in each batch the share `least` or more. The widest batch had `width`
+    columns, and none needed more than `widest`."""
+
+    place: Place
+    padding: int
+    calls: int = 0
+    columns: int = 0
+    padded: int = 0
+    least: float = 1.0
+    width: int = 0
+    widest: int = 0
