@@ -65,6 +65,9 @@ PROBES: tuple[str, ...] = (
     "memory.piles.Piles",
     "time.line_operators.LineOperators",
     "time.line_times.LineTimer",
+    "time.repeated_passes.RepeatedPassesProbe",
+    "time.ignored_rows.IgnoredRowsProbe",
+    "time.padded_columns.PaddedColumnsProbe",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.

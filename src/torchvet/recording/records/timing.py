@@ -121,3 +121,51 @@ class StepSamples(Record):
 
     samples: int
     steps: int
+
+
+MANY_PASSES = 8
+"""Backward passes through one graph in a step from which on they are many."""
+
+
+class RepeatedPasses(Record):
+    """A line that differentiated the same graph again and again: in `steps` sampled steps it went through `graphs` of
+    them, `MANY_PASSES` times each or more, in `passes` passes in all. The largest has so many `nodes`. `by_torch` says
+    that a function of `torch.autograd.functional` did so."""
+
+    place: Place
+    is_grad: bool = True
+    by_torch: bool = False
+    steps: int = 0
+    graphs: int = 0
+    passes: int = 0
+    nodes: int = 0
+
+
+class IgnoredRows(Record):
+    """Rows of logits with `columns` columns that a matrix product at `place` has made, in `calls` sampled calls of a
+    loss: `ignored` of `rows` have the target that the loss ignores, in each call the share `least` or more. The product
+    was `part` of the line's products, by their multiplications, or more."""
+
+    place: Place
+    loss: Place
+    columns: int
+    calls: int = 0
+    rows: int = 0
+    ignored: int = 0
+    least: float = 1.0
+    part: float = 1.0
+
+
+class PaddedColumns(Record):
+    """Columns of batches whose words a line looks up in a table. In `calls` sampled calls `padded` of `columns` were at
+    the ends and had only the token `padding`, in each batch the share `least` or more. The widest batch had `width`
+    columns, and none needed more than `widest`."""
+
+    place: Place
+    padding: int
+    calls: int = 0
+    columns: int = 0
+    padded: int = 0
+    least: float = 1.0
+    width: int = 0
+    widest: int = 0

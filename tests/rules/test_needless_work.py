@@ -1,0 +1,141 @@
+"""Work of a step that is done many times, or for rows that nobody needs: graded by the time of its lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.finding import Finding
+from torchvet.recording import RankRecording, Recording
+from torchvet.recording.records.base import Place, Program, Record, Source
+from torchvet.recording.records.timing import (
+    IgnoredRows,
+    LineOperations,
+    LineTime,
+    LineTimes,
+    OperatorsAt,
+    PaddedColumns,
+    Phase,
+    RepeatedPasses,
+)
+
+PATH = "/home/user/train.py"
+TEXT = """import torch
+def train(model, optimizer):
+    for x, y in data:
+        out = model(x)
+        rows = [
+            torch.autograd.grad(out[i], x, retain_graph=True)
+            for i in range(100)]
+        loss = f(out, y)
+        loss.backward()
+        optimizer.step()
+"""
+AT = Place(PATH, 6, "train.<locals>.<listcomp>")
+
+
+def spent(seconds: float, line: int, phase: Phase = "forward") -> LineTime:
+    return LineTime(place=Place(PATH, line, "train"), seconds=seconds, looks=80, steps=80, phase=phase)
+
+
+def found(code: str, record: Record, *lines: LineTime, also: tuple[Record, ...] = (), **more: Any) -> list[Finding]:
+    ran = Program(argv=[], path=PATH, cwd="", python="3.11", torch="2.13.0", device="cpu", started=0.0, pid=1, **more)
+    seconds = sum(x.seconds for x in lines)
+    times = LineTimes(seconds=seconds, steps=100, looks=400, interval=0.01, own=0.0, lines=list(lines))
+    recording = Recording([RankRecording(0, [ran, Source(path=PATH, text=TEXT), times, record, *also])])
+    return [f for f in diagnose(recording, select=[code]).findings if f.code == code]
+
+
+def repeated(rows: float, nodes: int = 20, **more: Any) -> list[Finding]:
+    record = RepeatedPasses(place=AT, steps=4, graphs=4, passes=400, nodes=nodes, **more)
+    return found("OPS308", record, spent(rows, 6, "backward"), spent(1.0, 9, "backward"), spent(1.0, 4))
+
+
+def test_rows_of_a_jacobian_are_told_with_the_time_of_their_line() -> None:
+    (finding,) = repeated(2.0)
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 6)
+    assert (
+        finding.message
+        == "backward runs through the same graph 100 times in a step: 20.0 ms of a step of 40.0 ms (50 %)"
+    )
+    assert "is_grads_batched" in finding.remedy.summary and "2.0 times faster at most" in finding.cause
+    assert "vectorize=True" in repeated(2.0, by_torch=True)[0].remedy.summary
+    assert "backward()` of the sum" in repeated(2.0, is_grad=False)[0].remedy.summary
+
+
+def test_rows_whose_time_is_arithmetic_or_little_are_a_note_or_silent() -> None:
+    (finding,) = repeated(2.0, nodes=5)
+    assert finding.severity == "info" and "takes 40 us, which is arithmetic" in finding.cause
+    assert [f.severity for f in repeated(0.4)] == ["info"]
+    assert not repeated(0.05)
+
+
+def test_without_times_nothing_is_said() -> None:
+    record = RepeatedPasses(place=AT, steps=4, graphs=4, passes=400, nodes=20)
+    assert not found("OPS308", record)
+    assert not found("OPS308", record, spent(2.0, 6), simulated="l4")
+
+
+def ignored(head: float = 2.0, operators: int = 5, calls: int = 10, rows: int = 850, **more: Any) -> list[Finding]:
+    record = IgnoredRows(
+        place=Place(PATH, 4, "train"), loss=Place(PATH, 8, "train"), columns=8000, calls=calls, rows=1000, ignored=rows,
+        **{"least": 0.8, **more},
+    )  # fmt: skip
+    at = [OperatorsAt(place=Place(PATH, line, "train"), count=number * 10) for line, number in ((4, operators), (8, 5))]
+    lines = [spent(head, 4), spent(1.0, 8), spent(3.0, 4, "backward"), spent(4.0 - head, 9, "backward")]
+    return found("OPS309", record, *lines, also=(LineOperations(sampled=10, lines=at),))
+
+
+def test_ignored_rows_are_told_with_their_share_of_the_forward_pass() -> None:
+    (finding,) = ignored()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert "ignores 85 %" in finding.message
+    # 85 % of the last layer's line and of the loss's.
+    assert "25.5 ms of a step of 80.0 ms (32 %)" in finding.message
+    assert [related.line for related in finding.related] == [8]
+
+
+def test_a_line_with_other_products_counts_by_its_part() -> None:
+    assert "15.3 ms" in ignored(part=0.6)[0].message
+    assert not ignored(part=0.4)
+
+
+def test_few_rows_batches_that_vary_and_whole_models_on_one_line_are_silent() -> None:
+    assert not ignored(rows=450)
+    assert not ignored(least=0.1)
+    assert not ignored(calls=2)
+    assert not ignored(operators=200)
+
+
+def test_ignored_rows_of_a_small_last_layer_are_a_note_or_silent() -> None:
+    record = IgnoredRows(place=AT, loss=AT, columns=80, calls=9, rows=100, ignored=90, least=0.8)
+    seen = LineOperations(sampled=10, lines=[OperatorsAt(place=AT, count=50)])
+    beside = spent(8.0, 9, "backward")
+    assert [f.severity for f in found("OPS309", record, spent(1.0, 6), beside, also=(seen,))] == ["info"]
+    assert not found("OPS309", record, spent(0.2, 6), beside, also=(seen,))
+    assert not found("OPS309", record, also=(seen,))
+
+
+def padded(columns: int, rest: float = 0.5, least: float = 0.3, calls: int = 10) -> list[Finding]:
+    record = PaddedColumns(
+        place=AT, padding=0, calls=calls, columns=100 * calls, padded=columns * calls, least=least, width=100, widest=40
+    )
+    return found("OPS310", record, spent(1.0, 4), spent(2.0, 9, "backward"), spent(rest, 10, "optimizer"))
+
+
+def test_padding_is_told_with_its_part_of_forward_and_backward() -> None:
+    (finding,) = padded(60)
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 6)
+    assert "60 % of the columns" in finding.message and "86 % of a step, is" in finding.message
+    assert "18.0 ms of a step of 35.0 ms (51 %)" in finding.message
+    assert "100 columns wide" in finding.cause and "longer than 40" in finding.cause
+
+
+def test_less_padding_batches_that_vary_and_a_small_model_are_a_note() -> None:
+    assert [f.severity for f in padded(40)] == ["info"]
+    assert [f.severity for f in padded(60, least=0.1)] == ["info"]
+    assert [f.severity for f in padded(60, rest=4.0)] == ["info"]
+
+
+def test_little_padding_is_silent() -> None:
+    assert not padded(20) and not padded(60, calls=2)
