@@ -74,6 +74,15 @@ def found(recording: Recording, code: str) -> list[Finding]:
     return [f for f in diagnose(recording, select=[code]).findings if f.code == code]
 
 
+def test_an_evaluation_is_what_a_program_without_training_is_there_for() -> None:
+    line = spent(2.0, 9, at(21), function="validate", phase="forward")
+    assert found(recorded(line), "OPS304")
+    recording = recorded(line)
+    (times,) = recording.ranks[0].all(LineTimes)
+    times.lines = [one for one in times.lines if one.phase == "forward"]
+    assert not found(recording, "OPS304")
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

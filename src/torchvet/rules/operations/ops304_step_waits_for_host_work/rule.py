@@ -55,8 +55,11 @@ class StepWaitsForHostWork(LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
+        trains = any(part.phase in ("backward", "optimizer") for part in timing.times.lines)
         for work, cost in works_of(rank, timing):
-            if work.kind in _WORDS and cost.counts:
+            # A program that trains nothing is there for what looks like an evaluation.
+            wanted = work.kind == "evaluation" and not trains
+            if work.kind in _WORDS and cost.counts and not wanted:
                 yield self._waits(rank, work, cost)
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
