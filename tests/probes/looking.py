@@ -1,4 +1,4 @@
-"""What the tests of the probes share: a walk from a few names, and storages as they are told apart."""
+"""What the tests of the probes share: a walk from a few names, censuses, and storages as they are told apart."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 
 from torchvet.probes.base import graphs
+from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.memory.census import CensusTaker
 from torchvet.probes.memory.retained_sizes import HoldingTree
+from torchvet.probes.objects import heap
 from torchvet.probes.objects.heap import HeapWalk, Root
+from torchvet.recording.records.base import Census, Holding
 
 SCOPE = "__main__"
 
@@ -70,3 +75,28 @@ def reach_of(output: torch.Tensor, *without: torch.Tensor) -> graphs.Reach:
     """All that the graph of `output` reaches, not counting the storages of other tensors."""
     claimed = {s._cdata for t in without for s in graphs.storages_of(t)}
     return graphs.walk([output.grad_fn], set(), claimed, lambda: False)
+
+
+def only_names_of(monkeypatch: pytest.MonkeyPatch, file: str, module: str) -> None:
+    """The test runner's own frames and modules are no part of the program: they are large, and none of ours."""
+    running = heap.frame_roots
+    modules = heap.module_roots
+
+    def frame_roots(*args: Any) -> Iterator[Root]:
+        return (r for r in running(*args) if r.path == file)
+
+    def module_roots(owners: Any) -> Iterator[Root]:
+        return (r for r in modules(owners) if r.scope == module or r.scope.startswith("torch.optim"))
+
+    monkeypatch.setattr(heap, "frame_roots", frame_roots)
+    monkeypatch.setattr(heap, "module_roots", module_roots)
+
+
+def look(taker: CensusTaker, ledger: Ledger, tick: int) -> Census:
+    """A census of a training step."""
+    return taker.take(tick, "training", ledger)
+
+
+def by_name(census: Census) -> dict[str, Holding]:
+    """What a census found, by name."""
+    return {h.name: h for h in census.holdings}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from looking import by_name, look, only_names_of
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -20,10 +21,10 @@ from torchvet.analysis import growth_of
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.memory.census import CensusTaker
-from torchvet.probes.objects import bindings, heap
+from torchvet.probes.objects import bindings
 from torchvet.probes.session.session import Options, Session
 from torchvet.recording import RankRecording, RecordingWriter, read
-from torchvet.recording.records.base import Census, Holding, Step, Window
+from torchvet.recording.records.base import Census, Step, Window
 from torchvet.recording.records.training import Outcome, Unchecked
 
 bug = pytest.mark.xfail
@@ -32,26 +33,7 @@ MB = 1_000_000
 
 @pytest.fixture(autouse=True)
 def only_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runner's own frames and modules are no part of the program: they are large, and none of ours."""
-    running = heap.frame_roots
-    modules = heap.module_roots
-
-    def frame_roots(*args: Any) -> Iterator[heap.Root]:
-        return (r for r in running(*args) if r.path == __file__)
-
-    def module_roots(owners: Any) -> Iterator[heap.Root]:
-        return (r for r in modules(owners) if r.scope == __name__ or r.scope.startswith("torch.optim"))
-
-    monkeypatch.setattr(heap, "frame_roots", frame_roots)
-    monkeypatch.setattr(heap, "module_roots", module_roots)
-
-
-def look(taker: CensusTaker, ledger: Ledger, tick: int) -> Census:
-    return taker.take(tick, "training", ledger)
-
-
-def by_name(census: Census) -> dict[str, Holding]:
-    return {h.name: h for h in census.holdings}
+    only_names_of(monkeypatch, __file__, __name__)
 
 
 # One census. Functions that are looked into have no assert: pytest's calls locals(), which hides their variables. -----

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from looking import by_name, look, only_names_of
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.ledger import Ledger
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.memory.census import CensusTaker, _Count
-from torchvet.probes.objects import heap
-from torchvet.recording.records.base import Census, Holding
+from torchvet.recording.records.base import Census
 
 
 @pytest.fixture(autouse=True)
 def only_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test runner's own frames and modules are no part of the program."""
-    running = heap.frame_roots
-    modules = heap.module_roots
-
-    def frame_roots(*args: Any) -> Iterator[heap.Root]:
-        return (r for r in running(*args) if r.path == __file__)
-
-    def module_roots(owners: Any) -> Iterator[heap.Root]:
-        return (r for r in modules(owners) if r.scope == __name__ or r.scope.startswith("torch.optim"))
-
-    monkeypatch.setattr(heap, "frame_roots", frame_roots)
-    monkeypatch.setattr(heap, "module_roots", module_roots)
-
-
-def look(taker: CensusTaker, ledger: Ledger, tick: int) -> Census:
-    return taker.take(tick, "training", ledger)
-
-
-def by_name(census: Census) -> dict[str, Holding]:
-    return {h.name: h for h in census.holdings}
+    only_names_of(monkeypatch, __file__, __name__)
 
 
 def test_after_a_census_that_was_cut_short_only_what_is_new_of_a_carried_graph_is_followed(
