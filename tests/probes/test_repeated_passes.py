@@ -70,6 +70,23 @@ def test_graphs_of_their_own_are_not_one(probe: RepeatedPassesProbe) -> None:
     assert not counted(probe)
 
 
+def test_an_inner_loop_that_differentiates_its_updates_is_none_over_rows(probe: RepeatedPassesProbe) -> None:
+    model, x, means = nn.Linear(3, 3), torch.rand(5, 3, requires_grad=True), torch.rand(3, requires_grad=True) * 2
+    for _ in range(40):
+        energy = torch.tanh(model(x) - means).square().sum()
+        rows(probe, [energy])
+        (slope,) = torch.autograd.grad(energy, x, create_graph=True)
+        x = x - 0.1 * slope
+    assert not counted(probe)
+
+
+def test_energies_that_share_what_they_are_conditioned_on_are_graphs_of_their_own(probe: RepeatedPassesProbe) -> None:
+    encoder = nn.Sequential(*(nn.Linear(4, 4) for _ in range(20)))
+    model, about = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), encoder(torch.rand(4))
+    rows(probe, [model(torch.rand(4) + about).sum() for _ in range(20)])
+    assert not counted(probe)
+
+
 def test_unsampled_steps_and_graphs_that_there_is_no_time_for(probe: RepeatedPassesProbe, model: nn.Module) -> None:
     y = model(torch.rand(4))
     rows(probe, list(y), late=lambda: True)

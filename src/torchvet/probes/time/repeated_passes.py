@@ -11,8 +11,8 @@ from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import MANY_PASSES, RepeatedPasses
 
-_NEAR = 16
-"""Nodes of a row's own, at the most: what picks it."""
+_OWN = 6
+"""Nodes of a row's own, at most: what picks it. Inner loops that differentiate their updates have more each time."""
 _STEPS = 8
 """Steps in which a line's passes are followed."""
 _GRADCHECK, _FUNCTIONAL = "autograd/gradcheck.py", "autograd/functional.py"
@@ -60,7 +60,8 @@ class RepeatedPassesProbe(TimeWatcher, SiteWatcher[Place, RepeatedPasses]):
             groups.append(_Group(set()))
             return
         # Losses of several batches may have some nodes in common: what was made of the weights alone.
-        if groups and 2 * len(nodes & groups[-1].nodes) >= len(nodes):
+        own = len(nodes - groups[-1].nodes) if groups else len(nodes)
+        if own <= min(_OWN, len(nodes) // 2):
             groups[-1].passes += 1
         else:
             groups.append(_Group(nodes))
@@ -84,4 +85,4 @@ class RepeatedPassesProbe(TimeWatcher, SiteWatcher[Place, RepeatedPasses]):
 
 def _reaches(roots: list[Any], known: set[int]) -> bool:
     """Whether one of the first nodes of a graph is known."""
-    return any(node._sequence_nr() in known for node in all_below(roots, _NEAR))
+    return any(node._sequence_nr() in known for node in all_below(roots, _OWN + 1))
