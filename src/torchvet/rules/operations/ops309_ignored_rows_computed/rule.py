@@ -53,9 +53,9 @@ class IgnoredRowsComputed(LineCostRule):
             rank,
             seen.place,
             f"logits of {seen.columns:,} columns are computed for rows of which the loss ignores {percent(share)}: "
-            f"in the forward pass they take {cost.of_step()} at most",
-            cause="this is their share of the time of these lines; the backward pass goes through the same rows, which "
-            "is not in this figure",
+            f"in the forward pass they take {cost.of_step()}",
+            cause="this is their share of the time of these lines. The backward pass goes through the same rows, which "
+            "is not in this figure: the gain may be several times as large",
             advice="select the rows that count before the last layer: `keep = targets != ignore_index`, then "
             "`loss(head(hidden[keep]), targets[keep])`",
             # Products take twice as long in the backward pass: of the gain this is half at the most.
