@@ -91,7 +91,11 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault: what, where, who holds it, how much, why, and what to change."""
+    """One fault: what, where, who holds it, how much, why, and what to change.
+
+    Of a program of several ranks it is `rank`'s, or of all of them where that is None; where more than one has it,
+    `ranks` lists them, and what was measured is of the worst.
+    """
 
     code: str
     name: str
@@ -105,6 +109,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     holder: Holder | None = None
     measured: Measured = Measured()
     rank: int | None = None
+    ranks: list[int] = []
     device: str | None = None
 
 

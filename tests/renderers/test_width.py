@@ -7,7 +7,7 @@ import os
 import pytest
 
 from torchvet.renderers.page import USUAL, WHOLE, Page
-from torchvet.renderers.text_amounts import add_amounts
+from torchvet.renderers.sections.amounts import add_amounts
 from torchvet.workflows import report_output
 
 LONG = "a_very_long_name_of_a_line_of_code_that_stands_in_a_deep_folder.py:1234 in_a_function"

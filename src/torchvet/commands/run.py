@@ -65,6 +65,12 @@ class RunCommand(click.Command):
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
 @click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording in DIR, by convention NAME.vet.")
 @click.option(
+    "--nproc",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Start N ranks of the program on this host, as torchrun does, and report on all of them.",
+)
+@click.option(
     "--precision-forecast",
     is_flag=True,
     help="In a float32 or bfloat16 run, forecast what would overflow or vanish in float16 (NUM102).",
@@ -108,6 +114,7 @@ def command(
     module: str | None,
     steps: int | None,
     record: str | None,
+    nproc: int | None,
     precision_forecast: bool,
     try_fixes: bool,
     try_budget: float,
@@ -125,6 +132,7 @@ def command(
     """
     from torchvet.exporting import Exports
     from torchvet.supervisor import preflight
+    from torchvet.supervisor.local_ranks import LocalRanks
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
 
@@ -136,21 +144,33 @@ def command(
         preflight.check_card(simulate_gpu)
     if dry:
         _check_dry(simulate_gpu, precision_forecast)
-    if try_fixes and simulate_gpu is not None:
-        raise BadInput("--try-fixes times steps, and a simulated GPU has no times: use one of the two")
-    with Keep(record) as keep, Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
+    if try_fixes:
+        _check_tries(simulate_gpu, nproc)
+    ranks = LocalRanks.of_environment()
+    target = target if nproc is None else _launched(target, nproc)
+    with (
+        Keep(record, ranks) as keep,
+        Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing,
+    ):
         probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
-        if simulate_gpu is not None:
-            probes |= {"simulated_gpu": simulate_gpu, "simulated_gpus": gpus}
-        if dry:
-            probes["dry"] = True
+        probes |= _simulation(simulate_gpu, gpus, dry)
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
         own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None, writing)
-    if own and exit_code == "program":
+    # A launcher takes any other status for a failure, and would start all ranks anew.
+    if exit_code == "program" and (own or ranks is not None):
         return own
     return verdict
+
+
+def _launched(target: Program, nproc: int) -> Program:
+    """torchrun, with the program as what it starts."""
+    from torchvet.supervisor.preflight import Program
+
+    what = ["-m", target.module] if target.module is not None else [target.path or ""]
+    words = ["--standalone", "--nproc-per-node", str(nproc), *what, *target.arguments]
+    return Program(None, "torch.distributed.run", tuple(words))
 
 
 def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
@@ -161,6 +181,19 @@ def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
         )
     if precision_forecast:
         raise BadInput("--precision-forecast and --dry cannot be combined: a dry run computes no values")
+
+
+def _simulation(card: str | None, gpus: int, dry: bool) -> dict[str, Any]:
+    """The options of a session that has a simulated GPU."""
+    found: dict[str, Any] = {} if card is None else {"simulated_gpu": card, "simulated_gpus": gpus}
+    return found | ({"dry": True} if dry else {})
+
+
+def _check_tries(simulate_gpu: str | None, nproc: int | None) -> None:
+    if simulate_gpu is not None:
+        raise BadInput("--try-fixes times steps, and a simulated GPU has no times: use one of the two")
+    if nproc is not None or os.environ.get("LOCAL_WORLD_SIZE", "1") != "1":
+        raise BadInput("--try-fixes times a program of one process: run it without --nproc and without a launcher")
 
 
 def target_of(module: str | None, program: tuple[str, ...]) -> Program:
@@ -191,6 +224,8 @@ def _observe(
     if outcome.how == "not-started":
         raise BadInput(outcome.error or "the program could not be started")
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
+    if not keep.reports:
+        return own, 0
     try:
         report = delivery.diagnose(recording)
         if budget is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, overhead_of
-from torchvet.diagnosis import observed
+from torchvet.diagnosis import observed, ranks
 from torchvet.diagnosis.correlation import joined
 from torchvet.diagnosis.dry_run import facts_of as sizes_of
 from torchvet.diagnosis.dry_run import with_parts
@@ -46,7 +46,8 @@ def diagnose(
     findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
     findings, reported = together(recording, joined(recording, findings, rules), rules)
-    findings = sorted(timed(recording, [*findings, *failures]), key=gravest_first)
+    findings = ranks.merged(recording, timed(recording, [*findings, *failures]))
+    findings = sorted(findings, key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
     facts = _facts(recording, findings)
     if facts:
@@ -102,8 +103,8 @@ def _subject(recording: Recording) -> dict[str, Any]:
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if len({r.rank for r in recording.ranks}) > 1:
-        subject["ranks"] = sorted({r.rank for r in recording.ranks})
+    if members := ranks.members(recording):
+        subject["ranks"] = [one.rank for one in members]
     return subject
 
 
@@ -158,6 +159,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         facts["forecast"] = {"bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step}
     facts.update(sizes_of(rank))
     facts.update(observed.processes(recording))
+    facts.update(ranks.rank_facts(recording))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchvet.analysis.facts import outcome_facts
-from torchvet.finding import SEVERITIES, Finding, NotChecked
+from torchvet.diagnosis.ranks import weight
+from torchvet.finding import Finding, NotChecked
 from torchvet.formatting import count, picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.reader import ENOUGH
@@ -52,7 +53,8 @@ def processes(recording: Recording) -> dict[str, Any]:
 
 
 def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
-    """Of findings that differ in their process only, the gravest: all of them run the same lines. Ranks keep theirs."""
+    """Of findings that differ in their process only, the gravest: all of them run the same lines. Those of ranks that
+    train together stay, for `ranks.merged`."""
     if sum(rank.ticks > 0 for rank in recording.ranks) < 2:
         return findings
     best: dict[Any, Finding] = {}
@@ -66,13 +68,9 @@ def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
             tuple(finding.holder.path) if finding.holder is not None else finding.message,
         )
         # Findings without a line are all kept: nothing says that two of them are one.
-        if where is None or key not in best or _weight(finding) > _weight(best[key]):
+        if where is None or key not in best or weight(finding) > weight(best[key]):
             best[key if where is not None else id(finding)] = finding
     return list(best.values())
-
-
-def _weight(finding: Finding) -> tuple[int, float]:
-    return SEVERITIES.index(finding.severity), finding.measured.bytes_per_step or finding.measured.bytes or 0
 
 
 def _process(rank: RankRecording) -> dict[str, Any]:

@@ -28,8 +28,7 @@ def _timed(finding: Finding, timings: list[tuple[RankRecording, Timing]]) -> Fin
     if at is None or finding.code not in _TOLD or finding.measured.seconds_per_step is not None:
         return finding
     for rank, timing in timings:
-        program = rank.program
-        if finding.rank is not None and (program is None or program.rank != finding.rank):
+        if finding.rank not in (None, rank.rank):
             continue
         first, last = timing.files.loop_at(at.path, at.line) or (at.line, at.end_line or at.line)
         cost = Cost(timing, timing.below(at.path, first, last))

@@ -15,6 +15,7 @@ from torchvet.errors import BadInput
 from torchvet.recording import records
 from torchvet.recording.records import base, training
 from torchvet.recording.records.base import Place, Program, Record, Source
+from torchvet.recording.records.ranks import Member
 from torchvet.recording.writer import FORMAT, Manifest
 
 if TYPE_CHECKING:
@@ -44,11 +45,15 @@ def restarts(before: base.Step, after: base.Step) -> bool:
 class RankRecording:
     """The records of one rank, in the order in which they were written."""
 
-    def __init__(self, rank: int, lines: list[Record], damaged: int = 0, child: int = 0) -> None:
-        self.rank = rank
+    def __init__(self, rank: int, lines: list[Record], damaged: int = 0, child: int = 0, name: str = "") -> None:
+        self.lines = lines
+        self.name = name
+        """Of its file, without the suffix."""
+        self.member = self.last(Member) or _as_told(self.last(Program))
+        """Which of several processes that train together it is; None where it trains alone."""
+        self.rank = self.member.rank if self.member is not None else rank
         self.child = child
         """The number of a process that the program of this rank has started; 0 for the program itself."""
-        self.lines = lines
         self.damaged = damaged
 
     def all(self, kind: type[R]) -> list[R]:
@@ -96,6 +101,13 @@ class RankRecording:
     def program(self) -> Program | None:
         """What ran, or None when it never started."""
         return self.last(Program)
+
+
+def _as_told(program: Program | None) -> Member | None:
+    """The same from recordings that say it of the program only."""
+    if program is None or program.rank is None or (program.world_size or 1) < 2:
+        return None
+    return Member(rank=program.rank, world_size=program.world_size or 2, host="")
 
 
 class Recording:
@@ -179,4 +191,4 @@ def _read_rank(file: Path) -> RankRecording:
                 lines.append(_Line.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 damaged += 1
-    return RankRecording(int(rank or 0), lines, damaged, int(child or 0))
+    return RankRecording(int(rank or 0), lines, damaged, int(child or 0), file.stem)

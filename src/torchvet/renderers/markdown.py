@@ -33,7 +33,7 @@ class MarkdownRenderer:
 
             parts.append(markdown_section(amp))
         if forecast := report.facts.get("precision_forecast"):
-            from torchvet.renderers.text_forecast import forecast_section  # imports rich, which is slow to load
+            from torchvet.renderers.sections.forecast import forecast_section  # imports rich, which is slow to load
 
             parts.append(forecast_section(forecast))
         if tried := report.facts.get("tried"):

@@ -13,10 +13,11 @@ from torchvet.formatting import ms
 from torchvet.renderers.markdown_text import escaped
 from torchvet.renderers.page import LABEL, Page, crop, padded
 from torchvet.renderers.places import shown_path
-from torchvet.renderers.text_amounts import add_amounts
-from torchvet.renderers.text_dry import add_dry
-from torchvet.renderers.text_forecast import add_forecast
-from torchvet.renderers.text_snapshot import add_snapshot
+from torchvet.renderers.sections.amounts import add_amounts
+from torchvet.renderers.sections.dry import add_dry
+from torchvet.renderers.sections.forecast import add_forecast
+from torchvet.renderers.sections.ranks import add_ranks
+from torchvet.renderers.sections.snapshot import add_snapshot
 from torchvet.renderers.verdict import failed_at
 from torchvet.renderers.wording import count, limit, percent, printable, seconds, size
 
@@ -47,11 +48,14 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
         return facts.get(name) or {}
 
     _line(page, "program", shlex.join(map(str, report.subject.get("argv") or [])))
-    _line(page, "processes", _processes(facts.get("processes") or []))
+    if not facts.get("ranks"):
+        _line(page, "processes", _processes(facts.get("processes") or []))
     _line(page, "steps", "" if facts.get("snapshots") else _steps(facts))
     _line(page, "time", _phases(part("phases")))
     if facts.get("time"):
         _add_time(page, facts["time"], bool(facts.get("simulated_gpu")))
+    if report.subject.get("kind") == "run":
+        add_ranks(page, facts)
     _add_peak(page, part("peak"), part("growth"))
     if facts.get("dry"):
         add_dry(page, facts["dry"], facts["peak"]["bytes"])
@@ -179,7 +183,8 @@ def _outcome(outcome: dict[str, Any]) -> str:
     if not how or (how == "finished" and not outcome.get("status")):
         return ""
     error = f": {outcome['error']}" if outcome.get("error") else ""
-    return f"{str(how).replace('-', ' ')}{failed_at(outcome)}, exit status {outcome.get('status')}{error}"
+    who = f"rank {outcome['rank']}: " if outcome.get("rank") is not None else ""
+    return f"{who}{str(how).replace('-', ' ')}{failed_at(outcome)}, exit status {outcome.get('status')}{error}"
 
 
 def _versions(facts: dict[str, Any]) -> str:

@@ -48,6 +48,15 @@ def place(location: Location) -> str:
     return f"{shown_path(location.path)}:{location.line}{within}"
 
 
+def ranks(finding: Finding) -> str:
+    """`rank 0`, `ranks 0, 2`, `all 4 ranks`; empty where it is not about ranks."""
+    if finding.ranks and finding.rank is None:
+        return f"all {len(finding.ranks)} ranks"
+    if finding.ranks:
+        return f"ranks {', '.join(map(str, finding.ranks))}"
+    return f"rank {finding.rank}" if finding.rank is not None else ""
+
+
 def measured(amounts: Measured) -> str:
     """What was measured, in one sentence; empty when nothing was."""
     parts = []
@@ -71,7 +80,7 @@ def measured(amounts: Measured) -> str:
 
 
 def _header(finding: Finding, width: int) -> Text:
-    where = [f"rank {finding.rank}"] if finding.rank is not None else []
+    where = [ranks(finding)] if ranks(finding) else []
     where += [finding.device] if finding.device not in (None, "cpu") else []
     rest = f" {finding.code} {finding.name} ({', '.join([finding.evidence, *where])})"
     return Text.assemble(

@@ -106,10 +106,14 @@ def _memory_end(finding: Finding, report: Report) -> str:
 def _failed(report: Report) -> str:
     """The program's error, so that nobody reads `No fault found` as success."""
     outcome = report.part("outcome")
+    rank = outcome.get("rank")
+    if rank is not None and outcome.get("how") == "killed":
+        return f", but rank {rank} was killed by signal {-outcome['status']} after {count(outcome['steps'], 'step')}"
     if outcome.get("how") != "exception":
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
-    return f", but the program failed{failed_at(outcome)}: {error}"
+    who = "the program" if rank is None else f"rank {rank}"
+    return f", but {who} failed{failed_at(outcome)}: {error}"
 
 
 def failed_at(outcome: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ PROBES: tuple[str, ...] = (
     "base.backward.BackwardProbe",
     "training.evaluation.EvaluationProbe",
     "training.loaders.LoaderProbe",
+    "ranks.membership.Membership",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",

@@ -233,7 +233,7 @@ class Rule:
             related=list(related),
             holder=holder,
             measured=measured or Measured(),
-            rank=program.rank if program else None,
+            rank=rank.member.rank if rank.member else program.rank if program else None,
             device=device or (program.device if program else None),
             about=about,
         )

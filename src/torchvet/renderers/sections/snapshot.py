@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchvet.renderers.page import Page
-from torchvet.renderers.text_amounts import add_amounts, line_name
+from torchvet.renderers.sections.amounts import add_amounts, line_name
 from torchvet.renderers.wording import count, limit, percent, seconds, size
 
 CATEGORIES, LINES, MODULES = 8, 6, 4

@@ -1,0 +1,84 @@
+"""The ranks of a run as a table, and which of them stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.cells import cell_len
+
+from torchvet.formatting import ms
+from torchvet.renderers.page import LABEL, Page, padded
+from torchvet.renderers.wording import count, percent, printable, size
+
+SHOWN, OUTLIERS = 16, 4
+"""Rows and ranks that stand out that are shown; JSON has all of them."""
+
+_Column = tuple[str, Callable[[dict[str, Any]], str]]
+
+
+def add_ranks(page: Page, facts: dict[str, Any]) -> None:
+    """A row for each rank; nothing for a program of one process."""
+    rows = facts.get("ranks") or []
+    if not rows:
+        return
+    shown = sorted(rows, key=lambda row: (row["host"], row["rank"]))[:SHOWN]
+    title, *lines = _table(shown, several_hosts=len({row["host"] for row in rows}) > 1)
+    page.labelled("ranks", title, 1)
+    for line in lines:
+        page.verbatim(line, indent=LABEL)
+    page.more(len(rows) - len(shown))
+    for one in (facts.get("outliers") or [])[:OUTLIERS]:
+        page.paragraph(_stands_out(one), indent=LABEL, hang=2, most=2)
+
+
+def _table(rows: list[dict[str, Any]], several_hosts: bool) -> list[str]:
+    """The columns that say something, the titles first."""
+    columns = [column for column in _COLUMNS if any(column[1](row) for row in rows)]
+    if several_hosts:
+        columns.insert(0, ("host", lambda row: str(row["host"])))
+    texts = [[title, *map(text, rows)] for title, text in columns]
+    widths = [max(cell_len(printable(text)) for text in column) for column in texts]
+    lines = ([padded(t, w) for t, w in zip(line, widths, strict=True)] for line in zip(*texts, strict=True))
+    return ["  ".join(line).rstrip() for line in lines]
+
+
+def _amount(name: str, write: Callable[[float], str]) -> Callable[[dict[str, Any]], str]:
+    return lambda row: "" if row[name] is None else write(row[name])
+
+
+def _ended(row: dict[str, Any]) -> str:
+    how, status = row["how"], row["status"] or 0
+    if how is None:
+        return "not seen to end"
+    if how == "killed" and status < 0:
+        return f"killed by signal {-status}"
+    return "" if how == "finished" else str(how).replace("-", " ")
+
+
+def _data(row: dict[str, Any]) -> str:
+    share = row["phases"].get("data")
+    return percent(share) if share else ""
+
+
+_COLUMNS: list[_Column] = [
+    ("rank", lambda row: str(row["rank"])),
+    ("steps", lambda row: count(row["steps"])),
+    ("a step", _amount("seconds_per_step", ms)),
+    ("data", _data),
+    ("peak", _amount("peak_bytes", size)),
+    ("grows a step", _amount("bytes_per_step", lambda n: size(n) if n > 0 else "")),
+    ("ended", _ended),
+]
+_NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "seconds_per_step": ("takes", ms),
+    "peak_bytes": ("has a peak of", size),
+    "bytes_per_step": ("grows per step by", size),
+    "heap_per_step": ("has a heap that grows per step by", size),
+}
+
+
+def _stands_out(one: dict[str, Any]) -> str:
+    what, write = _NAMES[one["column"]]
+    a_step = " a step" if one["column"] == "seconds_per_step" else ""
+    return f"rank {one['rank']} {what} {write(one['value'])}{a_step}; the median of all ranks is {write(one['median'])}"

@@ -1,0 +1,139 @@
+"""Ranks that a launcher starts on one host, each under a torchvet of its own (`torchrun -m torchvet run train.py`).
+
+They share a folder for their records, and the first of them reports for all. Nobody waits while programs run: the one
+that reports waits after its own program has ended, for as long as the others still run. If its own program failed it
+waits a moment only, because a launcher ends the others as soon as one has exited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from torchvet.errors import BadInput
+
+try:
+    import fcntl
+except ImportError:  # not on this system: each rank reports for itself
+    fcntl = None  # type: ignore[assignment]
+
+_MOMENT = 2.0
+"""Seconds that a rank whose program failed waits for the others, and in which a rank must have appeared."""
+_TICK = 0.05
+
+
+@dataclass
+class LocalRanks:
+    """One rank and its place among `count` on this host."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    count: int
+    _lock: IO[bytes] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_environment(cls) -> LocalRanks | None:
+        """As a launcher such as torchrun says in its variables; None where it does not."""
+        numbers = [_number(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+        rank, world, local, count = numbers
+        if fcntl is None or rank is None or world is None or local is None or count is None or count < 2:
+            return None
+        return cls(rank, world, local, count)
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank reports for those on its host."""
+        return self.local_rank == 0
+
+    def folder(self) -> Path:
+        """A temporary folder that all ranks of this launcher and this start of it have in common.
+
+        Raises `BadInput` where it cannot be made, or where it is not this user's.
+        """
+        variables = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+        parent = os.getppid()
+        words = [os.environ.get(name, "") for name in variables] + [str(parent), _started(parent)]
+        digest = hashlib.sha256("\n".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        path = Path(tempfile.gettempdir(), f"torchvet-ranks-{os.getuid()}-{digest}")
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            if path.is_symlink() or path.stat().st_uid != os.getuid():
+                raise BadInput(f"{path}: is not yours; name a folder for the recording with --record DIR")
+        except OSError as error:
+            raise BadInput(f"no temporary folder for the recording: {error}; name one with --record DIR") from error
+        return path
+
+    def enter(self, directory: Path) -> None:
+        """This rank runs, until `leave()` or its death."""
+        with suppress(OSError):
+            self._lock = self._file(directory, self.local_rank).open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def leave(self) -> None:
+        """Its program has ended, and all is written."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def wait(self, directory: Path, failed: bool) -> None:
+        """Until the others have left; `failed` says that this rank's own program has. Ctrl-C and SIGTERM end it."""
+        with _interrupted() as asked:
+            began = time.monotonic()
+            while not asked and self._runs(directory, began):
+                if failed and time.monotonic() - began > _MOMENT:
+                    return
+                time.sleep(_TICK)
+
+    def _runs(self, directory: Path, began: float) -> bool:
+        """Whether another rank runs, or may be about to."""
+        states = [self._state(directory, n) for n in range(self.count) if n != self.local_rank]
+        return "runs" in states or ("absent" in states and time.monotonic() - began < _MOMENT)
+
+    def _state(self, directory: Path, local_rank: int) -> str:
+        try:
+            with self._file(directory, local_rank).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return "left"
+        except BlockingIOError:
+            return "runs"
+        except OSError:
+            return "absent"
+
+    def _file(self, directory: Path, local_rank: int) -> Path:
+        return directory / f"{socket.gethostname()}.local{local_rank}.lock"
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[list[int]]:
+    """A list that is not empty any more once somebody asks for an end."""
+    asked: list[int] = []
+    before = {s: signal.signal(s, lambda number, frame: asked.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _started(process: int) -> str:
+    """When a process started, so that a later one of its number is another; empty where the system does not say."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None
