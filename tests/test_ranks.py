@@ -53,6 +53,8 @@ def test_a_leak_of_one_rank_names_it() -> None:
     report = report_on(member(0, *healthy(), world=2), member(1, *leaky(1000), world=2))
     assert (the_leak(report).rank, the_leak(report).ranks) == (1, [])
     assert report.subject["ranks"] == [0, 1]
+    assert report.facts["rank"] == 1 and report.facts["growth"]["bytes_per_step"] > 0
+    assert "What was seen (rank 1)" in renderer_for("text").render(report, width=100)
 
 
 def test_a_leak_of_some_ranks_names_them() -> None:

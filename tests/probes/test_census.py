@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import threading
@@ -154,6 +155,28 @@ def test_what_no_name_leads_to_is_counted_apart(whole: bool, counted: int, monke
         gc.collect()
     assert census.unreached == counted
     assert census.unreached_sites and census.strangers
+
+
+@pytest.mark.parametrize(
+    ("windows", "counted"),
+    [([1, 2, 3], 2000), ([2, 3, 4], 0)],
+    ids=["the window before the last", "two windows have left nothing since"],
+)
+def test_what_one_window_left_was_made_once(windows: list[int], counted: int) -> None:
+    """As the buckets of DistributedDataParallel: no name of Python leads to them."""
+
+    def main() -> Census:
+        ledger, taker = Ledger(), CensusTaker(KnownMemory(), budget=20.0)
+        taker.windows = windows
+        ledger.tick = 1
+        ledger.enter()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(torch.zeros(500)))  # held by nobody, as if by C
+        ledger.leave()
+        for birth in ledger.live.values():
+            birth.rated, birth.window = True, 2
+        return look(taker, ledger, 9)
+
+    assert main().unreached == counted
 
 
 def test_a_graph_that_two_names_lead_to_stays_with_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,8 +201,10 @@ def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
 
 
 def searched(rank: RankRecording) -> Census | None:
-    """The last census, taken while the program's names were there, that found storages without a name."""
-    return next((c for c in reversed(usable_censuses(rank)) if c.unreached), None)
+    """The last census, taken while the program's names were there, if it found storages without a name; one that was
+    cut short says nothing of them."""
+    last = next((c for c in reversed(usable_censuses(rank)) if c.complete or c.unreached), None)
+    return last if last is not None and last.unreached else None
 
 
 def unreached_rate(rank: RankRecording) -> float:

@@ -49,18 +49,19 @@ def diagnose(
     findings = ranks.merged(recording, timed(recording, [*findings, *failures]))
     findings = sorted(findings, key=gravest_first)
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
-    facts = _facts(recording, findings)
+    shown = ranks.shown(recording, findings)
+    facts = _facts(recording, findings, shown) if shown is not None else {}
     if facts:
         facts["verdict"] = judged.facts()
-    if reported and recording.ranks:
-        facts["growth"]["names"] = _names(recording.ranks[0], reported)
+    if "growth" in facts and shown is not None and reported:
+        facts["growth"]["names"] = _names(shown, reported)
     return Report(
         subject=_subject(recording),
         verdict=judged.verdict,
         findings=findings,
         not_checked=list(dict.fromkeys([*_not_checked(recording), *judged.gaps, *unread])),
         facts=facts,
-        overhead=overhead_of(recording.ranks[0]) if recording.ranks else {},
+        overhead=overhead_of(shown) if shown is not None else {},
     )
 
 
@@ -145,10 +146,8 @@ def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:
     return max(0.0, growth_of(rank).unexplained - (growth_of(rank).unreached if told else 0.0))
 
 
-def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
-    if not recording.ranks:
-        return {}
-    rank = recording.ranks[0]
+def _facts(recording: Recording, findings: list[Finding], rank: RankRecording) -> dict[str, Any]:
+    """The facts of the rank that is shown, and of the whole run."""
     facts = facts_of(rank, growth_of(rank))
     rest = _without_a_word(rank, findings)
     if rest < growth_of(rank).unexplained:
@@ -159,7 +158,7 @@ def _facts(recording: Recording, findings: list[Finding]) -> dict[str, Any]:
         facts["forecast"] = {"bytes_per_step": forecast.rate, "bytes_left": forecast.left, "step": forecast.step}
     facts.update(sizes_of(rank))
     facts.update(observed.processes(recording))
-    facts.update(ranks.rank_facts(recording))
+    facts.update(ranks.rank_facts(recording, rank))
     facts["recording"] = str(recording.path) if recording.path is not None else None
     facts["sources"] = _excerpts(recording, findings)
     return facts

@@ -70,13 +70,21 @@ def weight(finding: Finding) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.measured.bytes_per_step or finding.measured.bytes or 0
 
 
-def rank_facts(recording: Recording) -> dict[str, Any]:
-    """A row for each rank, and how the program ended: by the rank that failed first."""
+def shown(recording: Recording, findings: Sequence[Finding]) -> RankRecording | None:
+    """The process whose facts a report shows: that of the gravest finding, else the first. None without any."""
+    known = {one.rank: one for one in members(recording)}
+    worst = findings[0].rank if findings and findings[0].severity != "info" else None
+    first = recording.ranks[0] if recording.ranks else None
+    return first if worst is None else known.get(worst, first)
+
+
+def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
+    """A row for each rank, whose the other facts are, and how the program ended: by the rank that failed first."""
     rows = members(recording)
     if not rows:
         return {}
     table = [_row(one) for one in rows]
-    facts: dict[str, Any] = {"ranks": table, "outliers": list(_outliers(table))}
+    facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(_outliers(table))}
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)

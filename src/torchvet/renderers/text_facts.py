@@ -40,7 +40,8 @@ def add_facts(page: Page, report: Report) -> None:
     for snapshot in snapshots[:SNAPSHOTS]:
         add_snapshot(seen, snapshot, len(snapshots) > 1)
     seen.more(len(snapshots) - SNAPSHOTS)
-    page.section("What was seen", seen)
+    of_rank = report.subject.get("kind") == "run" and report.facts.get("ranks")
+    page.section(f"What was seen (rank {report.facts['rank']})" if of_rank else "What was seen", seen)
 
 
 def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:

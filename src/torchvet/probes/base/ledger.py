@@ -37,7 +37,8 @@ Line = tuple[CodeType, int]
 class Birth:
     """A storage born in a window: size, site (unresolved), tick, and the event count at which it died.
 
-    `rated` says that it is of a window of whole steps, so that bytes per step can be told from it.
+    `rated` says that it is of a window of whole steps, so that bytes per step can be told from it; `window` numbers the
+    window once that is over.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Birth:
         "tensor",
         "tick",
         "user",
+        "window",
     )
 
     def __init__(self, key: int, nbytes: int, tick: int, event: int) -> None:
@@ -68,6 +70,7 @@ class Birth:
         """Of a copy that autocast made: see `autocast_peaks`."""
         self.counted = True
         self.rated = False
+        self.window = 0
         self.ref: Any = None
         self.op: Any = None
         self.tensor: tuple[tuple[int, ...], str, str] = ((), "", "")

@@ -72,6 +72,8 @@ class CensusTaker:
         self.unreadable: set[str] = set()
         self.extra_frames: list[FrameType] = []
         """Frames that do not run any more but live: those of the exception that ended the program."""
+        self.windows: list[int] = []
+        """The windows whose storages are followed, in their order."""
         self.seconds = 0.0
         """What the last census took of this thread's own work: on a busy machine the clock tells more of others."""
 
@@ -83,7 +85,7 @@ class CensusTaker:
         with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
             one = _Count(self._known, ledger, tick, Deadline(self.budget))
             one.extra_frames, one.bound_before, one.goes_on = self.extra_frames, self._bound, self._cut
-            one.further = self.budget / 2
+            one.further, one.windows = self.budget / 2, self.windows
             try:
                 return self._count(one, tick, kind, start, final)
             finally:
@@ -175,6 +177,10 @@ class CensusTaker:
         return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
 
 
+_CLEAN = 2
+"""Windows that left nothing without a name after which what an earlier one has left is no habit."""
+
+
 class _Count:
     """The state of one census: the walk, who claimed which storage, and sums by name."""
 
@@ -207,6 +213,7 @@ class _Count:
         self._nodes: graphs.Seen = set()
         self.goes_on = False
         """Whether the census before was cut short: of graphs that are carried on only what is new is followed."""
+        self.windows: list[int] = []
         self.further = 0.0
         """Seconds for what is new of graphs that are too long to be walked, where that shows only now."""
 
@@ -389,10 +396,16 @@ class _Count:
 
     def unreached(self) -> dict[int, Birth]:
         """Storages of earlier steps that are alive although no name leads to them; none where the search was cut short,
-        since then nobody knows."""
+        since then nobody knows. Without what was made once, such as the buckets of DistributedDataParallel."""
         if not self.complete:
             return {}
-        return {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+        left = {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+        windows = {b.window for b in left.values()}
+        return {} if len(windows) == 1 and self._made_once(*windows) else left
+
+    def _made_once(self, window: int) -> bool:
+        """Whether the windows since then have left nothing: what every step keeps is of all of them."""
+        return window in self.windows and len(self.windows) - self.windows.index(window) > _CLEAN
 
     def orphans(self) -> set[int]:
         """Identities of the parameters and buffers of root modules that no name leads to."""

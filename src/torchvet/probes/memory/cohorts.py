@@ -61,6 +61,10 @@ class Cohorts:
         # What a program makes once and keeps is of one window; what every step keeps is of all of them.
         return sum(c.survived > 0 for c in self._all) >= 2
 
+    def followed(self, tick: int) -> list[int]:
+        """The windows, in their order, whose storages are old enough to be survivors."""
+        return [c.window for c in self._all if tick >= c.end + _YOUNGEST]
+
     def forget(self) -> None:
         """Start anew."""
         self._all.clear()

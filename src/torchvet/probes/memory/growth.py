@@ -111,6 +111,7 @@ class GrowthProbe(Watcher):
             return self._schedule.census_taken(tick, elapsed)
         self.host.flush_steps()
         self._census.budget = self._schedule.census_budget(elapsed, final)
+        self._census.windows = self._cohorts.followed(tick)
         says = True
         with self.host.looking("names", "censuses"):
             census = self._census.take(tick, kind, self.host.ledger, final)

@@ -157,7 +157,7 @@ class Sampling:
         # A step that was noted in part gives survivors but no rate.
         steps = 0 if partial else max(1, len(one.ticks))
         for birth in alive:
-            birth.rated = not partial
+            birth.rated, birth.window = not partial, one.id
         ledger.forget_window()
         peak = records[0].peak
         records.extend(ledger.lines.records())
