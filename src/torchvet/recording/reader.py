@@ -7,15 +7,16 @@ import pkgutil
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Union
+from typing import TYPE_CHECKING, Literal, TypeVar, Union
 
 import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import records
+from torchvet.recording.faults import position
 from torchvet.recording.records import base, training
 from torchvet.recording.records.base import Place, Program, Record, Source
-from torchvet.recording.records.ranks import Member
+from torchvet.recording.records.ranks import ChildEnd, Member
 from torchvet.recording.writer import FORMAT, Manifest
 
 if TYPE_CHECKING:
@@ -173,8 +174,26 @@ def read(directory: Path) -> Recording:
     if known.format != FORMAT:
         raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
     ranks = [_read_rank(f) for f in sorted(directory.glob("rank*.jsonl"))]
+    _add_ends(directory, ranks)
     # First who has trained: a launcher only starts others.
     return Recording(sorted(ranks, key=lambda r: (r.ticks == 0, r.rank, r.child)), directory)
+
+
+def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
+    """How processes ended that could not write it themselves, as those that had started them saw it; and where those
+    were that a fatal signal ended."""
+    ended = {end.pid: end.status for one in ranks for end in one.all(ChildEnd)}
+    for one in ranks:
+        program, outcome = one.program, one.last(training.Outcome)
+        if outcome is None and program is not None and program.pid in ended:
+            status = ended[program.pid]
+            last = one.last(base.Step)
+            seconds = last.t if last is not None else 0.0
+            how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
+            one.lines.append(training.Outcome(how=how, status=status, ticks=one.ticks, seconds=seconds))
+        if program is not None and (outcome is None or outcome.how == "killed"):
+            at = position(directory / f"{one.name}.fault", program, one.ticks)
+            one.lines += [at] if at is not None else []
 
 
 def _read_rank(file: Path) -> RankRecording:

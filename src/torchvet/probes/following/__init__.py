@@ -27,15 +27,23 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _config: dict[str, Any] | None = None
 """How to observe a process that trains; None where none is to be followed."""
 _unfollowed: Callable[[str], None] | None = None
+_ended: Callable[[int, int], None] | None = None
+"""Is told of processes of this interpreter's that have ended: their numbers and exit statuses."""
 _spared = False
 """Whether the next fork is torchvet's own."""
 
 
-def lead(options: dict[str, Any], directory: str, rank: int, unfollowed: Callable[[str], None]) -> None:
+def lead(
+    options: dict[str, Any],
+    directory: str,
+    rank: int,
+    unfollowed: Callable[[str], None],
+    ended: Callable[[int, int], None],
+) -> None:
     """This process is observed: have what it starts followed, with these options of the session. `unfollowed` is told
-    of commands that are not."""
-    global _config, _unfollowed
-    _unfollowed = unfollowed
+    of commands that are not, `ended` of processes that have ended, with their exit statuses (-N for signal N)."""
+    global _config, _unfollowed, _ended
+    _unfollowed, _ended = unfollowed, ended
     source = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     _config = {"options": options, "directory": directory, "rank": rank, "import_from": source}
     _config["python"] = list(sys.version_info[:2])
@@ -95,6 +103,23 @@ def _tap_popen(subprocess: ModuleType) -> None:
         start(self, args, *rest, **options)
 
     setattr(popen, "__init__", __init__)  # noqa: B010 - a class of the standard library
+    _tap_ends(popen)
+
+
+def _tap_ends(popen: Any) -> None:
+    """A process that a signal kills says nothing itself: who had started it knows."""
+    noted = getattr(popen, "_handle_exitstatus", None)
+    if noted is None:
+        return
+
+    @functools.wraps(noted)
+    def _handle_exitstatus(self: Any, *args: Any, **options: Any) -> None:
+        noted(self, *args, **options)
+        if _ended is not None and self.returncode is not None:
+            with suppress(Exception):
+                _ended(self.pid, self.returncode)
+
+    popen._handle_exitstatus = _handle_exitstatus
 
 
 def _tap_shells() -> None:

@@ -29,8 +29,9 @@ from torchvet.probes.session.exception_hook import (
 )
 from torchvet.probes.session.overlay import install as install_overlay
 from torchvet.probes.session.program import Target
+from torchvet.recording.records.ranks import ChildEnd
 from torchvet.recording.records.training import Outcome, Unwatched
-from torchvet.recording.writer import RecordingWriter
+from torchvet.recording.writer import MOST_CHILDREN, RecordingWriter
 
 if TYPE_CHECKING:
     from torchvet.probes.session.session import Options, Session
@@ -158,7 +159,20 @@ def _follow(config: dict[str, Any], options: Options, writer: RecordingWriter) -
     asked = set(config.get("probes", {}))
     if asked <= {"precision_forecast", "snapshots"} and not config.get("overlay") and not config.get("undo"):
         chosen = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) is not None}
-        following.lead(chosen, config["directory"], config["rank"], _Unfollowed(writer))
+        following.lead(chosen, config["directory"], config["rank"], _Unfollowed(writer), _Ended(writer))
+
+
+class _Ended:
+    """Writes down how processes of the program's ended that say nothing themselves, up to a number of them."""
+
+    def __init__(self, writer: RecordingWriter) -> None:
+        self._writer = writer
+        self._left = 4 * MOST_CHILDREN
+
+    def __call__(self, pid: int, status: int) -> None:
+        if status and self._left:
+            self._left -= 1
+            self._writer.write(ChildEnd(pid=pid, status=status))
 
 
 class _Unfollowed:

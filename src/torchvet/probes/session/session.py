@@ -18,6 +18,7 @@ import msgspec
 
 from torchvet.gc_pause import collector_off
 from torchvet.probes import following
+from torchvet.probes.session.fault_log import FaultLog
 from torchvet.probes.session.step_log import StepsReached
 from torchvet.recording.records.base import Program
 from torchvet.recording.records.training import Outcome, Probe, Unchecked
@@ -101,6 +102,7 @@ class Session:
         self._finished = False
         self._lock = threading.RLock()
         self._failures: set[tuple[str, str]] = set()
+        self._faults = FaultLog(writer.path)
 
     @property
     def ended(self) -> bool:
@@ -111,6 +113,7 @@ class Session:
         """Wait for torch. Imports nothing itself."""
         global _current
         _current = self
+        self._faults.begin()
         from torchvet.probes.session.import_hook import when_imported
 
         if self.options.seed is not None:
@@ -169,6 +172,7 @@ class Session:
 
     def _in_child(self) -> None:
         """A forked child would write as if it were this process: it is observed anew once it trains."""
+        self._faults.forsake()
         was_ours = self.active
         self.active = False
         self._finished = True
@@ -206,19 +210,24 @@ class Session:
         # Before the last look: what that computes is none of the program's events.
         self.active = False
         observer = self.observer
+        if error is not None and observer is not None:
+            # At once: a launcher that ends the ranks beside one that has failed does not wait for the last look.
+            with self.guarded("the outcome could not be described"):
+                self._write_outcome(how, status, error, time.perf_counter() - self.started)
         if observer is not None:
             with self.guarded("the last look failed"):
                 observer.finish(how, error)
         elapsed = time.perf_counter() - self.started
         with self.guarded("the outcome could not be described"):
+            if observer is not None:
+                self.writer.write(observer.overhead(elapsed))
             self._write_outcome(how, status, error, elapsed)
+        self._faults.end()
 
     def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
         observer = self.observer
         if not self.described:
             self.writer.write(self.program(str(getattr(sys.modules.get("torch"), "__version__", ""))))
-        if observer is not None:
-            self.writer.write(observer.overhead(elapsed))
         text = None
         places = []
         if error is not None and how != "steps-reached":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.base import Record
+from torchvet.recording.records.base import Place, Record
 
 
 class Member(Record):
@@ -15,3 +15,21 @@ class Member(Record):
     local_rank: int | None = None
     restart: int = 0
     backend: str = ""
+
+
+class Standstill(Record):
+    """The process has not moved for so many seconds, after `tick` step boundaries: the program's line, and the function
+    of torch's that it calls there. `waits` says that this function waits for other ranks."""
+
+    tick: int
+    seconds: float
+    place: Place | None = None
+    call: str = ""
+    waits: bool = False
+
+
+class ChildEnd(Record):
+    """A process that this one has started has ended: its exit status, or -N where signal N killed it."""
+
+    pid: int
+    status: int

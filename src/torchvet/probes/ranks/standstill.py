@@ -1,0 +1,130 @@
+"""Notices that a rank stands still, from a thread of its own: ranks that wait for each other never say so themselves.
+
+A rank that waits in a collective has given the interpreter's lock up. Nothing of torch's is called, and nothing is
+asked of other ranks: what each wrote down is held side by side when the program has ended.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+
+import torch
+
+from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames, outward
+from torchvet.recording.records.ranks import Standstill
+
+_LOOK = 1.0
+"""Seconds between two looks."""
+_FIRST = 5.0
+"""Seconds at one place after which it is written down; again each time that they have doubled."""
+_WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context", "__torch_function__", "_fn")
+"""Functions of torch's around the one that the program has called."""
+
+
+class StandstillProbe(Watcher):
+    """Where a rank stands still."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._running = False
+        self._wake = _thread.allocate_lock()
+        self._main = threading.main_thread().ident
+        self._at: tuple[int, int, int] | None = None
+        self._since = 0.0
+        self._next = _FIRST
+        self._failure = ""
+
+    def install(self) -> None:
+        """A launcher says in variables that there are several ranks."""
+        if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+            self._start()
+
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """Programs may start their ranks themselves."""
+        distributed = torch.distributed
+        if not self._running and distributed.is_available() and distributed.is_initialized():
+            self._start()
+
+    def finish(self, how: str, error: BaseException | None) -> None:
+        """See `Watcher`."""
+        self._stop()
+
+    def unchecked(self) -> Iterator[Unchecked]:
+        """See `Watcher`."""
+        if self._failure:
+            yield Unchecked(check="where a rank stands still", reason=self._failure)
+
+    def remove(self) -> None:
+        """See `Watcher`."""
+        super().remove()
+        self._stop()
+
+    def _start(self) -> None:
+        self._running = True
+        self._wake.acquire(blocking=False)
+        # The interpreter's own thread, and not one of `threading`'s, which programs count and join.
+        with suppress(RuntimeError):
+            _thread.start_new_thread(self._run, (self._wake,))
+
+    def _stop(self) -> None:
+        if self._running:
+            self._running = False
+            with suppress(RuntimeError):
+                self._wake.release()
+
+    def _run(self, wake: _thread.LockType) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            # A signal that the program waits for is to reach one of its own threads.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            while not wake.acquire(True, _LOOK) and self._running and self.host.active:
+                self._look(time.monotonic())
+        except Exception as error:
+            self._failure = f"{type(error).__name__}: {error}"
+
+    def _look(self, now: float) -> None:
+        frame = sys._current_frames().get(self._main or 0)
+        at = None if frame is None else (self.host.tick, id(frame), frame.f_lasti)
+        if at is None or at != self._at:
+            self._at, self._since, self._next = at, now, _FIRST
+        elif frame is not None and now - self._since >= self._next:
+            self._next *= 2
+            self.host.write(standstill(frame, self.host.tick, now - self._since))
+
+
+def standstill(frame: FrameType, tick: int, seconds: float) -> Standstill:
+    """What is known of a thread that has this innermost frame."""
+    between: list[FrameType] = []
+    for one in outward(frame):
+        if frames.owner(one.f_code.co_filename) == frames.USER:
+            place = frames.place_of(one)
+            break
+        between.append(one)
+    else:
+        place = None
+    torch_s = [one for one in between if frames.owner(one.f_code.co_filename) == frames.TORCH]
+    collective = next((one for one in reversed(torch_s) if _communicates(one)), None)
+    called = collective or next((one for one in reversed(torch_s) if one.f_code.co_name not in _WRAPPERS), None)
+    call = called.f_code.co_name if called is not None else ""
+    return Standstill(
+        tick=tick,
+        seconds=round(seconds, 1),
+        place=place,
+        call=call,
+        # Gradients are reduced within the backward pass, out of Python's sight.
+        waits=collective is not None or call in ("backward", "_engine_run_backward"),
+    )
+
+
+def _communicates(frame: FrameType) -> bool:
+    code = frame.f_code
+    inside = f"{os.sep}torch{os.sep}distributed{os.sep}" in code.co_filename
+    return inside and code.co_name not in _WRAPPERS

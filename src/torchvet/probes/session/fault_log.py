@@ -1,0 +1,47 @@
+"""Has the interpreter write down where each thread was when a signal such as SIGSEGV or SIGABRT ends the process.
+
+Of several ranks also when SIGTERM does: launchers end by it those that waited for one that has failed. What is written
+is read by `recording/faults.py`. A program that has `faulthandler` enabled itself keeps its own.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+class FaultLog:
+    """The file beside a process's record; there is none once the process has ended in another way."""
+
+    def __init__(self, record: Path) -> None:
+        self._path = record.with_suffix(".fault")
+        self._file: BinaryIO | None = None
+
+    def begin(self) -> None:
+        """Listen for fatal signals."""
+        if faulthandler.is_enabled():
+            return
+        with suppress(OSError, RuntimeError):
+            self._file = self._path.open("wb", buffering=0)
+            faulthandler.enable(self._file)
+            if os.environ.get("WORLD_SIZE", "1") not in ("", "1") and hasattr(faulthandler, "register"):
+                faulthandler.register(signal.SIGTERM, self._file, chain=True)
+
+    def forsake(self) -> None:
+        """This is a forked child: its end is not that of the process."""
+        if self._file is not None:
+            faulthandler.disable()
+            if hasattr(faulthandler, "unregister"):
+                faulthandler.unregister(signal.SIGTERM)
+            self._file = None
+
+    def end(self) -> None:
+        """The process is about to end. What crashes from here on is written into a file that nobody can see."""
+        if self._file is not None:
+            with suppress(OSError):
+                if os.fstat(self._file.fileno()).st_size == 0:
+                    self._path.unlink()

@@ -1,0 +1,170 @@
+"""DST109: ranks wait for each other and none goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torchvet.analysis.ranks import members
+from torchvet.formatting import count, ms
+from torchvet.recording.records.ranks import Standstill
+from torchvet.recording.records.training import Outcome
+from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule
+
+_LOST = (
+    *("connection closed", "connection reset", "connection refused", "broken pipe", "socket", "remote process exited"),
+    *("timed out", "timeout", "preamble", "nccl", "distbackenderror", "distnetworkerror"),
+)
+"""What an error says that comes of another rank's end, or of its absence."""
+_ABORTED, _TERMINATED = 6, 15
+"""Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
+
+
+class _Waits(NamedTuple):
+    """A rank that waits for others, or whose wait has failed, with the line and the call in which it does."""
+
+    rank: RankRecording
+    place: Place
+    call: str
+    seconds: float | None
+
+    @property
+    def where(self) -> str:
+        call = f"`{self.call}` at " if self.call else ""
+        return f"{call}line {self.place.line}"
+
+
+class CollectivesOutOfOrder(Rule):
+    """Ranks wait in different collectives, or for a rank that does not come."""
+
+    severity = "error"
+    found_with = ("run", "--nproc", "2")
+    silence_clears = False
+
+    def in_recording(self, recording: Recording) -> Findings:
+        """By where each rank stood when the program ended."""
+        ranks = members(recording)
+        if any(_broke(one) for one in ranks):
+            return  # the others wait for that one, and its own error says why
+        waiting = [found for one in ranks if (found := _waiting(one)) is not None]
+        if not waiting:
+            return
+        gone = [one for one in ranks if _has_finished(one)]
+        held_up = [found for one in ranks if (found := _held_up(one)) is not None]
+        places = {(w.place.path, w.place.line) for w in waiting}
+        if gone:
+            yield self._left_alone(waiting, gone)
+        elif held_up:
+            yield self._held_up(waiting, held_up[0])
+        elif len(places) > 1:
+            yield self._in_different_ones(waiting)
+
+    def _left_alone(self, waiting: list[_Waits], gone: list[RankRecording]) -> Finding:
+        one, other = waiting[0], gone[0]
+        return self.observed(
+            one.rank,
+            one.place,
+            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} in {one.where} in step "
+            f"{one.rank.ticks + 1}, while {_names(gone)} ended after {count(other.ticks, 'step')}",
+            cause="a collective returns once every rank has called it; a rank that has fewer batches, or leaves its "
+            "loop earlier, calls fewer of them",
+            advice="give every rank as many batches (DistributedSampler with drop_last=True, or stop all at the "
+            "shortest), or wrap the loop in `with model.join():`",
+        )
+
+    def _held_up(self, waiting: list[_Waits], late: _Waits) -> Finding:
+        one = waiting[0]
+        doing = f" in `{late.call}`" if late.call else ""
+        doing += f" for {ms(late.seconds)}" if late.seconds else ""
+        return self.observed(
+            late.rank,
+            late.place,
+            f"rank {late.rank.rank} stands still{doing}, and "
+            f"{_names(w.rank for w in waiting)} {_verb(waiting, 'waits', 'wait')} for it in {one.where}",
+            cause="the other ranks have called their next collective, and it returns once this rank has called it too",
+            advice="find what this line waits for; do work of one rank only where the others do not wait for it, or "
+            "give the process group a longer timeout",
+            related=[_beside(w) for w in waiting],
+        )
+
+    def _in_different_ones(self, waiting: list[_Waits]) -> Finding:
+        groups: dict[tuple[str, int], list[_Waits]] = {}
+        for one in waiting:
+            groups.setdefault((one.place.path, one.place.line), []).append(one)
+        # The fewest first: a call that one rank alone makes is the one to look at. A backward pass belongs to all.
+        ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith("backward"), g[0].rank.rank))
+        parts = [f"{_names(w.rank for w in group)} in {group[0].where}" for group in ordered]
+        return self.observed(
+            ordered[0][0].rank,
+            ordered[0][0].place,
+            f"ranks wait in different collectives: {', '.join(parts)}",
+            cause="a collective returns once every rank has called it, in the same order; here a branch or a different "
+            "number of turns of a loop leads ranks to different calls",
+            advice="call the same collectives in the same order on every rank: move this call out of the branch that "
+            "only some ranks take",
+            related=[_beside(w) for group in ordered[1:] for w in group],
+        )
+
+
+def _waiting(one: RankRecording) -> _Waits | None:
+    """By what was seen of it last, else by the error in which its wait has ended."""
+    last, outcome = _last(one), one.last(Outcome)
+    if last is not None and last.waits and last.place is not None:
+        return _Waits(one, last.place, last.call, last.seconds)
+    if outcome is not None and outcome.place is not None and _is_lost(outcome):
+        return _Waits(one, outcome.place, "", None)
+    return None
+
+
+def _held_up(one: RankRecording) -> _Waits | None:
+    """Whether it stands still, and not for other ranks."""
+    last = _last(one)
+    if last is None or last.waits or last.place is None:
+        return None
+    return _Waits(one, last.place, last.call, last.seconds)
+
+
+def _last(one: RankRecording) -> Standstill | None:
+    """Where it stood still at the end: not where it went on from."""
+    last, outcome = one.last(Standstill), one.last(Outcome)
+    if last is None or last.tick != one.ticks or _has_finished(one):
+        return None
+    moved = outcome is not None and outcome.place is not None and outcome.place != last.place
+    return None if moved else last
+
+
+def _has_finished(one: RankRecording) -> bool:
+    outcome = one.last(Outcome)
+    return outcome is not None and outcome.how in ("finished", "exit", "os-exit") and outcome.status == 0
+
+
+def _broke(one: RankRecording) -> bool:
+    """Whether it ended by an error of its own, or was killed by none of a launcher's signals."""
+    outcome = one.last(Outcome)
+    if outcome is None:
+        return False
+    if outcome.how == "killed":
+        last = _last(one)
+        # A backend that gets what it did not expect aborts, within the collective.
+        aborted = outcome.status == -_ABORTED and last is not None and last.waits
+        return outcome.status not in (0, -_TERMINATED) and not aborted
+    return outcome.how in ("exception", "out-of-memory") and not _is_lost(outcome)
+
+
+def _is_lost(outcome: Outcome) -> bool:
+    text = (outcome.error or "").lower()
+    return outcome.how == "exception" and any(word in text for word in _LOST)
+
+
+def _names(ranks: Iterable[RankRecording]) -> str:
+    numbers = sorted(one.rank for one in ranks)
+    return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def _verb(waiting: list[_Waits], one: str, several: str) -> str:
+    return one if len(waiting) == 1 else several
+
+
+def _beside(one: _Waits) -> Related:
+    message = f"rank {one.rank.rank} waits in {one.where}"
+    return Related(role="waits", message=message, path=one.place.path, line=one.place.line)
