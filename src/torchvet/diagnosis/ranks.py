@@ -10,7 +10,7 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, outcome_facts
-from torchvet.analysis.ranks import members
+from torchvet.analysis.ranks import is_lost, members
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
@@ -117,11 +117,11 @@ def _outliers(table: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _failed_first(rows: Sequence[RankRecording]) -> RankRecording | None:
     """The rank whose end made the others end: a launcher terminates the rest, and their connections break."""
-    failed: list[tuple[float, RankRecording]] = []
+    failed: list[tuple[tuple[bool, float], RankRecording]] = []
     for one in rows:
         outcome, program = one.last(Outcome), one.program
         if outcome is not None and program is not None and outcome.status not in (0, -_TERMINATED):
-            failed.append((program.started + outcome.seconds, one))
+            failed.append(((is_lost(outcome), program.started + outcome.seconds), one))
     return min(failed, key=lambda pair: pair[0])[1] if failed else None
 
 

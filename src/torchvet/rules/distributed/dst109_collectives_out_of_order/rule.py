@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torchvet.analysis.ranks import members
+from torchvet.analysis.ranks import is_lost, members
 from torchvet.formatting import count, ms
 from torchvet.recording.records.ranks import Standstill
 from torchvet.recording.records.training import Outcome
 from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recording, Related, Rule
 
-_LOST = (
-    *("connection closed", "connection reset", "connection refused", "broken pipe", "socket", "remote process exited"),
-    *("timed out", "timeout", "preamble", "nccl", "distbackenderror", "distnetworkerror"),
-)
-"""What an error says that comes of another rank's end, or of its absence."""
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
 
@@ -111,7 +106,7 @@ def _waiting(one: RankRecording) -> _Waits | None:
     last, outcome = _last(one), one.last(Outcome)
     if last is not None and last.waits and last.place is not None:
         return _Waits(one, last.place, last.call, last.seconds)
-    if outcome is not None and outcome.place is not None and _is_lost(outcome):
+    if outcome is not None and outcome.place is not None and is_lost(outcome):
         return _Waits(one, outcome.place, "", None)
     return None
 
@@ -148,12 +143,7 @@ def _broke(one: RankRecording) -> bool:
         # A backend that gets what it did not expect aborts, within the collective.
         aborted = outcome.status == -_ABORTED and last is not None and last.waits
         return outcome.status not in (0, -_TERMINATED) and not aborted
-    return outcome.how in ("exception", "out-of-memory") and not _is_lost(outcome)
-
-
-def _is_lost(outcome: Outcome) -> bool:
-    text = (outcome.error or "").lower()
-    return outcome.how == "exception" and any(word in text for word in _LOST)
+    return outcome.how in ("exception", "out-of-memory") and not is_lost(outcome)
 
 
 def _names(ranks: Iterable[RankRecording]) -> str:
