@@ -81,11 +81,16 @@ def test_a_rank_that_was_killed_is_why_the_others_ended() -> None:
     assert "rank 1 was killed by signal 9 after 17 steps" in renderer_for("text").render(report, width=200)
 
 
-def test_of_several_starts_the_last_counts() -> None:
-    first = [*healthy(12)[:-1], msgspec.structs.replace(outcome(12), how="killed", status=-9)]
+def test_of_several_starts_the_last_counts_and_the_others_are_told() -> None:
+    broke = msgspec.structs.replace(outcome(12), how="exception", status=1, error="OSError: disk is full")
+    first = [member(0, *leaky(1000), world=2), member(1, *healthy(12)[:-1], broke, world=2)]
     again = [member(n, *healthy(), world=2, restart=1) for n in (0, 1)]
-    report = report_on(member(0, *first, world=2), *again)
+    report = report_on(*first, *again)
     assert [(row["rank"], row["restart"], row["steps"]) for row in report.facts["ranks"]] == [(0, 1, 40), (1, 1, 40)]
+    assert (report.verdict, report.findings) == ("clean", [])
+    (restart,) = report.facts["restarts"]
+    assert (restart["rank"], restart["error"]) == (1, "OSError: disk is full")
+    assert "the launcher started all ranks again" in renderer_for("text").render(report, width=200)
 
 
 def test_findings_of_one_rank_stay_apart() -> None:

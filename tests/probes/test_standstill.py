@@ -74,6 +74,7 @@ def test_where_a_signal_met_a_process_is_known(
     assert ended is not None and (ended.how, ended.status) == ("killed", -number)
     at = rank.last(Standstill)
     assert (at.place.line if at is not None and at.place is not None else None) == line
+    assert (ended.place.line if ended.place is not None else None) == line
 
 
 def test_a_process_that_ends_leaves_no_empty_file(tmp_path: Path) -> None:

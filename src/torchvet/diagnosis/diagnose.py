@@ -41,7 +41,7 @@ def diagnose(
     recorded one for forecasts."""
     if memory_limit is not None:
         recording = recording.limited(memory_limit)
-    recording = with_parts(recording)
+    recording, earlier = ranks.last_start(with_parts(recording))
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
     findings = observed.once(recording, _unattributed(recording, found))
@@ -54,6 +54,7 @@ def diagnose(
     facts = _facts(recording, findings, shown) if shown is not None else {}
     if facts:
         facts["verdict"] = judged.facts()
+        facts.update(ranks.restart_facts(earlier))
     if "growth" in facts and shown is not None and reported:
         facts["growth"]["names"] = _names(shown, reported)
     return Report(

@@ -17,6 +17,30 @@ from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.training import Outcome
 
 
+def last_start(recording: Recording) -> tuple[Recording, list[RankRecording]]:
+    """The recording without the processes of earlier starts of an elastic launcher, and those."""
+    last = max((one.member.restart for one in recording.ranks if one.member is not None), default=0)
+    earlier = [one for one in recording.ranks if one.member is not None and one.member.restart < last]
+    if not earlier:
+        return recording, []
+    return Recording([one for one in recording.ranks if one not in earlier], recording.path), earlier
+
+
+def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
+    """How each earlier start ended: by the rank that failed first."""
+    starts: dict[int, list[RankRecording]] = {}
+    for one in earlier:
+        assert one.member is not None
+        starts.setdefault(one.member.restart, []).append(one)
+    found = []
+    for _, processes in sorted(starts.items()):
+        first = _failed_first(processes)
+        ended = first.last(Outcome) if first is not None else None
+        if first is not None and ended is not None:
+            found.append(outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks})
+    return {"restarts": found} if found else {}
+
+
 def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Of findings that differ in their rank only, the gravest, with the `ranks` that have it; without a rank of its
     own where all that trained have it."""

@@ -191,9 +191,12 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
             seconds = last.t if last is not None else 0.0
             how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
             one.lines.append(training.Outcome(how=how, status=status, ticks=one.ticks, seconds=seconds))
+        outcome = one.last(training.Outcome)
         if program is not None and (outcome is None or outcome.how == "killed"):
             at = position(directory / f"{one.name}.fault", program, one.ticks)
             one.lines += [at] if at is not None else []
+            if at is not None and outcome is not None:
+                outcome.place = at.place
 
 
 def _read_rank(file: Path) -> RankRecording:

@@ -67,6 +67,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
         _add_tried(page, facts["tried"])
     if facts.get("precision_forecast"):
         add_forecast(page, facts["precision_forecast"])
+    for restart in facts.get("restarts") or []:
+        _line(page, "before", f"{_outcome(restart)}; the launcher started all ranks again")
     _line(page, "ended", _outcome(part("outcome")))
     _line(page, "with", _versions(facts))
     _line(page, "own cost", _overhead(report.overhead))

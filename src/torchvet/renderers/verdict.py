@@ -107,12 +107,13 @@ def _failed(report: Report) -> str:
     """The program's error, so that nobody reads `No fault found` as success."""
     outcome = report.part("outcome")
     rank = outcome.get("rank")
-    if rank is not None and outcome.get("how") == "killed":
-        return f", but rank {rank} was killed by signal {-outcome['status']} after {count(outcome['steps'], 'step')}"
+    who = "the program" if rank is None else f"rank {rank}"
+    if outcome.get("how") == "killed" and (rank is not None or outcome.get("place")):
+        steps = f" after {count(outcome['steps'], 'step')}" if outcome.get("steps") else ""
+        return f", but {who} was killed by signal {-outcome['status']}{failed_at(outcome)}{steps}"
     if outcome.get("how") != "exception":
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
-    who = "the program" if rank is None else f"rank {rank}"
     return f", but {who} failed{failed_at(outcome)}: {error}"
 
 

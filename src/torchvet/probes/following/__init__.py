@@ -28,7 +28,7 @@ _config: dict[str, Any] | None = None
 """How to observe a process that trains; None where none is to be followed."""
 _unfollowed: Callable[[str], None] | None = None
 _ended: Callable[[int, int], None] | None = None
-"""Is told of processes of this interpreter's that have ended: their numbers and exit statuses."""
+"""Called with the number and the exit status of a process of this interpreter that has ended."""
 _spared = False
 """Whether the next fork is torchvet's own."""
 
@@ -40,8 +40,8 @@ def lead(
     unfollowed: Callable[[str], None],
     ended: Callable[[int, int], None],
 ) -> None:
-    """This process is observed: have what it starts followed, with these options of the session. `unfollowed` is told
-    of commands that are not, `ended` of processes that have ended, with their exit statuses (-N for signal N)."""
+    """This process is observed: have what it starts followed, with these options of the session. `unfollowed` gets
+    commands that are not, `ended` the number and the exit status (-N for signal N) of a process that has ended."""
     global _config, _unfollowed, _ended
     _unfollowed, _ended = unfollowed, ended
     source = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
