@@ -21,6 +21,7 @@ PROBES: tuple[str, ...] = (
     "training.loaders.LoaderProbe",
     "ranks.membership.Membership",
     "ranks.standstill.StandstillProbe",
+    "ranks.replicas.ReplicaWatcher",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from torchvet.recording.records.base import Place, Record
 
 
@@ -33,3 +35,36 @@ class ChildEnd(Record):
 
     pid: int
     status: int
+
+
+class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One parameter that other ranks may have as well, by digests of its bits: after a step; `before` it (the first
+    only), and its gradient's. None is unknown. DistributedDataParallel keeps a `wrapped` one equal on all ranks; of a
+    `sharded` one each rank has another part."""
+
+    name: str
+    shape: tuple[int, ...]
+    before: int | None = None
+    gradient: int | None = None
+    after: int | None = None
+    wrapped: bool = False
+    sharded: bool = False
+
+
+class Replicas(Record):
+    """The parameters of the `optimizer`-th optimizer around its step number `step`, with its learning rates and the
+    line of the step."""
+
+    optimizer: int
+    step: int
+    parameters: list[Replica]
+    rates: list[float] = []
+    place: Place | None = None
+
+
+class Batch(Record):
+    """The digest of the `number`-th training batch that loaders gave, and the line that asked for it."""
+
+    number: int
+    digest: int
+    place: Place | None = None

@@ -1,0 +1,170 @@
+"""Writes down digests of parameters that other ranks may have as well, for them to be compared afterwards.
+
+A digest is of the parameter's bits, so that equal ones mean equal values. It is taken after certain steps of an optimizer,
+which are the same on all ranks: by the number of its steps, not by time. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from torchvet.probes.base.gradients import gradient_of
+from torchvet.probes.base.kit import Host, StepKind, Watcher, frames
+from torchvet.probes.objects.containers import tensors_in
+from torchvet.recording.records.base import Place
+from torchvet.recording.records.ranks import Batch, Replica, Replicas
+
+_MOST = 256
+"""Parameters of an optimizer that are looked at."""
+_ELEMENTS = 8192
+"""Of a parameter, evenly spaced."""
+_RARELY = 200
+"""Steps between two looks, later on."""
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_DEPTH = 3
+
+
+def is_due(step: int) -> bool:
+    """Whether an optimizer's step is one of those that are looked at: 1, 2, 3, 5, 8, 13, ... and each 200th."""
+    return step % _RARELY == 0 or step in _EARLY
+
+
+def _fibonacci(end: int) -> Iterator[int]:
+    one, two = 1, 2
+    while one < end:
+        yield one
+        one, two = two, one + two
+
+
+_EARLY = frozenset(_fibonacci(_RARELY))
+
+
+class ReplicaWatcher(Watcher):
+    """Which parameters are the same on all ranks."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.ignored = frozenset({"optimizer_starts", "optimizer_ended", "batch_got"})
+        self._steps: dict[int, tuple[weakref.ref[Optimizer], int, int]] = {}
+        """By identity: an optimizer, its number, and how many steps it has taken."""
+        self._before: dict[int, list[Replica]] = {}
+        """What was seen before the step under way, by optimizer."""
+        self._batches = 0
+
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """Only ranks of a group have others to be equal to."""
+        distributed = torch.distributed
+        joined = self.ignored and distributed.is_available() and distributed.is_initialized()
+        if joined and distributed.get_world_size() > 1:
+            self.heed()
+
+    def install(self) -> None:
+        """See `settle`."""
+        self.settle(0, "training")
+
+    def batch_got(self, iterator: Any, batch: Any) -> None:
+        """Do ranks train on the same samples?"""
+        if not torch.is_grad_enabled():
+            return
+        self._batches += 1
+        if is_due(self._batches):
+            with self.host.looking("which batches ranks have"), torch.no_grad():
+                tensors = [t for t in tensors_in(batch, _DEPTH) if t.dim() and type(t) is torch.Tensor]
+                digests = [int(digest(t)) for t in tensors[:4]]
+                if digests:
+                    place = frames.user_place(1)
+                    self.host.write(Batch(number=self._batches, digest=hash(tuple(digests)), place=place))
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """Are gradients the same before the step? And the parameters, before the first?"""
+        _, _, steps = self._known(optimizer)
+        if is_due(steps + 1):
+            with self.host.looking("replicas of parameters"), torch.no_grad():
+                self._before[id(optimizer)] = list(self._seen(optimizer, steps == 0))
+
+    def optimizer_ended(self, optimizer: Optimizer) -> None:
+        """Are the parameters the same after it?"""
+        reference, number, steps = self._known(optimizer)
+        steps += 1
+        self._steps[id(optimizer)] = (reference, number, steps)
+        before = self._before.pop(id(optimizer), None)
+        if before is None:
+            return
+        with self.host.looking("replicas of parameters"), torch.no_grad():
+            for one, value in zip(before, _digests(list(_parameters(optimizer))), strict=False):
+                one.after = value
+            rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+            place = frames.user_place(1)
+            self.host.write(Replicas(optimizer=number, step=steps, parameters=before, rates=rates[:8], place=place))
+
+    def _known(self, optimizer: Optimizer) -> tuple[weakref.ref[Optimizer], int, int]:
+        known = self._steps.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            known = self._steps[id(optimizer)] = (weakref.ref(optimizer), len(self._steps), 0)
+        return known
+
+    def _seen(self, optimizer: Optimizer, first: bool) -> Iterator[Replica]:
+        parameters = list(_parameters(optimizer))
+        names, wrapped = self._names()
+        gradients = [gradient_of(p) for p in parameters]
+        before = _digests(parameters) if first else [None] * len(parameters)
+        slopes = _digests([g if g is not None else torch.empty(0) for g in gradients])
+        for number, (one, value, slope) in enumerate(zip(parameters, before, slopes, strict=True)):
+            yield Replica(
+                name=names.get(id(one), f"parameter {number}"),
+                shape=tuple(one.shape),
+                before=value,
+                gradient=slope if gradients[number] is not None else None,
+                wrapped=id(one) in wrapped,
+                sharded=_is_sharded(one),
+            )
+
+    def _names(self) -> tuple[dict[int, str], set[int]]:
+        """Parameters' names, and which of them DistributedDataParallel keeps equal."""
+        names: dict[int, str] = {}
+        wrapped: set[int] = set()
+        for root in self.host.known.live_roots():
+            for name, one in root.named_parameters():
+                names.setdefault(id(one), name.removeprefix("module."))
+            for module in root.modules():
+                if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+                    left = getattr(module, "parameters_to_ignore", ())
+                    wrapped |= {id(p) for name, p in module.module.named_parameters() if name not in left}
+        return names, wrapped
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    every = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
+    return itertools.islice(every, _MOST)
+
+
+def _is_sharded(parameter: torch.Tensor) -> bool:
+    return any(kind.__name__ in ("DTensor", "ShardedTensor", "FlatParameter") for kind in type(parameter).__mro__)
+
+
+def _digests(tensors: list[torch.Tensor]) -> list[int | None]:
+    """Of several at once: one copy from each device. None for those that cannot be read."""
+    found: list[int | None] = [None] * len(tensors)
+    by_device: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
+    for number, one in enumerate(tensors):
+        if not _is_sharded(one) and one.layout is torch.strided and one.numel():
+            by_device.setdefault(one.device, []).append((number, digest(one)))
+    for pairs in by_device.values():
+        for (number, _), value in zip(pairs, torch.stack([d for _, d in pairs]).tolist(), strict=True):
+            found[number] = value
+    return found
+
+
+def digest(tensor: torch.Tensor) -> torch.Tensor:
+    """A sum over the bits of evenly spaced elements, each with a weight of its own, modulo 2**64."""
+    flat = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    flat = flat.reshape(-1)[:: max(1, flat.numel() // _ELEMENTS)].contiguous()
+    bits = flat.view(torch.uint8) if flat.dtype is torch.bool else flat.view(_INTEGERS[flat.element_size()])
+    weights = torch.arange(1, 2 * bits.numel(), 2, device=bits.device)
+    return (bits.long() * weights).sum()
