@@ -103,7 +103,7 @@ def _subject(recording: Recording) -> dict[str, Any]:
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if members := ranks.members(recording):
+    if members := recording.members:
         subject["ranks"] = [one.rank for one in members]
     return subject
 

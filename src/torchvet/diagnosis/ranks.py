@@ -16,25 +16,10 @@ from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.training import Outcome
 
 
-def members(recording: Recording) -> list[RankRecording]:
-    """One process for each rank, by rank: of several the one that an elastic launcher started last. Empty where the
-    program trains alone."""
-    found: dict[int, RankRecording] = {}
-    for one in recording.ranks:
-        if one.member is not None and (one.rank not in found or _newer(one, found[one.rank])):
-            found[one.rank] = one
-    return [found[rank] for rank in sorted(found)] if len(found) > 1 else []
-
-
-def _newer(one: RankRecording, other: RankRecording) -> bool:
-    assert one.member is not None and other.member is not None
-    return (one.member.restart, one.ticks) > (other.member.restart, other.ticks)
-
-
 def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Of findings that differ in their rank only, the gravest, with the `ranks` that have it; without a rank of its
     own where all that trained have it."""
-    trained = {one.rank for one in members(recording) if one.ticks}
+    trained = {one.rank for one in recording.members if one.ticks}
     if len(trained) < 2:
         return findings
     alike: dict[Any, list[Finding]] = {}
@@ -58,11 +43,19 @@ def _fault(finding: Finding) -> tuple[Any, ...]:
 
 
 def _one_of(group: list[Finding], trained: set[int]) -> Finding:
-    if len(group) == 1:
-        return group[0]
     worst = max(group, key=weight)
     ranks = sorted({f.rank for f in group if f.rank is not None})
+    if worst.measured.bytes_per_step and worst.code.startswith("MEM1") and 0 < len(ranks) < len(trained):
+        worst = msgspec.structs.replace(worst, cause=f"{worst.cause}; {_alone(ranks, trained)}")
+    if len(group) == 1:
+        return worst
     return msgspec.structs.replace(worst, ranks=ranks, rank=None if set(ranks) >= trained else worst.rank)
+
+
+def _alone(ranks: list[int], trained: set[int]) -> str:
+    """Growth on some ranks is what these do alone: logging, evaluating, gathering what others have computed."""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f"of {len(trained)} ranks only {who} {'does' if len(ranks) == 1 else 'do'}"
 
 
 def weight(finding: Finding) -> tuple[int, float]:
@@ -72,7 +65,7 @@ def weight(finding: Finding) -> tuple[int, float]:
 
 def rank_facts(recording: Recording) -> dict[str, Any]:
     """A row for each rank, and how the program ended: by the rank that failed first."""
-    rows = members(recording)
+    rows = recording.members
     if not rows:
         return {}
     table = [_row(one) for one in rows]

@@ -20,6 +20,8 @@ PROBES: tuple[str, ...] = (
     "training.evaluation.EvaluationProbe",
     "training.loaders.LoaderProbe",
     "ranks.membership.Membership",
+    "ranks.ddp.DistributedModules",
+    "ranks.samplers.Samplers",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",
