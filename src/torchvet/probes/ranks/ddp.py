@@ -35,7 +35,7 @@ class _Module:
     record: DistributedModule
     passes: int = 0
     iteration: int = 0
-    """The last pass that torch's logger has told of."""
+    """The last pass that torch's logger has measured."""
     waits: list[float] = field(default_factory=list)
     synchronised: Counter[Place] = field(default_factory=Counter)
     """Backward calls since its optimizer's last step."""
