@@ -1,8 +1,7 @@
-"""The ranks of a run: which processes they are, and which of them ended because another did."""
+"""How ranks end: by an error of their own, or because another rank has."""
 
 from __future__ import annotations
 
-from torchvet.recording.reader import RankRecording, Recording
 from torchvet.recording.records.training import Outcome
 
 _LOST = (
@@ -10,21 +9,6 @@ _LOST = (
     *("timed out", "timeout", "preamble", "nccl", "distbackenderror", "distnetworkerror"),
 )
 """What an error says that comes of another rank's end, or of its absence."""
-
-
-def members(recording: Recording) -> list[RankRecording]:
-    """One process for each rank, by rank: of several the one that an elastic launcher started last. Empty where the
-    program trains alone."""
-    found: dict[int, RankRecording] = {}
-    for one in recording.ranks:
-        if one.member is not None and (one.rank not in found or _newer(one, found[one.rank])):
-            found[one.rank] = one
-    return [found[rank] for rank in sorted(found)] if len(found) > 1 else []
-
-
-def _newer(one: RankRecording, other: RankRecording) -> bool:
-    assert one.member is not None and other.member is not None
-    return (one.member.restart, one.ticks) > (other.member.restart, other.ticks)
 
 
 def is_lost(outcome: Outcome) -> bool:

@@ -269,6 +269,8 @@ def _with_source(observed: Finding, suspicion: Finding) -> Finding:
     remedy, related = observed.remedy, list(observed.related)
     if observed.code == suspicion.code and suspicion.remedy.edits and not remedy.edits:
         remedy = Remedy(summary=remedy.summary, safe=suspicion.remedy.safe, edits=suspicion.remedy.edits)
+        # What a fix changes may cost on other lines: those that its cost is counted on.
+        related += [r for r in suspicion.related if r.role == "runs"]
     at, suspected = observed.location, suspicion.location
     if at is not None and suspected is not None and at.line != suspected.line:
         related.append(Related(role="in-source", message=suspicion.message, path=suspected.path, line=suspected.line))

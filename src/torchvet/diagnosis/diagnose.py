@@ -7,7 +7,6 @@ from typing import Any
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, overhead_of
-from torchvet.analysis.ranks import members
 from torchvet.diagnosis import observed, ranks
 from torchvet.diagnosis.correlation import joined
 from torchvet.diagnosis.dry_run import facts_of as sizes_of
@@ -106,8 +105,8 @@ def _subject(recording: Recording) -> dict[str, Any]:
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if several := members(recording):
-        subject["ranks"] = [one.rank for one in several]
+    if members := recording.members:
+        subject["ranks"] = [one.rank for one in members]
     return subject
 
 

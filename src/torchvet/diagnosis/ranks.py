@@ -10,7 +10,7 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, outcome_facts
-from torchvet.analysis.ranks import is_lost, members
+from torchvet.analysis.ranks import is_lost
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
@@ -44,7 +44,7 @@ def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
 def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Of findings that differ in their rank only, the gravest, with the `ranks` that have it; without a rank of its
     own where all that trained have it."""
-    trained = {one.rank for one in members(recording) if one.ticks}
+    trained = {one.rank for one in recording.members if one.ticks}
     if len(trained) < 2:
         return findings
     alike: dict[Any, list[Finding]] = {}
@@ -68,11 +68,19 @@ def _fault(finding: Finding) -> tuple[Any, ...]:
 
 
 def _one_of(group: list[Finding], trained: set[int]) -> Finding:
-    if len(group) == 1:
-        return group[0]
     worst = max(group, key=weight)
     ranks = sorted({f.rank for f in group if f.rank is not None})
+    if worst.measured.bytes_per_step and worst.code.startswith("MEM1") and 0 < len(ranks) < len(trained):
+        worst = msgspec.structs.replace(worst, cause=f"{worst.cause}; {_alone(ranks, trained)}")
+    if len(group) == 1:
+        return worst
     return msgspec.structs.replace(worst, ranks=ranks, rank=None if set(ranks) >= trained else worst.rank)
+
+
+def _alone(ranks: list[int], trained: set[int]) -> str:
+    """Growth on some ranks is what these do alone: logging, evaluating, gathering what others have computed."""
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    return f"of {len(trained)} ranks only {who} {'does' if len(ranks) == 1 else 'do'}"
 
 
 def weight(finding: Finding) -> tuple[int, float]:
@@ -82,7 +90,7 @@ def weight(finding: Finding) -> tuple[int, float]:
 
 def shown(recording: Recording, findings: Sequence[Finding]) -> RankRecording | None:
     """The process whose facts a report shows: that of the gravest finding, else the first. None without any."""
-    known = {one.rank: one for one in members(recording)}
+    known = {one.rank: one for one in recording.members}
     worst = findings[0].rank if findings and findings[0].severity != "info" else None
     first = recording.ranks[0] if recording.ranks else None
     return first if worst is None else known.get(worst, first)
@@ -90,7 +98,12 @@ def shown(recording: Recording, findings: Sequence[Finding]) -> RankRecording | 
 
 def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     """A row for each rank, whose the other facts are, and how the program ended: by the rank that failed first."""
-    rows = members(recording)
+    rows = recording.members
+=======
+def rank_facts(recording: Recording) -> dict[str, Any]:
+    """A row for each rank, and how the program ended: by the rank that failed first."""
+    rows = recording.members
+>>>>>>> r_options
     if not rows:
         return {}
     table = [_row(one) for one in rows]

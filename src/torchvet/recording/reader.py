@@ -120,6 +120,16 @@ class Recording:
         self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
         self._models: dict[str, SourceFile | None] = {}
 
+    @property
+    def members(self) -> list[RankRecording]:
+        """One process for each rank, by rank: of several the one that an elastic launcher started last. Empty where the
+        program trains alone."""
+        found: dict[int, RankRecording] = {}
+        for one in self.ranks:
+            if one.member is not None and (one.rank not in found or _newer(one, found[one.rank])):
+                found[one.rank] = one
+        return [found[rank] for rank in sorted(found)] if len(found) > 1 else []
+
     def limited(self, memory_limit: int) -> Recording:
         """The same recording as if the program had run under another memory limit, in bytes."""
 
@@ -157,6 +167,11 @@ class Recording:
             return None
         lines = self.sources[place.path].splitlines()
         return lines[place.line - 1].strip() if 0 < place.line <= len(lines) else None
+
+
+def _newer(one: RankRecording, other: RankRecording) -> bool:
+    assert one.member is not None and other.member is not None
+    return (one.member.restart, one.ticks) > (other.member.restart, other.ticks)
 
 
 def read(directory: Path) -> Recording:

@@ -88,6 +88,16 @@ class StepClock:
         """The number that the step under way will have: what was counted before the first optimizer step are parts."""
         return 1 if self.provisional else self.n + 1
 
+    @property
+    def evaluating(self) -> bool:
+        """Whether the program has said last that it evaluates (`model.eval()`)."""
+        return self._evaluating
+
+    @property
+    def trained(self) -> int:
+        """Steps so far that changed weights."""
+        return self.counts.get("training", 0) + self.counts.get("manual", 0)
+
     def manual(self) -> StepKind | None:
         """The program said that a step ended."""
         return self._boundary("manual")

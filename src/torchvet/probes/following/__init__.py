@@ -1,9 +1,9 @@
 """Follows the processes that an observed program starts: each that trains gets a record of its own.
 
-A process that is started costs next to nothing until it trains: three functions of torch's wait for the first
-optimizer or backward pass in it, and put the probes in. Loader workers, which do neither, are never observed. Followed
-are forks, `multiprocessing`'s processes however they are started, and Python programs that `subprocess` starts with
-this interpreter (`torchrun`, `accelerate launch`). No process waits for another.
+A process that is started costs next to nothing until it trains: four functions of torch's wait in it for the first
+optimizer, backward pass or model in DistributedDataParallel, and put the probes in. Loader workers, which have none,
+are never observed. Followed are forks, `multiprocessing`'s processes however they are started, and Python programs that
+`subprocess` starts with this interpreter (`torchrun`, `accelerate launch`). No process waits for another.
 
 This module imports nothing but the standard library: it is loaded where a process starts.
 """
@@ -240,7 +240,9 @@ class _Sleep:
         from torchvet.probes.internals.patching import replace
 
         autograd, optimizer = self._torch.autograd, self._torch.optim.Optimizer
-        for owner, name in ((autograd, "backward"), (autograd, "grad"), (optimizer, "__init__")):
+        wrapper = self._torch.nn.parallel.DistributedDataParallel
+        made = ((optimizer, "__init__"), (wrapper, "__init__"))
+        for owner, name in ((autograd, "backward"), (autograd, "grad"), *made):
             ours = self._ours[owner, name] = self._waking((owner, name), owner.__dict__[name])
             replace(self._undo, owner, name, ours)
 

@@ -168,6 +168,7 @@ WHERE_USED: dict[str, str] = {
 CUDA_ONLY = frozenset(["torch._C._cuda_isHistoryEnabled", "torch._C._cuda_attach_out_of_memory_observer"])
 """The same; builds without CUDA lack these."""
 
+_DDP = "torch.nn.parallel.DistributedDataParallel"
 ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_cdata": ("torch.UntypedStorage", "which storage is which"),
     "_sequence_nr": ("torch._C._FunctionBase", "which graph nodes are older than which"),
@@ -208,6 +209,8 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_growth_factor": ("", "the scale of a scaler"),
     "_bit_generator": ("", "NumPy's own generators"),
     "_per_optimizer_states": ("", "what a scaler has done with each optimizer"),
+    "_get_ddp_logging_data": (_DDP, "what DistributedDataParallel says of its passes"),
+    "_post_forward": (_DDP, "what the search for unused parameters costs"),
 }  # fmt: skip
 """Attributes of torch's objects, which are read where they are needed: by name the class that has it (none where only
 its instances do), and what is lost without it."""

@@ -1,7 +1,7 @@
 """Writes down digests of parameters that other ranks may have as well, for them to be compared afterwards.
 
-A digest is of the parameter's bits, so that equal ones mean equal values. It is taken after certain steps of an optimizer,
-which are the same on all ranks: by the number of its steps, not by time. Nothing is sent.
+A digest is of the parameter's bits, so that equal ones mean equal values. It is taken after certain steps of an
+optimizer, which are the same on all ranks: by the number of its steps, not by time. Nothing is sent.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, StepKind, Watcher, frames
+from torchvet.probes.base.kit import Host, StepKind, Watcher, frames, tap
 from torchvet.probes.objects.containers import tensors_in
-from torchvet.recording.records.base import Place
 from torchvet.recording.records.ranks import Batch, Replica, Replicas
 
 _MOST = 256
@@ -56,6 +56,8 @@ class ReplicaWatcher(Watcher):
         self._before: dict[int, list[Replica]] = {}
         """What was seen before the step under way, by optimizer."""
         self._batches = 0
+        self._wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        """Modules that were wrapped: one that is never called itself is among no root modules."""
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
@@ -67,6 +69,11 @@ class ReplicaWatcher(Watcher):
     def install(self) -> None:
         """See `settle`."""
         self.settle(0, "training")
+        wraps = tap(self.host, "modules in DistributedDataParallel", after=self._wraps)
+        self.replace(DistributedDataParallel, "__init__", wraps)
+
+    def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
+        self._wrapped.add(model)
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """Do ranks train on the same samples?"""
@@ -129,13 +136,15 @@ class ReplicaWatcher(Watcher):
         """Parameters' names, and which of them DistributedDataParallel keeps equal."""
         names: dict[int, str] = {}
         wrapped: set[int] = set()
+        modules = [m for root in self.host.known.live_roots() for m in root.modules()]
+        for model in {*self._wrapped, *(m for m in modules if isinstance(m, DistributedDataParallel))}:
+            for name, one in model.module.named_parameters():
+                names[id(one)] = name
+                if name not in model.parameters_to_ignore:
+                    wrapped.add(id(one))
         for root in self.host.known.live_roots():
             for name, one in root.named_parameters():
-                names.setdefault(id(one), name.removeprefix("module."))
-            for module in root.modules():
-                if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-                    left = getattr(module, "parameters_to_ignore", ())
-                    wrapped |= {id(p) for name, p in module.module.named_parameters() if name not in left}
+                names.setdefault(id(one), name)
         return names, wrapped
 
 

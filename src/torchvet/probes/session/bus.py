@@ -22,6 +22,8 @@ PROBES: tuple[str, ...] = (
     "ranks.membership.Membership",
     "ranks.standstill.StandstillProbe",
     "ranks.replicas.ReplicaWatcher",
+    "ranks.ddp.DistributedModules",
+    "ranks.samplers.Samplers",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",

@@ -68,3 +68,68 @@ class Batch(Record):
     number: int
     digest: int
     place: Place | None = None
+
+
+class DistributedModule(Record):
+    """A module in DistributedDataParallel, the `id`-th that was seen: its options and what its passes came to.
+
+    `place` is the line that wrapped it, where that was seen. `gradient_bytes` are those of all its gradients,
+    `bucket_bytes` those of the buckets that they are averaged in. Of `looked` passes `unused_passes` had parameters
+    that this rank did not use. `traversals` searches of the graph for them took `traversal_seconds`.
+    `communication_seconds` is what a backward waited on the average for the other ranks, beyond its own work.
+    `device` is where its parameters lie, of `devices` of that kind that the process sees.
+    """
+
+    id: int
+    name: str
+    place: Place | None = None
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    gradient_as_bucket_view: bool = False
+    gradient_bytes: int = 0
+    bucket_bytes: int = 0
+    parameters: int = 0
+    looked: int = 0
+    unused_passes: int = 0
+    traversals: int = 0
+    traversal_seconds: float = 0.0
+    communication_seconds: float | None = None
+    device: str = "cpu"
+    devices: int = 0
+
+
+class SynchronisedPasses(Record):
+    """Backward calls on one line through a module in DistributedDataParallel, by its `id`, over the sampled optimizer
+    `steps`: `passes` of them averaged gradients over all ranks, and in `several` steps more than one did."""
+
+    id: int
+    place: Place
+    steps: int = 0
+    passes: int = 0
+    several: int = 0
+
+
+class UnfinishedReduction(Record):
+    """The error that ended this rank: an earlier pass had left the parameters `names` (the first of `count`) without a
+    gradient, so that their average over all ranks was never finished. `place` ran the module, `made` wrapped it."""
+
+    place: Place
+    message: str
+    module: str
+    made: Place | None = None
+    names: list[str] = []
+    count: int = 0
+    found_unused: bool = False
+
+
+class SampledEpochs(Record):
+    """A DistributedSampler of `replicas`, made on `made`: `trained` times a loader went through it on the line `place`
+    and optimizers stepped meanwhile, with so many different `epochs`."""
+
+    id: int
+    place: Place
+    made: Place | None = None
+    shuffle: bool = True
+    replicas: int = 1
+    trained: int = 0
+    epochs: int = 0

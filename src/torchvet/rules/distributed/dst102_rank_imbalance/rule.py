@@ -8,17 +8,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from torchvet.rules.kit import Finding, Findings, Measured, Remedy, Rule, Sequence, Trace
+from torchvet.analysis.rank_needs import Need, need_of
+from torchvet.rules.core import grading
+from torchvet.rules.kit import (
+    Finding,
+    Findings,
+    Location,
+    Measured,
+    Place,
+    Recording,
+    Remedy,
+    Rule,
+    Sequence,
+    Store,
+    Trace,
+)
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.snapshot_rule import location_of, named
 
 if TYPE_CHECKING:
+    from torchvet.recording.records.base import Holding
     from torchvet.snapshots.ranks import RankPeak
 
 _TOLD, _WARNING = 0.10, 0.25
 """Shares of the largest peak that the others do not need. Batches of unlike lengths differ by some per cent."""
 _WORTH = 64 << 20
 """Bytes below which it is nobody's trouble."""
+_LEAST = 16 << 20
+"""The same in a run, whose amounts are a process's own: below it interpreters differ. What is a warning, by bytes as
+well, is `grading.of_waste`'s to say."""
 _ALIKE, _SAME_MODEL = 0.5, 0.02
 """The share of the lines that allocate which ranks of one program have in common, and by how much their parameters may
 differ where each holds the whole model or an equal part of it."""
@@ -28,10 +46,49 @@ _APART = 60_000_000
 """Microseconds between recordings of one program, whose ring buffers may be short and whose clocks not the same."""
 
 
+_ADVICE = "give it what the others get, or keep on the host what it alone keeps"
+_ON_HOST = "give it what the others get, or let each rank keep its share of what it alone keeps"
+_OF_STEPS = ("activations", "inputs", "backward temporaries", "optimizer temporaries")
+_BESIDE = "no tensors that a name holds: arrays, objects, what libraries keep"
+
+
 class RankImbalance(Rule):
     """One rank needs more memory at its peak than the others."""
 
     severity = "warning"
+    found_with = ("run", "--nproc", "2")
+
+    def in_recording(self, recording: Recording) -> Findings:
+        """From the records of all ranks: of their devices, and of the hosts' memory that each process takes."""
+        ranks = [one for one in recording.members if one.ticks]
+        for host in (False, True):
+            needs = [need for need in (need_of(one, host) for one in ranks) if need is not None]
+            found = _largest([n.bytes for n in needs], _LEAST) if len(needs) == len(ranks) else None
+            if found is not None:
+                yield self._of_run(found, needs, recording)
+
+    def _of_run(self, found: _Largest, needs: list[Need], recording: Recording) -> Finding:
+        worst, others = needs[found.number], [n for i, n in enumerate(needs) if i != found.number]
+        part, more = _largest_part(found, worst, others)
+        place, _ = _difference(worst.lines, [n.lines for n in others]) if worst.lines else (None, 0)
+        holding = worst.names.get(part)
+        at = _bound_at(holding, recording) if holding is not None else place if part in _OF_STEPS else None
+        parameters = [n.parameters for n in needs]
+        certain = 0 < max(parameters) <= (1 + _SAME_MODEL) * min(parameters)
+        cause = f"{size(more)} of the difference are {part}"
+        cause += "" if certain else "; the ranks' parameters differ too, as those of pipeline stages do"
+        grave = certain and found.share >= _WARNING
+        return self.observed(
+            worst.rank,
+            at,
+            f"rank {worst.rank.rank} needs {size(found.bytes)} of {'the host' if worst.device == 'cpu' else 'its GPU'} "
+            f"at its peak, {_more(found)}",
+            severity=grading.of_waste(found.more, found.share) if grave else "info",
+            cause=cause,
+            advice=_ON_HOST if worst.device == "cpu" else _ADVICE,
+            measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
+            device=worst.device,
+        )
 
     def in_ranks(self, ranks: Sequence[RankPeak]) -> Findings:
         """From snapshots of several ranks: by the peaks, with the category and the line that make the difference."""
@@ -63,16 +120,15 @@ class RankImbalance(Rule):
             yield self._finding(found, rank.rank, memory.device, cause)
 
     def _finding(self, found: _Largest, rank: int | None, device: str, cause: str) -> Finding:
-        more = f"{size(found.more)} ({found.share:.0%}) more than the others do"
         return Finding(
             code=self.code,
             name=self.name,
             severity="info",
             evidence="observed",
             location=None,
-            message=f"rank {rank} needs {size(found.bytes)} at its peak, {more}",
+            message=f"rank {rank} needs {size(found.bytes)} at its peak, {_more(found)}",
             cause=cause,
-            remedy=Remedy(summary="give it what the others get, or keep on the host what it alone keeps"),
+            remedy=Remedy(summary=_ADVICE),
             measured=Measured(bytes=found.more, peak_bytes=found.bytes, share=found.share),
             rank=rank,
             device=device,
@@ -88,13 +144,34 @@ class _Largest(NamedTuple):
     share: float
 
 
-def _largest(peaks: list[int]) -> _Largest | None:
+def _more(found: _Largest) -> str:
+    return f"{size(found.more)} ({found.share:.0%}) more than the others do"
+
+
+def _largest_part(found: _Largest, worst: Need, others: list[Need]) -> tuple[str, int]:
+    """The category or name that makes most of a difference, or what is left of it where that is more."""
+    part, more = _difference(worst.parts, [n.parts for n in others]) if worst.parts else ("", 0)
+    rest = found.more - more
+    return (part, more) if more >= rest else (_BESIDE, rest)
+
+
+def _bound_at(holding: Holding, recording: Recording) -> Place | Store | Location | None:
+    """The line that stores into a name, else the first that binds it: made once, it may be what a step would reset."""
+    name, _, path, _ = holding.where
+    stores, file = recording.index.stores(*holding.where), recording.model(path)
+    if stores or file is None:
+        return next(iter(stores), None)
+    bound = (event for unit in file.units for event in unit.bindings.get(name, ()))
+    return next((file.place(event.node, event) for event in bound), None)
+
+
+def _largest(peaks: list[int], least: int = _WORTH) -> _Largest | None:
     """None where there are fewer than two, or none stands out."""
     if len(peaks) < 2:
         return None
     index = peaks.index(max(peaks))
     more = peaks[index] - int(median(p for n, p in enumerate(peaks) if n != index))
-    if more < _WORTH or more < _TOLD * peaks[index]:
+    if more < least or more < _TOLD * peaks[index]:
         return None
     return _Largest(index, peaks[index], more, more / peaks[index])
 

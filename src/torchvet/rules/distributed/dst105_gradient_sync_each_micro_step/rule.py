@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.formatting import count, ms, percent
+from torchvet.recording.records.ranks import DistributedModule, SynchronisedPasses
+from torchvet.rules.core import grading
+from torchvet.rules.distributed._modules import modules_of, share_of_step, step_seconds
 from torchvet.rules.distributed.fixes.no_sync import held_back
-from torchvet.rules.kit import Finding, Findings, Identity, SourceFile
+from torchvet.rules.kit import Finding, Findings, Identity, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.training_loops import Window
 from torchvet.source.model.origins import identity
+
+_SURE, _AS_A_RULE = 2, 0.8
+"""Sampled steps that must have had several such passes, and their share of all: a scaler skips a step now and then."""
+_CAUSE = "DistributedDataParallel averages the gradients in each backward, also in those that only accumulate"
+_ADVICE = "run the passes before the last one of a window under `with model.no_sync():`"
 
 
 class GradientSyncEachMicroStep(loops.LoopRule):
@@ -17,6 +27,42 @@ class GradientSyncEachMicroStep(loops.LoopRule):
     severity = "warning"
     words = ("DistributedDataParallel",)
     cost = "reductions"
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Only where a wrapped model was seen training."""
+        trained = all(any(line.steps >= _SURE for line in _lines(rank)) for rank in recording.ranks)
+        return super().could_be_measured(recording) and trained
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Lines whose backward synchronises several times in an optimizer's step."""
+        modules = {module.id: module for module in modules_of(rank)}
+        for line in _lines(rank):
+            often = line.several >= max(_SURE, _AS_A_RULE * line.steps)
+            if often and line.id in modules:
+                yield self._seen(rank, line, modules[line.id])
+
+    def _seen(self, rank: RankRecording, line: SynchronisedPasses, module: DistributedModule) -> Finding:
+        passes = line.passes / line.steps
+        needless = passes - 1
+        cost = f"{count(needless, 'average')} of {size(module.gradient_bytes)} a step more than needed"
+        # What one rank waits for itself says nothing of several.
+        waits = module.communication_seconds if rank.member is not None else None
+        # Some of a step is left to the pass that must synchronise.
+        most = needless / passes * step_seconds(rank)
+        seconds = min(needless * waits, most) if waits is not None and most else None
+        share = share_of_step(rank, seconds) if seconds is not None else None
+        if seconds is not None and share is not None:
+            cost += f", which take {ms(seconds)} or {percent(share)} of a step"
+        return self.observed(
+            rank,
+            line.place,
+            f"each of {count(passes)} backwards synchronises all ranks, where the last would do ({cost})",
+            severity=grading.of_share(share) if share is not None else self.severity,
+            cause=_CAUSE,
+            advice=_ADVICE,
+            related=[self.beside("wrapped", f"{module.name} in DistributedDataParallel", module.place)],
+            measured=Measured(steps=rank.ticks, share=share, seconds_per_step=seconds),
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """Accumulation windows over a DistributedDataParallel model, in a file that never holds its gradients back."""
@@ -34,14 +80,16 @@ class GradientSyncEachMicroStep(loops.LoopRule):
 
     def _finding(self, file: SourceFile, window: Window, wrapped: Identity) -> Finding:
         message = f"each of {window.passes} backwards synchronises all ranks, where the last would do"
-        cause = "DistributedDataParallel averages the gradients in each backward, also in those that only accumulate"
-        advice = "run the passes before the last one of a window under `with model.no_sync():`"
         held = held_back(file, window, wrapped)
         related = [self.also(file, "stepped", window.stepped.event)]
         related += [self.also(file, "runs", held.run)] if held is not None else []
         change = held.edits if held is not None else ()
         at = window.backward.event
-        return self.suspect(file, at, message, cause=cause, advice=advice, edits=change, related=related)
+        return self.suspect(file, at, message, cause=_CAUSE, advice=_ADVICE, edits=change, related=related)
+
+
+def _lines(rank: RankRecording) -> list[SynchronisedPasses]:
+    return rank.latest(SynchronisedPasses, "id", "place")
 
 
 def _runs(window: Window, wrapped: Identity) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edits, Finding, Findings, Iterator, SourceFile
+from torchvet.formatting import count
+from torchvet.recording.records.ranks import SampledEpochs
+from torchvet.rules.kit import Edits, Finding, Findings, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, Loop, Unit, edits, is_literal, keyword, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, made_by
@@ -14,12 +16,39 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "lightning_fabric
 """They wrap the loaders of a loop that the program writes itself, and tell their samplers the epoch."""
 
 
+_CAUSE = "DistributedSampler shuffles with its seed plus the epoch that it was told, which stays 0"
+
+
 class SamplerNotReshuffled(loops.LoopRule):
     """A DistributedSampler is never told the epoch, so that every epoch has the same order."""
 
     severity = "warning"
     words = ("DistributedSampler",)
     fix_changes_results = True
+
+    def could_be_measured(self, recording: Recording) -> bool:
+        """Only where a training went through a sampler again."""
+        again = all(any(s.trained > 1 for s in rank.latest(SampledEpochs, "id")) for rank in recording.ranks)
+        return super().could_be_measured(recording) and again
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Samplers that shuffle, and that a training went through again in the same epoch."""
+        for one in rank.latest(SampledEpochs, "id"):
+            if one.shuffle and one.replicas > 1 and one.trained > 1 and one.epochs == 1:
+                yield self._seen(rank, one)
+
+    def _seen(self, rank: RankRecording, one: SampledEpochs) -> Finding:
+        # At the sampler, as in source: one fault has one place.
+        related = [self.beside("epochs", "each pass goes through the loader in the same order", one.place)]
+        return self.observed(
+            rank,
+            one.made or one.place,
+            f"the sampler gave the same order in {count(one.trained, 'epoch')} of training: nothing calls set_epoch",
+            cause=_CAUSE,
+            advice="call `set_epoch(epoch)` of the sampler at the start of every epoch",
+            related=related if one.made is not None else [],
+            measured=Measured(steps=rank.ticks),
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A shuffling DistributedSampler whose loader is gone through epoch after epoch, and no `set_epoch`."""
@@ -67,11 +96,10 @@ class SamplerNotReshuffled(loops.LoopRule):
         target = getattr(loop.node, "target", None)
         epoch = target.id if isinstance(target, ast.Name) else "epoch"
         message = f"{name} gives the same order in every epoch: nothing calls set_epoch"
-        cause = "DistributedSampler shuffles with its seed plus the epoch that it was told, which stays 0"
         advice = f"call `{name.replace('the ', '')}.set_epoch({epoch})` at the start of every epoch"
         related = [self.also(file, "epochs", at, "each pass goes through the loader in the same order")]
         change = self._edits(file, made, at, loop, name)
-        return self.suspect(file, made, message, cause=cause, advice=advice, edits=change, related=related)
+        return self.suspect(file, made, message, cause=_CAUSE, advice=advice, edits=change, related=related)
 
     @staticmethod
     def _edits(file: SourceFile, made: Event, at: Event, loop: Loop, name: str) -> Edits:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Finding, Findings, Identity, Recording, Rule, SourceFile
+from torchvet.recording.records.ranks import DistributedModule
+from torchvet.rules.distributed._modules import modules_of
+from torchvet.rules.kit import Finding, Findings, Identity, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, argument, receiver, terminal
 from torchvet.source.model.origins import identity, made_by
@@ -33,6 +35,27 @@ class AllRanksOnOneDevice(Rule):
         """There was one process: the first GPU is its own."""
         worlds = {rank.program.world_size for rank in recording.ranks if rank.program is not None}
         return worlds == {1}
+
+    def in_recording(self, recording: Recording) -> Findings:
+        """The ranks of one host whose wrapped models all lie on one GPU, of several that each sees."""
+        hosts: dict[str, list[tuple[RankRecording, DistributedModule]]] = {}
+        for rank in recording.members:
+            assert rank.member is not None
+            hosts.setdefault(rank.member.host, []).extend((rank, module) for module in modules_of(rank)[:1])
+        for host, found in hosts.items():
+            on = {module.device for _, module in found}
+            if host and len(found) > 1 and len(on) == 1 and all(module.devices > 1 for _, module in found):
+                yield from (self._seen(rank, module, len(found)) for rank, module in found)
+
+    def _seen(self, rank: RankRecording, module: DistributedModule, ranks: int) -> Finding:
+        return self.observed(
+            rank,
+            module.place,
+            f"all {ranks} ranks of this host have their model on {module.device}, and each sees {module.devices} GPUs",
+            cause="each process starts with GPU 0 as its current device, and nothing has selected another",
+            advice=_ADVICE,
+            device=module.device,
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """A model that is wrapped for one process per GPU and put on the current device, which nothing selects."""

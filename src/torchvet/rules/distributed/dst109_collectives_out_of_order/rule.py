@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torchvet.analysis.ranks import is_lost, members
+from torchvet.analysis.ranks import is_lost
 from torchvet.formatting import count, ms
 from torchvet.recording.records.ranks import Standstill
 from torchvet.recording.records.training import Outcome
@@ -38,7 +38,7 @@ class CollectivesOutOfOrder(Rule):
 
     def in_recording(self, recording: Recording) -> Findings:
         """By where each rank stood when the program ended."""
-        ranks = members(recording)
+        ranks = recording.members
         if any(_broke(one) for one in ranks):
             return  # the others wait for that one, and its own error says why
         waiting = [found for one in ranks if (found := _waiting(one)) is not None]

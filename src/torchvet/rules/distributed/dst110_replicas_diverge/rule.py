@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from torchvet.analysis.ranks import members
 from torchvet.formatting import count
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.ranks import Replica, Replicas
@@ -44,7 +43,7 @@ class ReplicasDiverge(Rule):
 
     def in_recording(self, recording: Recording) -> Findings:
         """By digests of the parameters' bits after the same steps."""
-        ranks = members(recording)
+        ranks = recording.members
         numbers = {r.optimizer for one in ranks for r in one.all(Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
             looks = list(_looks(ranks, number))
@@ -121,7 +120,7 @@ def _cause(looks: list[_Look], first: _Look) -> _Cause:
     wrapped = any(one.wrapped for row in apart for one in row)
     rates = {tuple(one.rates) for one in first.of_ranks}
     if len(rates) > 1:
-        shown = ", ".join(f"{list(one)[0]:g}" for one in sorted(rates) if one)
+        shown = ", ".join(f"{next(iter(one)):g}" for one in sorted(rates) if one)
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
         return _Cause(why, "step the scheduler, and set learning rates, on every rank alike", "scheduler|sched")
     if _differ_before(apart):
