@@ -99,11 +99,6 @@ def shown(recording: Recording, findings: Sequence[Finding]) -> RankRecording | 
 def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     """A row for each rank, whose the other facts are, and how the program ended: by the rank that failed first."""
     rows = recording.members
-=======
-def rank_facts(recording: Recording) -> dict[str, Any]:
-    """A row for each rank, and how the program ended: by the rank that failed first."""
-    rows = recording.members
->>>>>>> r_options
     if not rows:
         return {}
     table = [_row(one) for one in rows]
