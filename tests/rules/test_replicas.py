@@ -1,0 +1,128 @@
+"""DST110 and DST111: what ranks should have in common, held side by side when the program has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from handmade import FILE, outcome, program, rank, steps
+
+from torchvet.diagnosis.diagnose import diagnose
+from torchvet.finding import Finding
+from torchvet.probes.ranks.replicas import digest, is_due
+from torchvet.recording import RankRecording, Recording
+from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.ranks import Batch, Member, Replica, Replicas
+
+STEP = Place(FILE, 17, "main")
+LOOKS = (1, 2, 3, 5, 8)
+
+
+def one(number: int, *records: Any) -> RankRecording:
+    return rank(Member(rank=number, world_size=2, host="a"), program(), steps(20), *records, outcome(20), number=number)
+
+
+def looks(rank: int, apart: tuple[str, ...] = ("w", "b"), since: int = 1, **more: Any) -> list[Replicas]:
+    """Parameters w and b after each look; those that are `apart` have a value of the rank's own since a step."""
+    facts = {"rates": [0.1], "wrapped": False, "sharded": (), "own_gradients": apart, "before": (), "until": 99, **more}
+
+    def of(name: str, step: int) -> Replica:
+        own = name in apart and since <= step < facts["until"]
+        return Replica(
+            name=name, shape=(2,), wrapped=facts["wrapped"], sharded=name in facts["sharded"],
+            before=(rank if name in facts["before"] else 7) if step == 1 else None,
+            gradient=rank if name in facts["own_gradients"] else 5, after=100 * step + rank * own,
+        )  # fmt: skip
+
+    return [
+        Replicas(optimizer=0, step=n, parameters=[of("w", n), of("b", n)], rates=facts["rates"], place=STEP)
+        for n in LOOKS
+    ]
+
+
+def found(first: list[Any], second: list[Any], code: str = "DST110") -> list[Finding]:
+    return [f for f in diagnose(Recording([one(0, *first), one(1, *second)])).findings if f.code == code]
+
+
+def test_equal_replicas_are_healthy() -> None:
+    assert found(looks(0, ()), looks(1, ())) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "severity", "words"),
+    [
+        ({}, "warning", "none is reduced before the step"),
+        ({"wrapped": True}, "error", "its own forward was not called"),
+        ({"apart": ("b",)}, "error", "1 of 2 parameters differ between the ranks after step 1: `b`"),
+        ({"before": ("w", "b"), "own_gradients": ()}, "error", "before the first step"),
+        ({"own_gradients": ()}, "error", "the same gradients in this step"),
+        ({"since": 5}, "warning", "after step 5"),
+    ],
+)
+def test_each_cause_is_told(more: dict[str, Any], severity: str, words: str) -> None:
+    (finding,) = found(looks(0, **more), looks(1, **more))
+    assert finding.severity == severity and words in f"{finding.message}; {finding.cause}"
+
+
+def test_learning_rates_that_differ_are_the_cause() -> None:
+    (finding,) = found(looks(0, own_gradients=(), rates=[0.1]), looks(1, own_gradients=(), rates=[0.02]))
+    assert "0.02, 0.1" in finding.cause
+
+
+def test_parameters_outside_a_sharded_model_are_told() -> None:
+    text = Source(path=FILE, text="import torch\nmodel = Net()\nfully_shard(model.body)\n")
+    more: dict[str, Any] = {"apart": ("b",), "sharded": ("w",)}
+    (finding,) = found([text, *looks(0, **more)], looks(1, **more))
+    assert "sharded" in finding.cause and finding.location is not None and finding.location.line == 3
+
+
+def test_shards_differ_by_design() -> None:
+    more: dict[str, Any] = {"sharded": ("w", "b")}
+    assert found(looks(0, **more), looks(1, **more)) == []
+
+
+def test_local_steps_between_averages_come_together_again() -> None:
+    assert found(looks(0, until=5), looks(1, until=5)) == []
+
+
+def test_parts_of_a_pipeline_have_other_parameters() -> None:
+    other = [Replicas(optimizer=0, step=n, parameters=[Replica(name="v", shape=(9,), after=n)]) for n in LOOKS]
+    assert found(looks(0), other) == []
+
+
+def batches(*digests: int) -> list[Batch]:
+    return [Batch(number=n, digest=d, place=STEP) for n, d in zip(LOOKS, digests, strict=False)]
+
+
+def test_batches_that_all_ranks_share_are_told() -> None:
+    same = batches(1, 2, 3, 4, 5)
+    (finding,) = found([*looks(0, ()), *same], [*looks(1, ()), *same], "DST111")
+    assert "all 5" in finding.message and finding.location is not None and finding.location.line == 17
+
+
+@pytest.mark.parametrize("other", [(1, 2, 3, 4, 6), (9, 8, 7, 6, 5)], ids=["one of its own", "all of its own"])
+def test_batches_of_its_own_are_healthy(other: tuple[int, ...]) -> None:
+    assert found(batches(1, 2, 3, 4, 5), batches(*other), "DST111") == []
+
+
+def test_one_batch_that_is_always_the_same_says_nothing() -> None:
+    assert found(batches(1, 1, 1, 1, 1), batches(1, 1, 1, 1, 1), "DST111") == []
+
+
+def test_shards_share_batches_by_design() -> None:
+    same, more = batches(1, 2, 3, 4, 5), {"sharded": ("w",)}
+    assert found([*looks(0, (), **more), *same], [*looks(1, (), **more), *same], "DST111") == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_a_digest_is_of_the_bits(dtype: torch.dtype) -> None:
+    one = torch.randn(7, 5).to(dtype)
+    other = one.clone()
+    assert int(digest(one)) == int(digest(other)) == int(digest(one.t().contiguous().t()))
+    other[3, 2] = torch.nextafter(other[3, 2], torch.tensor(9.0).to(dtype)) if not dtype.is_complex else 0
+    assert int(digest(one)) != int(digest(other))
+
+
+def test_looks_are_at_the_same_steps_on_all_ranks() -> None:
+    assert [n for n in range(1, 700) if is_due(n)] == [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200, 400, 600]
