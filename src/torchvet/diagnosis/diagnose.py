@@ -7,6 +7,7 @@ from typing import Any
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, overhead_of
+from torchvet.analysis.members import members
 from torchvet.diagnosis import observed, ranks
 from torchvet.diagnosis.correlation import joined
 from torchvet.diagnosis.dry_run import facts_of as sizes_of
@@ -103,8 +104,8 @@ def _subject(recording: Recording) -> dict[str, Any]:
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
         subject.update(path=program.path, argv=program.argv)
-    if members := ranks.members(recording):
-        subject["ranks"] = [one.rank for one in members]
+    if found := members(recording):
+        subject["ranks"] = [one.rank for one in found]
     return subject
 
 

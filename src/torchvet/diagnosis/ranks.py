@@ -10,25 +10,11 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, outcome_facts
+from torchvet.analysis.members import members
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.training import Outcome
-
-
-def members(recording: Recording) -> list[RankRecording]:
-    """One process for each rank, by rank: of several the one that an elastic launcher started last. Empty where the
-    program trains alone."""
-    found: dict[int, RankRecording] = {}
-    for one in recording.ranks:
-        if one.member is not None and (one.rank not in found or _newer(one, found[one.rank])):
-            found[one.rank] = one
-    return [found[rank] for rank in sorted(found)] if len(found) > 1 else []
-
-
-def _newer(one: RankRecording, other: RankRecording) -> bool:
-    assert one.member is not None and other.member is not None
-    return (one.member.restart, one.ticks) > (other.member.restart, other.ticks)
 
 
 def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:

@@ -20,6 +20,7 @@ PROBES: tuple[str, ...] = (
     "training.evaluation.EvaluationProbe",
     "training.loaders.LoaderProbe",
     "ranks.membership.Membership",
+    "ranks.arrivals.ArrivalTimer",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",
