@@ -103,8 +103,8 @@ class Meetings:
 
     @cached_property
     def late(self) -> list[Late]:
-        """Each rank's lateness: by how much the others wait longer, as far as it took longer of its own. What the machine
-        held up is none of the program's."""
+        """Each rank's lateness: by how much the others wait longer, as far as it took longer of its own. What the
+        machine held up is none of the program's."""
         found = []
         for index, (waited, own) in enumerate(zip(self.waited, self._own, strict=True)):
             others = [o for o in range(len(self.ranks)) if o != index]

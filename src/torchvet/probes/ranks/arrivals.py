@@ -28,7 +28,7 @@ _BUDGETED = ("windows", "censuses", "graphs")
 _TRIFLE = 0.0002
 """Seconds of looks in a step from which on it took longer than it takes."""
 _SENT, _RECEIVED_FROM_ANY = 12, 14
-"""The kinds of `Work` between which those of two ranks alone lie: stages of a pipeline wait for each other by design."""
+"""From the first to the last kind of `Work` that two ranks do alone: stages of a pipeline wait by design."""
 _CHECK = "which rank the others wait for"
 
 

@@ -12,11 +12,9 @@ from torchvet.recording.records.ranks import Arrivals, OwnPhase, WaitedAt
 
 _FIRST = 3
 """Steps that pass before time counts: they make buckets, import, fill caches."""
-_MOST = 128
+_MOST = 64
 """Steps that are kept."""
 _LINES = 12
-_SPREAD, _BITS = 2654435761, 0xFFFFFFFF
-"""Multiplied with it, numbers in a row are spread evenly over 32 bits."""
 
 
 class StepTimes:
@@ -129,7 +127,7 @@ class KeptSteps:
     def wants(self, number: int) -> bool:
         """Whether a step is one of those that are kept."""
         # Spread as by chance: what a program does in every tenth step is to be seen in as many as there are.
-        return number > _FIRST and (number * _SPREAD & _BITS) >> (32 - self._halvings) == 0
+        return number > _FIRST and hash((number, 0)) % (1 << self._halvings) == 0
 
     def add(self, step: StepTimes) -> None:
         """A step has ended."""

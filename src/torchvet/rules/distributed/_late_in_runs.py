@@ -19,9 +19,9 @@ _BY_SIZE = 0.85
 
 
 class Found(NamedTuple):
-    """A rank that the others wait for, so many seconds a step, in so many of the steps."""
+    """A rank, by its place among them, that the others wait for: so many seconds a step, in so many of the steps."""
 
-    index: int
+    at: int
     seconds: float
     step: float
     often: int

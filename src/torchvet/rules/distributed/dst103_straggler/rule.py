@@ -72,21 +72,21 @@ class Straggler(TraceRule):
     def _late(self, meetings: Meetings, found: Found) -> Finding:
         from torchvet.rules.distributed._late_in_runs import names_line
 
-        rank = meetings.ranks[found.index]
-        line = meetings.line(found.index)
+        rank = meetings.ranks[found.at]
+        line = meetings.line(found.at)
         line = line if names_line(found, line) else None
-        phase, more = meetings.longer(found.index, found.usual)
+        phase, more = meetings.longer(found.at, found.usual)
         name = rank.member.rank if rank.member is not None else rank.rank
         late = f"{ms(found.seconds)} late to the collectives of a step of {ms(found.step)}"
         mean = "" if found.usual else " on the average"
-        waiting = meetings.others_wait_at(found.index)
+        waiting = meetings.others_wait_at(found.at)
         return self.observed(
             rank,
             _where(meetings, found, line, phase),
             f"rank {name} comes {late} ({percent(found.share)}){mean}, and all others wait for it",
             cause=f"{_cause(line, phase, more)}; it was late in {found.often} of "
             f"{count(len(meetings.numbers), 'step')} that were compared",
-            advice=_advice(line, phase, meetings.sized(found.index)),
+            advice=_advice(line, phase, meetings.sized(found.at)),
             severity=_severity(found),
             measured=_measured(found),
             related=[self.beside("waits", "the other ranks wait here", waiting)] if waiting is not None else [],
@@ -94,8 +94,8 @@ class Straggler(TraceRule):
 
     def _in_turn(self, meetings: Meetings, found: Found) -> Finding:
         finding = self.observed(
-            meetings.ranks[found.index],
-            _loading_line(meetings, found.index) or meetings.others_wait_at(found.index),
+            meetings.ranks[found.at],
+            _loading_line(meetings, found.at) or meetings.others_wait_at(found.at),
             f"batches are of unequal size: some rank waits for another for {ms(found.seconds)} of a step of "
             f"{ms(found.step)} ({percent(found.share)})",
             cause=f"in {found.often} of {count(len(meetings.numbers), 'step')} somebody was late, now one rank and now "
@@ -119,13 +119,13 @@ def _where(meetings: Meetings, found: Found, line: Excess | None, phase: str) ->
     """The line that makes the rank late; else that of the phase in which it is."""
     from torchvet.analysis.arrivals import worker_line
 
-    rank = meetings.ranks[found.index]
+    rank = meetings.ranks[found.at]
     if phase == "data":
         others = [r for r in meetings.ranks if r is not rank]
-        return worker_line(rank, others) or (line.place if line else _loading_line(meetings, found.index))
+        return worker_line(rank, others) or (line.place if line else _loading_line(meetings, found.at))
     if line is not None:
         return line.place
-    return meetings.others_wait_at(found.index) if phase == "backward" else None
+    return meetings.others_wait_at(found.at) if phase == "backward" else None
 
 
 def _loading_line(meetings: Meetings, index: int) -> Place | None:
@@ -140,8 +140,9 @@ def _cause(line: Excess | None, phase: str, more: float) -> str:
     cause = f"its {_OWN[phase]} {ms(max(0.0, more))} a step longer than the others'"
     if line is None:
         return cause
-    alone = "no other rank spends time there" if line.alone else "it is there for longer than the others"
-    return f"{cause}; {ms(line.seconds)} of a step are this line's, and {alone}"
+    return f"{cause}, most of it on this line; " + (
+        "no other rank spends time there" if line.alone else "the others spend less time there"
+    )
 
 
 def _advice(line: Excess | None, phase: str, sized: float | None) -> str:
