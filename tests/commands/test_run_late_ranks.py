@@ -56,7 +56,7 @@ def late_ranks(folder: Path, late: str) -> list[dict[str, Any]]:
     command = [*torchvet(), "run", "--nproc", "2", "--quiet", "-o", str(report), str(program), late]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert ended.returncode in (0, 1), ended.stderr
+    assert ended.returncode in (0, 1, 3), ended.stderr
     found = msgspec.json.decode(report.read_bytes())["findings"]
     return [one for one in found if one["code"].startswith("DST")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,9 +139,9 @@ def trained(host: Any, probe: ArrivalTimer, steps: int = 8, late: float = 0.0) -
     torch.manual_seed(0)
     weight = torch.randn(4, 4, requires_grad=True)
     losses = []
+    queued = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
     for _ in range(steps):
         loss = (weight @ weight).square().sum()
-        queued = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
         weight.register_post_accumulate_grad_hook(lambda _: queued(lambda: time.sleep(late)))
         probe.backward_starts(loss, False)
         loss.backward()
@@ -166,6 +167,32 @@ def test_the_end_of_a_pass_is_timed_and_losses_stay(host: Ranks) -> None:
         probe.remove()
     assert isinstance(record, Arrivals) and record.steps == [4, 5, 6, 7, 8]
     assert min(record.waited) >= 0.02 and max(record.own["backward"]) < 0.02
+
+
+def test_what_fails_here_does_not_reach_the_program(host: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trained(host, ArrivalTimer(host))  # type: ignore[arg-type]
+    failed: list[str] = []
+
+    def broken(step: StepTimes) -> bool:
+        failed.append("wait")
+        raise RuntimeError("broken")
+
+    class Waits:
+        def wait(self) -> str:
+            return "arrived"
+
+    monkeypatch.setattr(StepTimes, "wait", broken)
+    monkeypatch.setattr(torch.distributed, "Work", Waits)
+    host.looking = lambda *_: suppress(RuntimeError)  # type: ignore[method-assign, assignment]
+    host.clock.main_steps = 0
+    probe = ArrivalTimer(host)  # type: ignore[arg-type]
+    probe.settle(0, "training")
+    try:
+        assert trained(host, probe) == alone
+        assert Waits().wait() == "arrived"
+    finally:
+        probe.remove()
+    assert len(failed) == 6, "five passes and one collective"
 
 
 def test_a_step_that_was_looked_at_is_left_out(host: Ranks) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import EVERY_STEP, Host, Record, StepKind, Unchecked, place_in, user_lines
+from torchvet.probes.base.kit import EVERY_STEP, Host, Record, StepKind, Unchecked, frames, place_in, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.probes.ranks.step_times import KeptSteps, StepTimes
@@ -164,15 +164,16 @@ class ArrivalTimer(TimeWatcher):
             private.after_backward(self._last_node)
 
     def _last_node(self) -> None:
-        step = self._step
-        if step is not None:
-            step.wait()
+        # What failed here would be the program's own backward pass that fails.
+        with self.host.looking(_CHECK):
+            if self._step is not None:
+                self._step.wait()
 
     def _backward_line(self) -> Place | None:
         way = self.host.way
         if not way:
             return None
-        _, code, at = way[0]
+        _, code, at = next((one for one in way if frames.owner(one[1].co_filename) == frames.USER), way[0])
         line = next((line for start, end, line in code.co_lines() if start <= at < end), None)
         return place_in(code, line)
 
@@ -183,8 +184,9 @@ class ArrivalTimer(TimeWatcher):
         def wait(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self._is_here or not self.host.active:
                 return original(*args, **kwargs)
-            step = self._step
-            waits = step is not None and step.wait()
+            step, waits = self._step, False
+            with self.host.looking(_CHECK):
+                waits = step is not None and step.wait()
             try:
                 return original(*args, **kwargs)
             finally:
