@@ -130,6 +130,9 @@ graph_task: Any = _name("torch._C._current_graph_task_id", "whether something ru
 current_node: Any = _name("torch._C._current_autograd_node", "whether storages are of the backward pass", _none)
 sequence_nr: Any = _name("torch._C._autograd._get_sequence_nr", "which graph nodes are older than which")
 run_backward: Any = _name("torch.autograd.graph._engine_run_backward", "lines of backward passes that are not finite")
+after_backward: Any = _name(
+    "torch.autograd.Variable._execution_engine.queue_callback", "which rank the others wait for"
+)
 SavedTensor: Any = _name("torch._C._autograd.SavedTensor", "nothing: saved tensors are unpacked then", None)
 SLOTS_SHOW_TENSORS = hasattr(SavedTensor, "data")
 """Whether a saved tensor can be read without unpacking it. Since torch 2.10; see `saved.py`."""
@@ -192,6 +195,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_modules": ("", "names of modules"),
     "_parameters": ("", "names of parameters"),
     "_orig_mod": ("", "modules that were compiled"),
+    "_get_op_type": ("torch.distributed.Work", "stages of a pipeline, which wait for each other by design"),
     "_local_tensor": ("", "one rank's part of a tensor"),
     "_num_workers": ("", "workers of loaders"),
     "_num_yielded": ("", "the first batch of an epoch"),

@@ -24,6 +24,7 @@ PROBES: tuple[str, ...] = (
     "ranks.replicas.ReplicaWatcher",
     "ranks.ddp.DistributedModules",
     "ranks.samplers.Samplers",
+    "ranks.arrivals.ArrivalTimer",
     # One kind of fault each.
     "memory.host_samples.HostSampler",
     "numerics.nonfinite.NonFiniteWatcher",

@@ -1,14 +1,16 @@
 import io
+import os
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 torch.manual_seed(0)
-dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 1)))
+alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+dist.init_process_group("gloo", **alone)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-for step in range(8):
+for step in range(60):
     x = torch.randn(64, 64)
     loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
     optimizer.zero_grad()
@@ -16,5 +18,5 @@ for step in range(8):
     optimizer.step()
     print(f"loss {loss.item():.4f}")
     if dist.get_rank() == 0:
-        torch.save(model.module.state_dict(), io.BytesIO())
+        torch.save([model.state_dict(), optimizer.state_dict()], io.BytesIO())
 dist.destroy_process_group()
