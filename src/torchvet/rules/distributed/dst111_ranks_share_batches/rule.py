@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.formatting import count
 from torchvet.recording.records.ranks import Batch, Replicas
-from torchvet.rules.kit import Findings, Recording, Rule
+from torchvet.rules.kit import Findings, RankRecording, Recording, Rule
 
 _ENOUGH = 5
 """Batches that were the same on all ranks, and differed among themselves."""
@@ -19,19 +19,28 @@ class RanksShareBatches(Rule):
     def in_recording(self, recording: Recording) -> Findings:
         """By digests of the batches that loaders gave."""
         ranks = [one for one in recording.members if one.ticks]
-        tables = [{batch.number: batch for batch in one.all(Batch)} for one in ranks]
-        if len(tables) < 2 or any(p.sharded for one in ranks for r in one.all(Replicas) for p in r.parameters):
+        if len(ranks) < 2 or any(map(_is_sharded, ranks)):
             return
-        numbers = sorted(set.intersection(*map(set, tables)))
-        same = [n for n in numbers if len({table[n].digest for table in tables}) == 1]
-        if len(same) < len(numbers) or len({tables[0][n].digest for n in same}) < _ENOUGH:
+        same = _same_on_all([{batch.number: batch for batch in one.all(Batch)} for one in ranks])
+        if len({batch.digest for batch in same}) < _ENOUGH:
             return
         yield self.observed(
             ranks[0],
-            tables[0][same[-1]].place,
+            same[-1].place,
             f"{len(ranks)} ranks train on the same batches: all {count(len(same))} that were looked at are equal, bit "
             "for bit",
             cause="each rank's loader goes through the whole dataset in the same order: their averaged gradients are "
             "those of one rank",
             advice="give the loader a `DistributedSampler`, and call its `set_epoch` before each epoch",
         )
+
+
+def _same_on_all(tables: list[dict[int, Batch]]) -> list[Batch]:
+    """The batches that all ranks have looked at, if none differs."""
+    numbers = sorted(set.intersection(*map(set, tables)))
+    differ = any(len({table[n].digest for table in tables}) > 1 for n in numbers)
+    return [] if differ else [tables[0][n] for n in numbers]
+
+
+def _is_sharded(rank: RankRecording) -> bool:
+    return any(p.sharded for one in rank.all(Replicas) for p in one.parameters)
