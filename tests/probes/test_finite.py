@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from torchvet.probes.internals.finite import is_finite, numeric, suspicious
+from torchvet.probes.base.graphs import storages_of
+from torchvet.probes.internals.finite import is_finite, numeric, suspicious, which_not
 
 BAD = (math.nan, math.inf, -math.inf)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64)
@@ -71,3 +73,37 @@ def test_what_is_traced_has_no_values() -> None:
     make_fx(lambda x: seen.append(is_finite(x.sum())) or x.sum())(torch.ones(2))
     assert seen == [True]
     assert numeric(torch.ones(2))
+
+
+class Spread(torch.Tensor):
+    """A tensor of which this rank has a part, as DTensor is one: operators on the whole would wait for the others."""
+
+    _local_tensor: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, part: torch.Tensor) -> Spread:
+        made = torch.Tensor._make_wrapper_subclass(cls, (2 * len(part),), dtype=part.dtype)
+        made._local_tensor, made.device_mesh = part, "a mesh"
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["_local_tensor", "device_mesh"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} would wait for the other ranks")
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_of_a_tensor_that_is_spread_over_ranks_only_the_part_is_read(value: float) -> None:
+    spread, plain = Spread(torch.tensor([1.0, value])), torch.ones(3)
+    healthy = not math.isnan(value)
+    for gradients in ([spread, plain], [plain, spread]):
+        assert suspicious(gradients) is not healthy
+        assert (which_not(gradients) == []) is healthy
+    assert is_finite(spread) is healthy
+
+
+def test_the_storages_of_a_spread_tensor_are_those_of_its_part() -> None:
+    part = torch.ones(4)
+    assert [s._cdata for s in storages_of(Spread(part))] == [part.untyped_storage()._cdata]

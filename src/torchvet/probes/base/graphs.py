@@ -99,8 +99,10 @@ def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
         flatten = getattr(t, "__tensor_flatten__", None)
         # A wrapper subclass shows a storage without memory: its inner tensors have the bytes.
         if flatten is not None and type(t) is not torch.nn.Parameter:
-            for name in flatten()[0]:
-                yield from storages_of(getattr(t, name))
+            # A DTensor counts its mesh of devices among its parts.
+            for part in (getattr(t, name) for name in flatten()[0]):
+                if isinstance(part, torch.Tensor):
+                    yield from storages_of(part)
             return
         try:
             storage = t.untyped_storage()

@@ -63,12 +63,6 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks: to ask for the whole would wait for the others."""
-    part = getattr(tensor, "_local_tensor", None)
-    return part if isinstance(part, torch.Tensor) else tensor
-
-
 def dense(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The gradients, and of sparse ones the values that they have."""
     return [g.detach()._values() if g.is_sparse else g for g in map(numbers, gradients)]
@@ -83,12 +77,12 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """
     if not gradients:
         return False
-    first = gradients[0]
-    if first.__class__ is not torch.Tensor:
+    plain = _PLAIN.issuperset(map(type, gradients))
+    if not plain:
         gradients = list(map(numbers, gradients))
-        first = gradients[0]
+    first = gradients[0]
     # Asked at every step: others of another dtype than the first, or with a graph, only take longer.
-    if first.is_cpu and first.dtype in _SUMMED and not first.requires_grad and _PLAIN.issuperset(map(type, gradients)):
+    if first.is_cpu and first.dtype in _SUMMED and not first.requires_grad and plain:
         try:
             total = sum([g.sum().item() for g in gradients])
             return total - total != 0
@@ -129,7 +123,7 @@ def which_not(tensors: Sequence[torch.Tensor]) -> list[int]:
     found: list[int] = []
     with torch.no_grad():
         for positions in groups.values():
-            group = [tensors[p].detach() for p in positions]
+            group = [numbers(tensors[p]).detach() for p in positions]
             if not _sums_up(group):
                 found += [p for p, t in zip(positions, group, strict=True) if not bool(t.isfinite().all())]
     return sorted(found)

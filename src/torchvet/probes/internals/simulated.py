@@ -26,9 +26,15 @@ def open_up() -> None:
 
 
 def numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """The CPU tensor that holds a simulated one's values; any other tensor itself."""
+    """The CPU tensor that holds a simulated one's values; any other tensor itself.
+
+    Of one that is spread over ranks this rank's part: to ask for the whole would wait for the others.
+    """
     if tensor.__class__ is torch.Tensor:
         return tensor
+    part = getattr(tensor, "_local_tensor", None)
+    if isinstance(part, torch.Tensor):
+        return part
     tensors: Any = sys.modules.get("torchvet.simulate.tensors")
     return tensors.numbers_of(tensor) if tensors is not None else tensor
 

@@ -15,8 +15,8 @@ import torch
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Unchecked, Watcher, around, frames, tap
 from torchvet.probes.internals.compiled_regions import REGIONS
-from torchvet.probes.internals.finite import dense, is_finite, local, suspicious
-from torchvet.probes.internals.simulated import simulated
+from torchvet.probes.internals.finite import dense, is_finite, suspicious
+from torchvet.probes.internals.simulated import numbers, simulated
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch, Taken
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
 from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
@@ -311,7 +311,7 @@ class NonFiniteWatcher(Watcher):
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
         if self._live.wanted:
-            bad = [t for t in map(local, seen) if not is_finite(t)]
+            bad = [t for t in map(numbers, seen) if not is_finite(t)]
             self._live.failed(symptom, bad, tick, self._scale(), totals.first_stepped)
             return
         # One look for each step; weights that are lost were explained by the step that lost them.
@@ -325,7 +325,7 @@ class NonFiniteWatcher(Watcher):
 
     def _lost(self) -> bool:
         """Whether all that could be said is that an earlier step has spoilt the weights."""
-        return self._spoilt and any(not is_finite(local(p)) for p in self.host.known.parameters())
+        return self._spoilt and any(not is_finite(numbers(p)) for p in self.host.known.parameters())
 
     def _replay(self, symptom: Symptom, tick: int) -> None:
         started = time.perf_counter()
@@ -353,10 +353,10 @@ class NonFiniteWatcher(Watcher):
         """Without a replay all that can be seen is whether the step began with parameters that were lost already."""
         names = self.host.known.parameter_names()
         for parameter in self.host.known.parameters():
-            if not is_finite(local(parameter)):
+            if not is_finite(numbers(parameter)):
                 self._spoilt = True
                 record = NonFinite(tick=tick, symptom=symptom, found="input", reason="bad-parameter")
-                record.scale, record.result = self._scale(), described(local(parameter), names.get(id(parameter)))
+                record.scale, record.result = self._scale(), described(numbers(parameter), names.get(id(parameter)))
                 return record
         return None
 

@@ -13,7 +13,8 @@ import torch
 from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
-from torchvet.probes.internals.finite import is_finite, local, numeric
+from torchvet.probes.internals.finite import is_finite, numeric
+from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.replay.live_mode import Asks, BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.naming import Names
@@ -209,7 +210,7 @@ class LiveLook:
         return Origin(reason)
 
     def _parameters_lost(self) -> bool:
-        return any(not is_finite(local(p)) for p in self._host.known.parameters())
+        return any(not is_finite(numbers(p)) for p in self._host.known.parameters())
 
 
 def _root(mode: LiveMode, bad: list[torch.Tensor]) -> Source | None:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.kit import Host, Optimizer, StepKind, Watcher, tap
-from torchvet.probes.internals.finite import local, numeric
+from torchvet.probes.internals.finite import numeric
+from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.verify import Losses
 
@@ -44,7 +45,9 @@ class LossCurve(Watcher):
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """The gradients that a step is made with."""
-        gradients = [local(g) for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
+        gradients = [
+            numbers(g) for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None
+        ]
         if self._scaled is None and gradients and all(numeric(g) for g in gradients):
             norm = math.sqrt(sum(float(g.detach().double().square().sum()) for g in gradients))
             self._gradients.append(norm if math.isfinite(norm) else None)

@@ -60,7 +60,7 @@ class ReplicasDiverge(Rule):
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
         of = f"{count(len(apart))} of {count(len(first.rows), 'parameter')}" if some else "all parameters"
-        severity: Severity = "error" if wrapped or some or _same_gradients(apart) else "warning"
+        severity: Severity = "error" if wrapped or some or _same_gradients(apart) or _sharded(first) else "warning"
         step = first.of_ranks[0].place
         yield self.observed(
             rank,
@@ -114,6 +114,11 @@ def _same_gradients(rows: list[list[Replica]]) -> bool:
     return bool(known) and not any(map(_differ, known))
 
 
+def _sharded(look: _Look) -> bool:
+    """Whether other parameters of the model are shards."""
+    return any(p.sharded for one in look.of_ranks for p in one.parameters)
+
+
 def _cause(looks: list[_Look], first: _Look) -> _Cause:
     apart = first.apart()
     some = len(apart) < len(first.rows)
@@ -135,7 +140,7 @@ def _cause(looks: list[_Look], first: _Look) -> _Cause:
             "DistributedDataParallel has not reduced their gradients: its own forward was not called, or `no_sync` held"
         )
         return _Cause(why, "call the wrapped model itself (`model(x)`, not `model.module(x)`)", r"\.module\(|no_sync\(")
-    if any(p.sharded for one in first.of_ranks for p in one.parameters):
+    if _sharded(first):
         why = "the model is sharded, and these parameters are not part of it: nobody reduces their gradients"
         return _Cause(why, "call `fully_shard` on the whole model as well, after its parts", r"fully_shard\(")
     if some:
