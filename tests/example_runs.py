@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import runpy
 import shutil
+import socket
 import tempfile
 import traceback
 import warnings
@@ -44,7 +45,6 @@ _context.set_forkserver_preload(OBSERVING)
 
 def _finish(process: Any) -> int | None:
     """The exit status; None of one that had to be ended after five minutes."""
-    process.start()
     process.join(300)
     status: int | None = process.exitcode
     if status is None:
@@ -52,10 +52,11 @@ def _finish(process: Any) -> int | None:
     return status
 
 
-def _print(program: str, name: str, outcome: str) -> None:
-    """In the fork: the program alone, with nobody watching."""
+def _print(program: str, name: str, outcome: str, rank: dict[str, str]) -> None:
+    """In the fork: the program alone, with nobody watching, as one `rank` of several if it is one."""
     import torch
 
+    os.environ.update(rank)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     printed, error, names = io.StringIO(), None, {"__name__": "__main__"}
@@ -70,12 +71,31 @@ def _print(program: str, name: str, outcome: str) -> None:
     os._exit(0)
 
 
+def _ranks(count: int) -> list[dict[str, str]]:
+    """What a launcher puts into the environment of each of `count` ranks; nothing where there is one."""
+    if count == 1:
+        return [{}]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [{**every, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+
+
 @cache
-def printed_by(program: str, name: str) -> tuple[str, str | None]:
-    """What a program's text prints, and the traceback that it ends with, if it does."""
+def printed_by(program: str, name: str, ranks: int = 1) -> tuple[str, str | None]:
+    """What a program's text prints (as rank 0 of `ranks`), and the traceback that it ends with, if it does."""
     with tempfile.TemporaryDirectory() as folder:
-        outcome = Path(folder, "outcome.json")
-        _finish(_context.Process(target=_print, args=(program, name, str(outcome))))
+        outcome = Path(folder, "outcome0.json")
+        processes = [
+            _context.Process(target=_print, args=(program, name, str(Path(folder, f"outcome{rank}.json")), environment))
+            for rank, environment in enumerate(_ranks(ranks))
+        ]
+        for process in processes:
+            process.start()
+        statuses = [_finish(process) for process in processes]
+        if not outcome.exists():
+            return "", f"the process ended with status {statuses[0]}"
         return msgspec.json.decode(outcome.read_bytes(), type=tuple[str, str | None])
 
 
@@ -114,6 +134,7 @@ def forked(program: str, folder: Path, card: str | None = None) -> list[dict[str
     shutil.rmtree(folder / RECORDING, ignore_errors=True)
     dry = (str(script), str(report), card)
     process = _context.Process(target=observe_dry if card else observe, args=dry if card else dry[:2])
+    process.start()
     if _finish(process) != 0 or not report.exists():
         return None
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]

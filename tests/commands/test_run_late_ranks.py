@@ -19,18 +19,18 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 LATE = sys.argv[1]
 
 class Data(Dataset):
     def __len__(self):
-        return 320
+        return 640
 
     def __getitem__(self, index):
         if LATE == "loader" and dist.get_rank() == 1:
             time.sleep(0.006)  # loads
-        return torch.full((64,), index / 320)
+        return torch.full((64,), index / 640)
 
 def slow(gradient):
     time.sleep(0.05)  # backward
@@ -39,7 +39,8 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for x in DataLoader(Data(), batch_size=8):
+data = Data()
+for x in DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False)):
     loss = model(x).square().mean()
     if LATE == "backward" and dist.get_rank() == 1:
         loss.register_hook(slow)

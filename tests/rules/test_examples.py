@@ -30,7 +30,8 @@ each_example = pytest.mark.parametrize("kind", EXAMPLES)
 
 def printed(subject: Rule, kind: str) -> tuple[str, str | None]:
     """What a rule's example prints and how it fails. Each has a process of its own: some start threads or workers."""
-    return printed_by(getattr(subject, kind), f"{subject.code}_{kind}.py")
+    ranks = int(subject.found_with[2]) if "--nproc" in subject.found_with else 1
+    return printed_by(getattr(subject, kind), f"{subject.code}_{kind}.py", ranks)
 
 
 def losses(printed: str) -> list[float]:

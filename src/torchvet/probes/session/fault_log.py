@@ -17,14 +17,15 @@ from typing import BinaryIO
 class FaultLog:
     """The file beside a process's record; there is none once the process has ended in another way."""
 
-    def __init__(self, record: Path) -> None:
-        self._path = record.with_suffix(".fault")
+    def __init__(self) -> None:
+        self._path = Path()
         self._file: BinaryIO | None = None
 
-    def begin(self) -> None:
-        """Listen for fatal signals."""
+    def begin(self, record: Path) -> None:
+        """Listen for fatal signals; the file lies beside `record`."""
         if faulthandler.is_enabled():
             return
+        self._path = record.with_suffix(".fault")
         with suppress(OSError, RuntimeError):
             self._file = self._path.open("wb", buffering=0)
             faulthandler.enable(self._file)

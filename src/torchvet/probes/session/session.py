@@ -102,7 +102,7 @@ class Session:
         self._finished = False
         self._lock = threading.RLock()
         self._failures: set[tuple[str, str]] = set()
-        self._faults = FaultLog(writer.path)
+        self._faults = FaultLog()
 
     @property
     def ended(self) -> bool:
@@ -113,7 +113,7 @@ class Session:
         """Wait for torch. Imports nothing itself."""
         global _current
         _current = self
-        self._faults.begin()
+        self._faults.begin(self.writer.path)
         from torchvet.probes.session.import_hook import when_imported
 
         if self.options.seed is not None:

@@ -21,5 +21,5 @@ for step in range(40):
         with torch.no_grad():
             outputs = model.module(held_out)
         if rank == 0:
-            print(f"step {step} loss {loss.item():.4f} over {outputs.numel()}")
+            print(f"step {step} loss {loss.item():.4f}")
 dist.destroy_process_group()

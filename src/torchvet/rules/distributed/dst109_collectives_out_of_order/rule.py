@@ -34,6 +34,7 @@ class CollectivesOutOfOrder(Rule):
 
     severity = "error"
     found_with = ("run", "--nproc", "2")
+    bad_raises = "gloo/transport"
     silence_clears = False
 
     def in_recording(self, recording: Recording) -> Findings:

@@ -15,5 +15,6 @@ for step in range(40):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print(f"loss {loss.item():.4f}")
+    if step % 10 == 9:
+        print(f"step {step} loss {loss.item():.4f}")
 dist.destroy_process_group()

@@ -40,6 +40,7 @@ class ReplicasDiverge(Rule):
 
     severity = "error"
     found_with = ("run", "--nproc", "2")
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Findings:
         """By digests of the parameters' bits after the same steps."""

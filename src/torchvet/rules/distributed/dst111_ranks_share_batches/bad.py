@@ -12,7 +12,7 @@ sampler = DistributedSampler(dataset)
 loader = DataLoader(dataset, batch_size=32)
 model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(3):
+for epoch in range(4):
     sampler.set_epoch(epoch)
     for batch, target in loader:
         loss = nn.functional.mse_loss(model(batch), target)

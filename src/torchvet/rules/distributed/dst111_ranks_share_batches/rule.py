@@ -15,6 +15,7 @@ class RanksShareBatches(Rule):
 
     severity = "warning"
     found_with = ("run", "--nproc", "2")
+    fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Findings:
         """By digests of the batches that loaders gave."""
