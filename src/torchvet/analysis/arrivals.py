@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ENOUGH = 12
 """Steps below which it is chance who is late."""
+_NEARLY = 0.8
 
 
 @dataclass
@@ -129,17 +130,18 @@ class Meetings:
         return phase, more[phase]
 
     def line(self, index: int) -> Excess | None:
-        """The line at which a rank spends more time of its own than the others, by the most; None where that is not
-        known of each."""
+        """The line at which a rank spends more time of its own than the others, by the most, what it calls counted in;
+        None where that is not known of each."""
         columns = [_by_line(rank, record) for rank, record in zip(self.ranks, self.records, strict=True)]
         if not all(columns):
             return None
-        best: Excess | None = None
+        found = []
         for place, (seconds, phase, looks) in columns[index].items():
             usual = median(c.get(place, (0.0, "", 0))[0] for i, c in enumerate(columns) if i != index)
-            if best is None or seconds - usual > best.seconds:
-                best = Excess(place, seconds - usual, phase, usual < 0.1 * seconds, looks)
-        return best
+            found.append((seconds, Excess(place, seconds - usual, phase, usual < 0.1 * seconds, looks)))
+        most = max(excess.seconds for _, excess in found)
+        # A line has what it calls: the innermost one that has nearly all is told.
+        return min((pair for pair in found if pair[1].seconds >= _NEARLY * most), key=lambda pair: pair[0])[1]
 
     def others_wait_at(self, index: int) -> Place | None:
         """The line at which the other ranks wait longest."""
@@ -164,18 +166,23 @@ def meetings_of(ranks: Sequence[RankRecording]) -> Meetings | None:
 
 
 def _by_line(rank: RankRecording, record: Arrivals) -> dict[Place, tuple[float, str, int]]:
-    """Seconds of a step by line, without those that were waiting, with the phase and the looks that saw it."""
+    """Seconds of a step by line, those of what it calls among them and without those that were waiting, with the phase
+    and the looks that saw it. Lines from which the whole step is run are left out."""
     timing = timing_of(rank)
     if timing is None:
         return {}
+    waiting = {line.place: line.seconds for line in record.lines}
+    around = {place for one in timing.times.lines if one.phase in ("backward", "optimizer") for place in one.callers}
     found: dict[Place, tuple[float, str, int]] = {}
     for one in timing.times.lines:
-        seconds, _, looks = found.get(one.place, (0.0, "", 0))
-        found[one.place] = (seconds + timing.per_step(one.seconds), one.phase, looks + one.looks)
-    for line in record.lines:
-        if line.place in found:
-            seconds, phase, looks = found[line.place]
-            found[line.place] = (max(0.0, seconds - line.seconds), phase, looks)
+        seconds = timing.per_step(one.seconds)
+        waited = min(seconds, waiting.get(one.place, 0.0))
+        waiting[one.place] = waiting.get(one.place, 0.0) - waited
+        # The loop over a loader has all that loading takes, and says nothing of why.
+        callers = one.callers if one.phase != "data" else ()
+        for place in {one.place, *callers} - around:
+            before, _, looks = found.get(place, (0.0, "", 0))
+            found[place] = (before + seconds - waited, one.phase, looks + one.looks)
     return found
 
 

@@ -40,6 +40,15 @@ def user_lines(frame: FrameType | None, most: int) -> list[Place]:
     return [frames.place_of(one) for one in itertools.islice(of_program(frame, (frames.USER,)), most)]
 
 
+def called_by_user(depth: int = 1) -> Place | None:
+    """The user's line that called what is tapped; None if code of torch's called it, whoever called that."""
+    for frame in outward(sys._getframe(depth)):
+        whose = frames.owner(frame.f_code.co_filename)
+        if whose in (frames.USER, frames.TORCH):
+            return frames.place_of(frame) if whose == frames.USER else None
+    return None
+
+
 def place_in(code: CodeType, line: int | None = None) -> Place:
     """A line of a function, its first if none is given. Before Python 3.11 code objects have no qualified name."""
     function = getattr(code, "co_qualname", code.co_name)

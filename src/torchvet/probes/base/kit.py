@@ -7,7 +7,7 @@ from torch.optim.optimizer import Optimizer
 from torchvet.probes.base import frames, graphs
 from torchvet.probes.base._importlib_bootstrap_taps import After, Before, around, tap
 from torchvet.probes.base.by_storage import ByStorage
-from torchvet.probes.base.callers import of_program, outward, place_in, user_lines
+from torchvet.probes.base.callers import called_by_user, of_program, outward, place_in, user_lines
 from torchvet.probes.base.operators import bare_name, names, overloads
 from torchvet.probes.base.sites import SiteWatcher
 from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
@@ -29,6 +29,7 @@ __all__ = [
     "Watcher",
     "around",
     "bare_name",
+    "called_by_user",
     "frames",
     "graphs",
     "names",

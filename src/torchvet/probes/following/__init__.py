@@ -2,8 +2,9 @@
 
 A process that is started costs next to nothing until it trains: four functions of torch's wait in it for the first
 optimizer, backward pass or model in DistributedDataParallel, and put the probes in. Loader workers, which have none,
-are never observed. Followed are forks, `multiprocessing`'s processes however they are started, and Python programs that
-`subprocess` starts with this interpreter (`torchrun`, `accelerate launch`). No process waits for another.
+are never observed. The ranks that a launcher starts will train, and are observed from the beginning. Followed are
+forks, `multiprocessing`'s processes however they are started, and Python programs that `subprocess` starts with this
+interpreter (`torchrun`, `accelerate launch`). No process waits for another.
 
 This module imports nothing but the standard library: it is loaded where a process starts.
 """
@@ -47,15 +48,26 @@ def lead(
     source = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     _config = {"options": options, "directory": directory, "rank": rank, "import_from": source}
     _config["python"] = list(sys.version_info[:2])
+    # What a rank starts has the rank's environment, and is none.
+    _config["launches"] = not _is_rank()
     _tap_starts()
 
 
 def follow(config: dict[str, Any]) -> None:
-    """This process was started by an observed one: observe it once it trains."""
+    """This process was started by an observed one: observe it once it trains, a launcher's rank at once."""
     global _config
-    _config = config
+    launched = config.get("launches", False) and _is_rank()
+    _config = {**config, "launches": config.get("launches", False) and not launched}
     _tap_starts()
-    when_imported("torch", _sleep)
+    if launched:
+        _wake()
+    else:
+        when_imported("torch", _sleep)
+
+
+def _is_rank() -> bool:
+    """Whether a launcher has said that this process is one of several ranks."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
 def forked() -> None:
@@ -263,20 +275,25 @@ class _Sleep:
         # Where somebody has wrapped ours, theirs stays: the probes then wrap it, and it goes on to the original.
         ours = [(owner, name) for (owner, name), one in self._ours.items() if owner.__dict__.get(name) is one]
         self._undo.close()
-        config = _config
-        if config is None:
-            return
-        sys.path.append(config["import_from"])
-        try:
-            from torchvet.probes.following.child import observe
-
-            observe(config)
-        except Exception:  # the program comes first
-            if os.environ.get("TORCHVET_DEBUG"):
-                raise
-        finally:
-            sys.path.remove(config["import_from"])
+        _wake()
         self._routes = {(owner, name): owner.__dict__[name] for owner, name in ours}
+
+
+def _wake() -> None:
+    """Observe this process from now on."""
+    config = _config
+    if config is None:
+        return
+    sys.path.append(config["import_from"])
+    try:
+        from torchvet.probes.following.child import observe
+
+        observe(config)
+    except Exception:  # the program comes first
+        if os.environ.get("TORCHVET_DEBUG"):
+            raise
+    finally:
+        sys.path.remove(config["import_from"])
 
 
 def _sleep(torch: ModuleType) -> None:

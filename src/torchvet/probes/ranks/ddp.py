@@ -16,7 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, Watcher, frames, tap
 from torchvet.probes.crash.raised import deciding, levels_of, message_of, users
-from torchvet.recording.records.ranks import DistributedModule, SynchronisedPasses, UnfinishedReduction
+from torchvet.probes.ranks.replicas import digests, is_due
+from torchvet.recording.records.ranks import (
+    DistributedModule,
+    EvaluatedBuffers,
+    SynchronisedPasses,
+    UnfinishedReduction,
+)
 
 _WHAT = "modules in DistributedDataParallel"
 _FIRST_PASSES = 12
@@ -36,6 +42,8 @@ class _Module:
     passes: int = 0
     iteration: int = 0
     """The last pass that torch's logger has measured."""
+    evaluated: int = 0
+    """Passes in evaluation mode."""
     waits: list[float] = field(default_factory=list)
     synchronised: Counter[Place] = field(default_factory=Counter)
     """Backward calls since its optimizer's last step."""
@@ -79,11 +87,28 @@ class DistributedModules(Watcher):
     def _runs(self, model: DistributedDataParallel, *_: Any, **__: Any) -> None:
         """A forward pass settles whether its backward synchronises."""
         known = self._module_of(model)
+        if not model.training:
+            self._evaluates(known, model)
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._ran[id(model)] = known
         known.passes += 1
         if known.passes <= _FIRST_PASSES or self.host.sampling:
             _ask(known, model)
+
+    def _evaluates(self, known: _Module, model: DistributedDataParallel) -> None:
+        """Do all ranks evaluate the same model? A wrapper that sends buffers makes them the same now."""
+        known.evaluated += 1
+        if model.broadcast_buffers or not is_due(known.evaluated):
+            return
+        named = [(name, b) for name, b in model.module.named_buffers() if b.is_floating_point() and b.numel()]
+        if named:
+            with torch.no_grad():
+                values = digests([b for _, b in named])
+            record = EvaluatedBuffers(
+                id=known.record.id, number=known.evaluated, digest=hash(tuple(values)), name=named[0][0]
+            )
+            record.place = frames.user_place(1)
+            self.host.write(record)
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What follows a forward pass is the search for unused parameters, where that is on."""

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, StepKind, Watcher, frames, tap
+from torchvet.probes.base.kit import Host, Place, StepKind, Watcher, called_by_user, frames, tap
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.ranks import Batch, Replica, Replicas
 
@@ -56,8 +58,11 @@ class ReplicaWatcher(Watcher):
         self._before: dict[int, list[Replica]] = {}
         """What was seen before the step under way, by optimizer."""
         self._batches = 0
-        self._wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
-        """Modules that were wrapped: one that is never called itself is among no root modules."""
+        self._wrapped: weakref.WeakKeyDictionary[DistributedDataParallel, set[int]] = weakref.WeakKeyDictionary()
+        """Modules that were wrapped, with the parameters (by identity) that they had then: those are kept equal. One
+        that is never called itself is among no root modules."""
+        self._places: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        """Loaders and samplers that the program itself made, and where."""
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
@@ -71,9 +76,25 @@ class ReplicaWatcher(Watcher):
         self.settle(0, "training")
         wraps = tap(self.host, "modules in DistributedDataParallel", after=self._wraps)
         self.replace(DistributedDataParallel, "__init__", wraps)
+        made = tap(self.host, "where loaders are made", after=self._made)
+        for kind in (DataLoader, DistributedSampler, RandomSampler, SequentialSampler):
+            self.replace(kind, "__init__", made)
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
-        self._wrapped.add(model)
+        self._wrapped[model] = {id(p) for p in model.module.parameters()}
+
+    def _made(self, _: None, one: Any, *__: Any, **___: Any) -> None:
+        place = called_by_user()
+        if place is not None:
+            self._places[one] = place
+
+    def _origin(self, iterator: Any) -> Place | None:
+        """The line that made the sampler which a loader goes by; where torch made it, the loader's."""
+        loader = next(
+            (one for one in self._places if getattr(one, "_index_sampler", one) is iterator._index_sampler), None
+        )
+        sampler = getattr(loader, "sampler", None)
+        return self._places.get(sampler) or self._places.get(loader) if loader is not None else None
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """Do ranks train on the same samples?"""
@@ -85,8 +106,9 @@ class ReplicaWatcher(Watcher):
                 tensors = [t for t in tensors_in(batch, _DEPTH) if t.dim() and type(t) is torch.Tensor]
                 digests = [int(digest(t)) for t in tensors[:4]]
                 if digests:
-                    place = frames.user_place(1)
-                    self.host.write(Batch(number=self._batches, digest=hash(tuple(digests)), place=place))
+                    place, made = frames.user_place(1), self._origin(iterator)
+                    number, value = self._batches, hash(tuple(digests))
+                    self.host.write(Batch(number=number, digest=value, place=place, made=made))
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Are gradients the same before the step? And the parameters, before the first?"""
@@ -104,7 +126,7 @@ class ReplicaWatcher(Watcher):
         if before is None:
             return
         with self.host.looking("replicas of parameters"), torch.no_grad():
-            for one, value in zip(before, _digests(list(_parameters(optimizer))), strict=False):
+            for one, value in zip(before, digests(list(_parameters(optimizer))), strict=False):
                 one.after = value
             rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
             place = frames.user_place(1)
@@ -120,8 +142,8 @@ class ReplicaWatcher(Watcher):
         parameters = list(_parameters(optimizer))
         names, wrapped = self._names()
         gradients = [gradient_of(p) for p in parameters]
-        before = _digests(parameters) if first else [None] * len(parameters)
-        slopes = _digests([g if g is not None else torch.empty(0) for g in gradients])
+        before = digests(parameters) if first else [None] * len(parameters)
+        slopes = digests([g if g is not None else torch.empty(0) for g in gradients])
         for number, (one, value, slope) in enumerate(zip(parameters, before, slopes, strict=True)):
             yield Replica(
                 name=names.get(id(one), f"parameter {number}"),
@@ -140,7 +162,8 @@ class ReplicaWatcher(Watcher):
         for model in {*self._wrapped, *(m for m in modules if isinstance(m, DistributedDataParallel))}:
             for name, one in model.module.named_parameters():
                 names[id(one)] = name
-                if name not in model.parameters_to_ignore:
+                known = self._wrapped.get(model)
+                if name not in model.parameters_to_ignore and (known is None or id(one) in known):
                     wrapped.add(id(one))
         for root in self.host.known.live_roots():
             for name, one in root.named_parameters():
@@ -157,7 +180,7 @@ def _is_sharded(parameter: torch.Tensor) -> bool:
     return any(kind.__name__ in ("DTensor", "ShardedTensor", "FlatParameter") for kind in type(parameter).__mro__)
 
 
-def _digests(tensors: list[torch.Tensor]) -> list[int | None]:
+def digests(tensors: list[torch.Tensor]) -> list[int | None]:
     """Of several at once: one copy from each device. None for those that cannot be read."""
     found: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}

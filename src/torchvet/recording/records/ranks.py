@@ -64,12 +64,39 @@ class Replicas(Record):
     place: Place | None = None
 
 
+ActKind = Literal["seed", "schedule", "added", "around", "no_sync"]
+
+
+class OwnAct(Record):
+    """What this rank did, so many `times`, by itself: seeded torch with `value`; took a step of a schedule; gave an
+    optimizer more parameters; called a part of a module in DistributedDataParallel without the wrapper; asked for
+    `no_sync`. `places` are the program's lines, the innermost first: a seed may have come in as an argument."""
+
+    kind: ActKind
+    places: list[Place]
+    value: int | None = None
+    times: int = 0
+
+
+class EvaluatedBuffers(Record):
+    """The buffers of a module in DistributedDataParallel, the `id`-th, that it does not send to the other ranks: the
+    digest of their bits as its `number`-th pass in evaluation mode began, at `place`, and the first one's name."""
+
+    id: int
+    number: int
+    digest: int
+    name: str
+    place: Place | None = None
+
+
 class Batch(Record):
-    """The digest of the `number`-th training batch that loaders gave, and the line that asked for it."""
+    """The digest of the `number`-th training batch that loaders gave, the line that asked for it, and the one that
+    `made` the loader's sampler, or the loader if torch made the sampler."""
 
     number: int
     digest: int
     place: Place | None = None
+    made: Place | None = None
 
 
 class DistributedModule(Record):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from torchvet.formatting import count, ms, percent
 from torchvet.recording.records.ranks import DistributedModule, UnfinishedReduction
 from torchvet.rules.core import grading
+from torchvet.rules.distributed._in_text import use_of
 from torchvet.rules.distributed._modules import modules_of, on_all_ranks, share_of_step
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Finding, Findings, Location, Measured, Place, RankRecording, Recording, Rule
 
 _ENOUGH = 3
 """Passes that must have been looked at."""
@@ -20,20 +21,20 @@ class UnusedParameters(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What a rank's reducer failed at, or searched for in vain on all ranks."""
         for failed in rank.all(UnfinishedReduction):
-            yield self._failed(rank, failed)
+            yield self._failed(rank, failed, recording)
         for module in modules_of(rank):
             everywhere = on_all_ranks(recording, module.id)
             if module.find_unused_parameters and not module.static_graph and all(map(_uses_all, everywhere)):
-                yield self._in_vain(rank, module)
+                yield self._in_vain(rank, module, recording)
 
-    def _in_vain(self, rank: RankRecording, module: DistributedModule) -> Finding:
+    def _in_vain(self, rank: RankRecording, module: DistributedModule, recording: Recording) -> Finding:
         seconds = module.traversal_seconds / module.traversals if module.traversals else 0.0
         share = share_of_step(rank, seconds) if seconds else None
         cost = f"; the search takes {ms(seconds)} a pass" if seconds else ""
         cost += f", {percent(share)} of a step" if share is not None else ""
         return self.observed(
             rank,
-            module.place,
+            _option(recording, module.place) or module.place,
             f"find_unused_parameters=True, but {module.name} used all of its {count(module.parameters, 'parameter')} "
             f"in each of {count(module.looked, 'pass', 'passes')} looked at{cost}",
             severity=grading.of_share(share or 0.0),
@@ -43,7 +44,7 @@ class UnusedParameters(Rule):
             measured=Measured(seconds_per_step=seconds or None, share=share, steps=rank.ticks),
         )
 
-    def _failed(self, rank: RankRecording, failed: UnfinishedReduction) -> Finding:
+    def _failed(self, rank: RankRecording, failed: UnfinishedReduction, recording: Recording) -> Finding:
         more = ", …" if failed.count > len(failed.names) else ""
         names = ", ".join(f"`{name}`" for name in failed.names)
         which = f"{count(failed.count, 'parameter')} of {failed.module} ({names}{more})" if names else "some parameters"
@@ -56,9 +57,10 @@ class UnusedParameters(Rule):
         related = [self.beside("raised", failed.message.partition(". ")[0], failed.place)]
         if failed.made is not None:
             related.append(self.beside("wrapped", f"{failed.module} in DistributedDataParallel", failed.made))
+        used = next(filter(None, (use_of(recording, name) for name in failed.names)), None)
         return self.observed(
             rank,
-            failed.place,
+            used or failed.place,
             f"the pass before had left {which} without a gradient, so that the average over all ranks never ended",
             severity="error",
             cause="DistributedDataParallel waits until each parameter has a gradient; one that the loss does not "
@@ -67,6 +69,17 @@ class UnusedParameters(Rule):
             related=related,
             measured=Measured(steps=rank.ticks + 1),
         )
+
+
+def _option(recording: Recording, made: Place | None) -> Location | None:
+    """The line of the argument, in a call of several lines."""
+    file = recording.model(made.path) if made is not None else None
+    calls = file.events_on(made.line) if file is not None and made is not None else []
+    for event in calls:
+        given = [k for k in getattr(event.node, "keywords", ()) if k.arg == "find_unused_parameters"]
+        if file is not None and given:
+            return file.place(given[0], event)
+    return None
 
 
 def _uses_all(module: DistributedModule) -> bool:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from typing import NamedTuple
 
 from torchvet.formatting import count
-from torchvet.recording.records.base import Place
-from torchvet.recording.records.ranks import Replica, Replicas
-from torchvet.rules.kit import Findings, Location, RankRecording, Recording, Rule, Severity
+from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replica, Replicas
+from torchvet.rules.distributed._in_text import first_call
+from torchvet.rules.distributed._modules import modules_of
+from torchvet.rules.kit import (
+    Finding,
+    Findings,
+    Location,
+    Place,
+    RankRecording,
+    Recording,
+    Rule,
+    Severity,
+)
 
 _NAMES = 3
 _AGAIN = 2
@@ -31,8 +41,8 @@ class _Look(NamedTuple):
 class _Cause(NamedTuple):
     why: str
     advice: str
-    text: str = ""
-    """What the line to look at has, where it is not the optimizer's step."""
+    place: Place | Location | None = None
+    """The line to look at, where it is not the optimizer's step."""
 
 
 class ReplicasDiverge(Rule):
@@ -43,29 +53,48 @@ class ReplicasDiverge(Rule):
     fix_changes_results = True
 
     def in_recording(self, recording: Recording) -> Findings:
-        """By digests of the parameters' bits after the same steps."""
+        """By digests of the parameters' bits after the same steps, and of the buffers that an evaluation went by."""
         ranks = recording.members
+        yield from self._buffers(ranks)
         numbers = {r.optimizer for one in ranks for r in one.all(Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
             looks = list(_looks(ranks, number))
             first = next((look for look in looks if look.apart()), None)
             if first is not None and not _is_averaged(looks) and _alike(looks):
-                yield from self._of(recording, ranks[0], looks, first)
+                yield self._of(recording, ranks[0], first)
 
-    def _of(self, recording: Recording, rank: RankRecording, looks: list[_Look], first: _Look) -> Findings:
+    def _buffers(self, ranks: list[RankRecording]) -> Findings:
+        tables = [{(r.id, r.number): r for r in one.all(EvaluatedBuffers)} for one in ranks]
+        for key in sorted(set.intersection(*map(set, tables))) if len(tables) > 1 else ():
+            looked = [table[key] for table in tables]
+            if len({one.digest for one in looked}) > 1:
+                made = next((m.place for m in modules_of(ranks[0]) if m.id == looked[0].id), None)
+                yield self.observed(
+                    ranks[0],
+                    made or looked[0].place,
+                    f"ranks evaluate models that differ: their buffers are not the same (`{looked[0].name}` and "
+                    "others)",
+                    cause="each rank's batches update its own buffers, and `broadcast_buffers=False` keeps them apart",
+                    advice="leave `broadcast_buffers` on, use `SyncBatchNorm`, or evaluate on one rank",
+                    severity="warning",
+                    related=[self.beside("evaluates", "each rank with its own buffers", looked[0].place)],
+                )
+                return
+
+    def _of(self, recording: Recording, rank: RankRecording, first: _Look) -> Finding:
         apart = first.apart()
-        cause = _cause(looks, first)
+        cause = _cause(recording, first)
         wrapped = any(one.wrapped for row in apart for one in row)
-        some = len(apart) < len(first.rows)
+        some = len(apart) < len(first.rows) or _sharded(first)
         since = "before the first step" if _differ_before(apart) else f"after step {first.step}"
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
-        of = f"{count(len(apart))} of {count(len(first.rows), 'parameter')}" if some else "all parameters"
+        every = max(len(one.parameters) for one in first.of_ranks)
+        of = f"{count(len(apart))} of {count(every, 'parameter')}" if some else "all parameters"
         severity: Severity = "error" if wrapped or some or _same_gradients(apart) or _sharded(first) else "warning"
-        step = first.of_ranks[0].place
-        yield self.observed(
+        return self.observed(
             rank,
-            _line_with(recording, cause.text, step) or step,
+            cause.place or first.of_ranks[0].place,
             f"{of} differ between the ranks {since}: {names}{more}",
             cause=cause.why,
             advice=cause.advice,
@@ -120,47 +149,71 @@ def _sharded(look: _Look) -> bool:
     return any(p.sharded for one in look.of_ranks for p in one.parameters)
 
 
-def _cause(looks: list[_Look], first: _Look) -> _Cause:
-    apart = first.apart()
-    some = len(apart) < len(first.rows)
-    wrapped = any(one.wrapped for row in apart for one in row)
-    rates = {tuple(one.rates) for one in first.of_ranks}
-    if len(rates) > 1:
-        shown = ", ".join(f"{next(iter(one)):g}" for one in sorted(rates) if one)
+def _cause(recording: Recording, first: _Look) -> _Cause:
+    apart, ranks = first.apart(), recording.members
+    if len({tuple(one.rates) for one in first.of_ranks}) > 1:
+        shown = ", ".join(f"{rate:g}" for rate in sorted({one.rates[0] for one in first.of_ranks if one.rates}))
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
-        return _Cause(why, "step the scheduler, and set learning rates, on every rank alike", "scheduler|sched")
+        advice = "step the scheduler, and set learning rates, on every rank alike"
+        return _Cause(why, advice, _done_unevenly(ranks, "schedule"))
     if _differ_before(apart):
         why = "the parameters differ before the first step: each rank has initialized its own"
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
-        return _Cause(why, advice, r"manual_seed\(")
+        return _Cause(why, advice, _other_seed(ranks))
     if _same_gradients(apart):
         why = "the ranks have the same gradients in this step, so that the optimizers' state or the update differs"
         return _Cause(why, "load the same optimizer state and use the same update on every rank")
-    if wrapped:
+    return _of_gradients(recording, first)
+
+
+def _of_gradients(recording: Recording, first: _Look) -> _Cause:
+    """Why gradients differ that were to be the same."""
+    apart, ranks = first.apart(), recording.members
+    if any(one.wrapped for row in apart for one in row):
         why = (
             "DistributedDataParallel has not reduced their gradients: its own forward was not called, or `no_sync` held"
         )
-        return _Cause(why, "call the wrapped model itself (`model(x)`, not `model.module(x)`)", r"\.module\(|no_sync\(")
+        advice = "call the wrapped model itself (`model(x)`, not `model.module(x)`)"
+        return _Cause(why, advice, _done(ranks, "around") or _done(ranks, "no_sync"))
     if _sharded(first):
         why = "the model is sharded, and these parameters are not part of it: nobody reduces their gradients"
-        return _Cause(why, "call `fully_shard` on the whole model as well, after its parts", r"fully_shard\(")
-    if some:
+        advice = "call `fully_shard` on the whole model as well, after its parts"
+        return _Cause(why, advice, first_call(recording, "fully_shard"))
+    if len(apart) < len(first.rows):
         why = "the ranks' gradients of these parameters differ before the step, while those of the others are the same"
         advice = (
             "reduce the gradients of all parameters (`model.parameters()`); wrap the model after the last was added"
         )
-        return _Cause(why, advice)
+        return _Cause(why, advice, _done(ranks, "added") or _wrapped_at(ranks, first))
     why = "each rank steps on gradients of its own: none is reduced before the step"
     return _Cause(why, "wrap the model in DistributedDataParallel, or all-reduce every gradient before the step")
 
 
-def _line_with(recording: Recording, pattern: str, step: Place | None) -> Location | None:
-    """The first line of the program that has a text, in the file that takes the step before others."""
-    if not pattern:
-        return None
-    paths = sorted(recording.sources, key=lambda path: step is None or path != step.path)
-    for path in paths:
-        for number, text in enumerate(recording.sources[path].splitlines(), 1):
-            if re.search(pattern, text.partition("#")[0]) and not text.lstrip().startswith(("import", "from", "def")):
-                return Location(path=path, line=number)
+def _done(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+    """The last line on which some rank did this."""
+    return next((act.places[0] for one in ranks for act in reversed(list(one.all(OwnAct))) if act.kind == kind), None)
+
+
+def _done_unevenly(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+    """The line on which ranks did this least equally often."""
+    times = [Counter({act.places[0]: act.times for act in one.all(OwnAct) if act.kind == kind}) for one in ranks]
+    spread = {place: max(t[place] for t in times) - min(t[place] for t in times) for t in times for place in t}
+    return max(spread, key=lambda place: spread[place]) if any(spread.values()) else None
+
+
+def _other_seed(ranks: list[RankRecording]) -> Place | None:
+    """The line that made the first seed that is not the same everywhere. By chance a rank's own may be that of a caller
+    as well: the shortest way is the line's."""
+    seeds = [[act for act in one.all(OwnAct) if act.kind == "seed"] for one in ranks]
+    for acts in zip(*seeds, strict=False):
+        if len({act.value for act in acts}) > 1:
+            shortest: list[Place] = min((act.places for act in acts), key=len)
+            return shortest[-1]
     return None
+
+
+def _wrapped_at(ranks: list[RankRecording], first: _Look) -> Place | None:
+    """Where others of the optimizer's parameters were wrapped, if they were."""
+    if not any(one.wrapped for row in first.rows for one in row):
+        return None
+    return next((module.place for one in ranks for module in modules_of(one)), None)

@@ -27,7 +27,7 @@ class RanksShareBatches(Rule):
             return
         yield self.observed(
             ranks[0],
-            same[-1].place,
+            same[-1].made or same[-1].place,
             f"{len(ranks)} ranks train on the same batches: all {count(len(same))} that were looked at are equal, bit "
             "for bit",
             cause="each rank's loader goes through the whole dataset in the same order: their averaged gradients are "

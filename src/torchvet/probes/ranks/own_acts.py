@@ -1,0 +1,105 @@
+"""Writes down what each rank does by itself that makes replicas differ if other ranks do it otherwise.
+
+These are seeds, learning rates that a schedule sets, parameters that an optimizer gets late, and forward passes that go
+around DistributedDataParallel. What came of them is compared afterwards, by digests (`replicas.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
+
+from torchvet.probes.base.kit import Host, Optimizer, Place, SiteWatcher, called_by_user, frames, of_program, tap
+from torchvet.recording.records.ranks import ActKind, OwnAct
+
+_WHAT = "what ranks do differently"
+_MOST = 64
+"""Seeds, and lines, that are told apart."""
+
+
+class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
+    """What ranks do each by itself, which makes replicas differ."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.ignored = frozenset({"forward_ended"})
+        self._seeds = 0
+        self._wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+
+    def install(self) -> None:
+        """Hear of seeds where a launcher has said that there are more ranks; of the rest in any process."""
+        if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+            seeded = tap(self.host, _WHAT, before=self._seeded)
+            for owner in (torch, torch.random):
+                self.replace(owner, "manual_seed", seeded)
+        for kind in {k for k in vars(lr_scheduler).values() if isinstance(k, type)}:
+            if issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
+                self.replace(kind, "step", tap(self.host, _WHAT, before=self._scheduled))
+        self.replace(Optimizer, "add_param_group", tap(self.host, _WHAT, before=self._added))
+        self.replace(DistributedDataParallel, "__init__", tap(self.host, _WHAT, after=self._wraps))
+        self.replace(DistributedDataParallel, "no_sync", tap(self.host, _WHAT, before=self._unsynchronised))
+
+    def _note(self, kind: ActKind, place: Place) -> None:
+        one = self.sites.get((kind, place))
+        if one is None and len(self.sites) < _MOST:
+            one = self.sites[kind, place] = OwnAct(kind=kind, places=[place])
+        if one is not None:
+            one.times += 1
+
+    def _seeded(self, seed: Any) -> None:
+        value = int(seed)
+        places = _argument_came_through(value)
+        if places and not self.host.clock.trained:
+            self._seeds += 1
+            if self._seeds <= _MOST:
+                self.host.write(OwnAct(kind="seed", places=places, value=value, times=1))
+
+    def _scheduled(self, scheduler: Any, *_: Any, **__: Any) -> None:
+        # Constructors, and schedules within schedules, take steps as well: those are torch's.
+        place = called_by_user()
+        if place is not None:
+            self._note("schedule", place)
+
+    def _added(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        place = called_by_user()
+        if place is not None:
+            self._note("added", place)
+
+    def _unsynchronised(self, model: DistributedDataParallel) -> None:
+        place = frames.user_place()
+        if place is not None:
+            self._note("no_sync", place)
+
+    def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
+        self._wrapped.add(model)
+        self.heed()
+
+    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
+        """Is this root module a part of one that is wrapped, called without the wrapper?"""
+        if not torch.is_grad_enabled() or not module.training or isinstance(module, DistributedDataParallel):
+            return
+        with self.host.looking(_WHAT):
+            parts = {id(part) for model in self._wrapped for part in model.module.modules()}
+            callers = of_program(sys._getframe(), (frames.USER,)) if id(module) in parts else iter(())
+            # The model's own methods are on the way: the line that asked for the model without its wrapper is told.
+            outside = next((frame for frame in callers if id(frame.f_locals.get("self")) not in parts), None)
+            if outside is not None:
+                self._note("around", frames.place_of(outside))
+
+
+def _argument_came_through(value: int) -> list[Place]:
+    """The user's lines, innermost first, through which a seed came in as a function's argument; the last is the line
+    that has made it."""
+    found: list[Place] = []
+    for frame in of_program(sys._getframe(2), (frames.USER,)):
+        found.append(frames.place_of(frame))
+        names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+        if not any(type(given := frame.f_locals.get(n)) is int and given == value for n in names):
+            break
+    return found

@@ -1,0 +1,33 @@
+"""Lines of the program's text that a fault of several ranks comes from, where no probe stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchvet.rules.kit import Location, Recording, SourceFile
+
+if TYPE_CHECKING:
+    from torchvet.source.model.events import Event
+
+
+def calls_of(recording: Recording, name: str) -> Iterator[tuple[SourceFile, Event]]:
+    """Calls of functions or methods of this name, in the files that the run has seen."""
+    for path, text in recording.sources.items():
+        file = recording.model(path) if name in text else None
+        if file is not None:
+            yield from ((file, event) for event in file.calls(name))
+
+
+def first_call(recording: Recording, name: str) -> Location | None:
+    """Where the program calls a function of this name first."""
+    return next((file.place(event.node, event) for file, event in calls_of(recording, name)), None)
+
+
+def use_of(recording: Recording, parameter: str) -> Location | None:
+    """Where the module that owns a parameter, by the parameter's path, is called: within a branch if there is such a
+    line, as what goes unused in some pass is called in others."""
+    owners = [part for part in parameter.split(".")[:-1] if not part.isdigit()]
+    found = [(file, event) for file, event in calls_of(recording, owners[-1])] if owners else []
+    found.sort(key=lambda pair: not pair[1].context.arms)
+    return next((file.place(event.node, event) for file, event in found), None)
