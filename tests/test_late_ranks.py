@@ -108,6 +108,23 @@ def test_larger_batches_of_one_rank_are_why_it_is_late() -> None:
     assert found.location is not None and found.location.line == 8
 
 
+def called(line: int, callers: tuple[int, ...], seconds: float, phase: str = "other") -> LineTime:
+    around = [Place(FILE, one, "main") for one in callers]
+    return LineTime(
+        place=Place(FILE, line, "f"), seconds=seconds * 100, looks=40, steps=90, phase=phase, callers=around,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "line"), [(0.045, 31), (0.02, 20)], ids=["one line", "several below a call"])
+def test_the_innermost_line_that_has_nearly_all_of_it_is_told(first: float, line: int) -> None:
+    """Not the line from which the whole step is run."""
+    below = [called(31, (20, 2), first), called(32, (20, 2), 0.05 - first), called(9, (2,), 0.004, "backward")]
+    times = LineTimes(seconds=6.0, steps=100, looks=200, interval=0.01, own=0.0, lines=below)
+    theirs = LineTimes(seconds=6.0, steps=100, looks=200, interval=0.01, own=0.0, lines=[below[-1]])
+    found = found_in(member(0, arrivals(0.051), theirs), member(1, arrivals(0.001, other=0.054), times))
+    assert found is not None and found.location is not None and found.location.line == line
+
+
 def test_without_lines_the_backward_pass_is_shown_where_the_others_wait() -> None:
     found = found_in(member(0, arrivals(0.051)), member(1, arrivals(0.001, backward=0.054)))
     assert found is not None and found.location is not None and found.location.line == 9

@@ -151,3 +151,75 @@ def test_a_reduction_that_never_ended_is_explained(tmp_path: Path) -> None:
     assert "`spare.weight`, `spare.bias`" in failed["message"]
     (wrapped,) = [r for r in failed["related"] if r["role"] == "wrapped"]
     assert wrapped["line"] == line_of(ENDED, "model = Distributed")
+
+
+AROUND = (
+    HEAD.replace("torch.manual_seed(0)", "torch.manual_seed(dist.get_rank())")
+    + """
+class Wrapped:
+    def __init__(self, model):
+        self.model = DistributedDataParallel(model, broadcast_buffers=False)
+
+    def loss(self, x):
+        return self.model.module.loss(x)
+
+
+class Averaged(Net):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(32)
+
+    def loss(self, x):
+        return self.forward(self.norm(x)).pow(2).mean()
+
+
+wrapped = Wrapped(Averaged())
+optimizer = torch.optim.SGD(wrapped.model.parameters(), lr=0.01)
+for step in range(24):
+    loss = wrapped.loss(torch.randn(8, 32))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+wrapped.model.eval()
+with torch.no_grad():
+    wrapped.model(torch.randn(8, 32))
+dist.destroy_process_group()
+"""
+)
+
+
+def test_a_pass_around_the_wrapper_and_buffers_of_an_evaluation(tmp_path: Path) -> None:
+    found = [f for f in observed(tmp_path, AROUND) if f["code"] == "DST110"]
+    lines = {f["severity"]: f["location"]["line"] for f in found}
+    around, wraps = "self.model.module.loss(x)", "broadcast_buffers=False"
+    assert lines == {"error": line_of(AROUND, around), "warning": line_of(AROUND, wraps)}
+    # The ranks' seeds differ, and DistributedDataParallel has made their parameters the same: no fault of theirs.
+    assert not any("before the first step" in f["message"] for f in found)
+
+
+HAND_REDUCED = (
+    HEAD
+    + """
+def seeded(seed):
+    torch.manual_seed(seed)
+
+
+seeded(40 + rank)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(24):
+    loss = model(torch.randn(8, 32)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    optimizer.step()
+dist.destroy_process_group()
+"""
+)
+
+
+def test_the_seed_that_made_parameters_differ_is_told(tmp_path: Path) -> None:
+    """It is set before the first optimizer is made: ranks are observed from their beginning."""
+    (found,) = [f for f in observed(tmp_path, HAND_REDUCED) if f["code"] == "DST110"]
+    assert found["location"]["line"] == line_of(HAND_REDUCED, "seeded(40 + rank)")

@@ -218,6 +218,34 @@ def test_an_average_that_never_ended_is_explained_by_its_parameters() -> None:
     assert "find_unused_parameters=True" in finding.remedy.summary
 
 
+BRANCHED = """\
+class Net(Module):
+    def forward(self, x):
+        first = self.spare(x)
+        if self.more:
+            x = self.spare(x) + first
+        return x
+model = DistributedDataParallel(
+    Net(),
+    find_unused_parameters=True,
+)
+"""
+
+
+def test_an_unused_module_is_shown_where_a_branch_uses_it() -> None:
+    failed = UnfinishedReduction(place=RUNS, message="Expected.", module="Net", names=["spare.0.w"], count=1)
+    source = Source(path=FILE, text=BRANCHED)
+    (finding,) = found("DST104", member(0, run(source, failed)), member(1, run()))
+    assert finding.location is not None and finding.location.line == 5
+    assert [(r.role, r.line) for r in finding.related] == [("raised", 8)]
+
+
+def test_an_option_is_shown_on_its_own_line() -> None:
+    searched = msgspec.structs.replace(searching(), place=Place(FILE, 7, "<module>"))
+    (finding,) = found("DST104", member(0, run(Source(path=FILE, text=BRANCHED), searched)), member(1, run(searched)))
+    assert finding.location is not None and finding.location.line == 9
+
+
 # DST105 -------------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from handmade import FILE, outcome, program, rank, steps
@@ -13,7 +14,16 @@ from torchvet.finding import Finding
 from torchvet.probes.ranks.replicas import digest, is_due
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Source
-from torchvet.recording.records.ranks import Batch, Member, Replica, Replicas
+from torchvet.recording.records.ranks import (
+    ActKind,
+    Batch,
+    DistributedModule,
+    EvaluatedBuffers,
+    Member,
+    OwnAct,
+    Replica,
+    Replicas,
+)
 
 STEP = Place(FILE, 17, "main")
 LOOKS = (1, 2, 3, 5, 8)
@@ -70,6 +80,60 @@ def test_learning_rates_that_differ_are_the_cause() -> None:
     assert "0.02, 0.1" in finding.cause
 
 
+SEED, SETS, MAIN, OTHER = (Place(FILE, line, "main") for line in (21, 22, 23, 24))
+
+
+def acted(kind: ActKind, *places: Place, value: int | None = None, times: int = 1) -> OwnAct:
+    return OwnAct(kind=kind, places=list(places), value=value, times=times)
+
+
+@pytest.mark.parametrize(
+    ("more", "first", "second", "line"),
+    [
+        ({"rates": 1}, [acted("schedule", SETS, times=9)], [acted("schedule", OTHER, times=9)] * 2, SETS),
+        ({"wrapped": True}, [acted("no_sync", OTHER), acted("around", SETS)], [], SETS),
+        ({"wrapped": True}, [acted("no_sync", OTHER)], [], OTHER),
+        ({"apart": ("b",)}, [], [acted("added", SETS)], SETS),
+        ({"apart": ("b",)}, [acted("around", SETS)], [], STEP),
+    ],
+)
+def test_the_line_is_that_of_what_a_rank_did(
+    more: dict[str, Any], first: list[OwnAct], second: list[OwnAct], line: Place
+) -> None:
+    rates = [[0.1], [0.1 * more["rates"] + 0.1]] if "rates" in more else [[0.1], [0.1]]
+    (finding,) = found(
+        [*first, *looks(0, **{**more, "rates": rates[0]})], [*second, *looks(1, **{**more, "rates": rates[1]})]
+    )
+    assert finding.location is not None and finding.location.line == line.line
+
+
+def test_the_first_seed_that_differs_is_told_where_it_was_made() -> None:
+    apart: dict[str, Any] = {"before": ("w", "b"), "own_gradients": ()}
+    same = acted("seed", OTHER, value=1)
+    # The first rank's own seed is by chance that of its caller as well.
+    first = [same, acted("seed", SEED, SETS, MAIN, value=5), *looks(0, **apart)]
+    second = [same, acted("seed", SEED, SETS, value=6), *looks(1, **apart)]
+    (finding,) = found(first, second)
+    assert finding.location is not None and finding.location.line == SETS.line
+
+
+def evaluated(*digests: int) -> list[EvaluatedBuffers]:
+    return [EvaluatedBuffers(id=0, number=n, digest=d, name="norm.mean", place=STEP) for n, d in enumerate(digests, 1)]
+
+
+def test_buffers_that_differ_in_an_evaluation_are_told_once() -> None:
+    wrapped = DistributedModule(id=0, name="Net", place=SETS)
+    (finding,) = found([wrapped, *evaluated(1, 2, 3)], [wrapped, *evaluated(1, 7, 8)])
+    assert finding.severity == "warning" and "`norm.mean`" in finding.message
+    assert finding.location is not None and finding.location.line == SETS.line
+    assert [one.line for one in finding.related] == [STEP.line]
+
+
+@pytest.mark.parametrize("other", [(1, 2, 3), (1,), ()])
+def test_buffers_that_are_the_same_or_of_one_rank_are_healthy(other: tuple[int, ...]) -> None:
+    assert found(evaluated(1, 2, 3), evaluated(*other)) == []
+
+
 def test_parameters_outside_a_sharded_model_are_told() -> None:
     text = Source(path=FILE, text="import torch\nmodel = Net()\nfully_shard(model.body)\n")
     more: dict[str, Any] = {"apart": ("b",), "sharded": ("w",)}
@@ -97,6 +161,9 @@ def batches(*digests: int) -> list[Batch]:
 
 def test_batches_that_all_ranks_share_are_told() -> None:
     same = batches(1, 2, 3, 4, 5)
+    made = [msgspec.structs.replace(batch, made=SETS) for batch in same]
+    (finding,) = found([*looks(0, ()), *made], [*looks(1, ()), *made], "DST111")
+    assert finding.location is not None and finding.location.line == SETS.line
     (finding,) = found([*looks(0, ()), *same], [*looks(1, ()), *same], "DST111")
     assert "all 5" in finding.message and finding.location is not None and finding.location.line == 17
 
