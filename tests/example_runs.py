@@ -44,7 +44,9 @@ _context.set_forkserver_preload(OBSERVING)
 
 
 def _finish(process: Any) -> int | None:
-    """The exit status; None of one that had to be ended after five minutes."""
+    """The exit status, once started if need be; None of one that had to be ended after five minutes."""
+    if process.pid is None:
+        process.start()
     process.join(300)
     status: int | None = process.exitcode
     if status is None:
@@ -134,7 +136,6 @@ def forked(program: str, folder: Path, card: str | None = None) -> list[dict[str
     shutil.rmtree(folder / RECORDING, ignore_errors=True)
     dry = (str(script), str(report), card)
     process = _context.Process(target=observe_dry if card else observe, args=dry if card else dry[:2])
-    process.start()
     if _finish(process) != 0 or not report.exists():
         return None
     found: list[dict[str, Any]] = msgspec.json.decode(report.read_bytes())["findings"]

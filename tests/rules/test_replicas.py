@@ -63,7 +63,7 @@ def test_equal_replicas_are_healthy() -> None:
     ("more", "severity", "words"),
     [
         ({}, "warning", "none is reduced before the step"),
-        ({"wrapped": True}, "error", "its own forward was not called"),
+        ({"wrapped": True}, "error", "no pass of its own has led to them"),
         ({"apart": ("b",)}, "error", "1 of 2 parameters differ between the ranks after step 1: `b`"),
         ({"before": ("w", "b"), "own_gradients": ()}, "error", "before the first step"),
         ({"own_gradients": ()}, "error", "the same gradients in this step"),
@@ -91,8 +91,8 @@ def acted(kind: ActKind, *places: Place, value: int | None = None, times: int = 
     ("more", "first", "second", "line"),
     [
         ({"rates": 1}, [acted("schedule", SETS, times=9)], [acted("schedule", OTHER, times=9)] * 2, SETS),
-        ({"wrapped": True}, [acted("no_sync", OTHER), acted("around", SETS)], [], SETS),
-        ({"wrapped": True}, [acted("no_sync", OTHER)], [], OTHER),
+        ({"wrapped": True}, [acted("unsynchronised", OTHER), acted("around", SETS)], [], SETS),
+        ({"wrapped": True}, [acted("unsynchronised", OTHER)], [], OTHER),
         ({"apart": ("b",)}, [], [acted("added", SETS)], SETS),
         ({"apart": ("b",)}, [acted("around", SETS)], [], STEP),
     ],

@@ -32,6 +32,7 @@ def verdict(report: Report) -> str:
     if found:
         return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
+    extra = _restarted(report) + extra
     failed = _failed(report)
     if failed and (report.verdict == "undetermined" or not report.earned):
         return f"No cause found{_over_steps(report)}{failed}{extra}"
@@ -115,6 +116,15 @@ def _failed(report: Report) -> str:
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
     return f", but {who} failed{failed_at(outcome)}: {error}"
+
+
+def _restarted(report: Report) -> str:
+    """That a launcher started all ranks again, and why: the run that succeeded does not say so."""
+    starts: list[dict[str, Any]] = report.facts.get("restarts") or []
+    if not starts:
+        return ""
+    last = starts[-1]
+    return f"; rank {last['rank']} had failed{failed_at(last)}, and all ranks were started again"
 
 
 def failed_at(outcome: dict[str, Any]) -> str:

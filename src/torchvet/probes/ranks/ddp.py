@@ -20,6 +20,7 @@ from torchvet.probes.ranks.replicas import digests, is_due
 from torchvet.recording.records.ranks import (
     DistributedModule,
     EvaluatedBuffers,
+    OwnAct,
     SynchronisedPasses,
     UnfinishedReduction,
 )
@@ -62,6 +63,8 @@ class DistributedModules(Watcher):
         self._lines: dict[tuple[int, Place], SynchronisedPasses] = {}
         self._ran: dict[int, _Module] = {}
         """Modules that ran since the last backward, and that this backward will synchronise."""
+        self._aside: dict[Place, OwnAct] = {}
+        """Lines of early passes whose gradients are not to be reduced."""
         self._since = -1
         """The boundary behind the last step of an optimizer that was heard of."""
         self._stepping = False
@@ -91,9 +94,17 @@ class DistributedModules(Watcher):
             self._evaluates(known, model)
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._ran[id(model)] = known
+        elif torch.is_grad_enabled() and model.training and known.passes < _FIRST_PASSES:
+            self._unsynchronised()
         known.passes += 1
         if known.passes <= _FIRST_PASSES or self.host.sampling:
             _ask(known, model)
+
+    def _unsynchronised(self) -> None:
+        place = frames.user_place(1)
+        if place is not None:
+            one = self._aside.setdefault(place, OwnAct(kind="unsynchronised", places=[place]))
+            one.times += 1
 
     def _evaluates(self, known: _Module, model: DistributedDataParallel) -> None:
         """Do all ranks evaluate the same model? A wrapper that sends buffers makes them the same now."""
@@ -166,7 +177,7 @@ class DistributedModules(Watcher):
         for known in self._modules.values():
             if known.waits:
                 known.record.communication_seconds = statistics.median(known.waits)
-        return [*self._all, *self._lines.values()]
+        return [*self._all, *self._lines.values(), *self._aside.values()]
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at an error of the reducer's while its frames are alive."""

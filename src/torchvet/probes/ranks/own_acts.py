@@ -1,7 +1,8 @@
 """Writes down what each rank does by itself that makes replicas differ if other ranks do it otherwise.
 
-These are seeds, learning rates that a schedule sets, parameters that an optimizer gets late, and forward passes that go
-around DistributedDataParallel. What came of them is compared afterwards, by digests (`replicas.py`).
+These are seeds, loaded states, learning rates that a schedule sets, parameters that an optimizer gets late, forward
+passes that go around DistributedDataParallel, and parameters that are converted under it. What came of them is
+compared afterwards, by digests (`replicas.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,24 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 
-from torchvet.probes.base.kit import Host, Optimizer, Place, SiteWatcher, called_by_user, frames, of_program, tap
+from torchvet.probes.base.kit import (
+    Host,
+    Optimizer,
+    Place,
+    SiteWatcher,
+    called_by_user,
+    frames,
+    of_program,
+    outward,
+    tap,
+)
 from torchvet.recording.records.ranks import ActKind, OwnAct
 
 _WHAT = "what ranks do differently"
@@ -43,7 +55,11 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
                 self.replace(kind, "step", tap(self.host, _WHAT, before=self._scheduled))
         self.replace(Optimizer, "add_param_group", tap(self.host, _WHAT, before=self._added))
         self.replace(DistributedDataParallel, "__init__", tap(self.host, _WHAT, after=self._wraps))
-        self.replace(DistributedDataParallel, "no_sync", tap(self.host, _WHAT, before=self._unsynchronised))
+        self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._loaded))
+        self.replace(torch.nn.Module, "_apply", tap(self.host, _WHAT, before=self._converted))
+        if torch.distributed.is_available():
+            for name in ("all_to_all", "all_to_all_single"):
+                self.replace(torch.distributed, name, tap(self.host, None, before=self._exchanged))
 
     def _note(self, kind: ActKind, place: Place) -> None:
         one = self.sites.get((kind, place))
@@ -71,10 +87,26 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
         if place is not None:
             self._note("added", place)
 
-    def _unsynchronised(self, model: DistributedDataParallel) -> None:
-        place = frames.user_place()
+    def _loaded(self, *_: Any, **__: Any) -> None:
+        place = called_by_user()
         if place is not None:
-            self._note("no_sync", place)
+            self._note("loaded", place)
+
+    def _converted(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
+        """A module's parts are converted one by one, each by a call of this function: the outermost counts."""
+        if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and id(module) in self._parts():
+            place = frames.user_place()
+            if place is not None:
+                self._note("converted", place)
+
+    def _exchanged(self, *_: Any, **__: Any) -> None:
+        if not any(kind == "exchanged" for kind, _ in self.sites):
+            place = frames.user_place()
+            if place is not None:
+                self._note("exchanged", place)
+
+    def _parts(self) -> set[int]:
+        return {id(part) for model in self._wrapped for part in model.module.modules()}
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
         self._wrapped.add(model)
@@ -85,12 +117,19 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
         if not torch.is_grad_enabled() or not module.training or isinstance(module, DistributedDataParallel):
             return
         with self.host.looking(_WHAT):
-            parts = {id(part) for model in self._wrapped for part in model.module.modules()}
+            parts = self._parts()
             callers = of_program(sys._getframe(), (frames.USER,)) if id(module) in parts else iter(())
             # The model's own methods are on the way: the line that asked for the model without its wrapper is told.
             outside = next((frame for frame in callers if id(frame.f_locals.get("self")) not in parts), None)
             if outside is not None:
                 self._note("around", frames.place_of(outside))
+
+
+def _caller(frame: FrameType) -> str:
+    """The function that called what is tapped."""
+    return next(
+        (one.f_code.co_name for one in outward(frame) if frames.owner(one.f_code.co_filename) != frames.OWN), ""
+    )
 
 
 def _argument_came_through(value: int) -> list[Place]:

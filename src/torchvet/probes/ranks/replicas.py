@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -143,8 +143,9 @@ class ReplicaWatcher(Watcher):
         names, wrapped = self._names()
         gradients = [gradient_of(p) for p in parameters]
         before = digests(parameters) if first else [None] * len(parameters)
+        alike = _constant(parameters) if first else [False] * len(parameters)
         slopes = digests([g if g is not None else torch.empty(0) for g in gradients])
-        for number, (one, value, slope) in enumerate(zip(parameters, before, slopes, strict=True)):
+        for number, (one, value, slope, constant) in enumerate(zip(parameters, before, slopes, alike, strict=True)):
             yield Replica(
                 name=names.get(id(one), f"parameter {number}"),
                 shape=tuple(one.shape),
@@ -152,6 +153,7 @@ class ReplicaWatcher(Watcher):
                 gradient=slope if gradients[number] is not None else None,
                 wrapped=id(one) in wrapped,
                 sharded=_is_sharded(one),
+                constant=constant,
             )
 
     def _names(self) -> tuple[dict[int, str], set[int]]:
@@ -182,11 +184,20 @@ def _is_sharded(parameter: torch.Tensor) -> bool:
 
 def digests(tensors: list[torch.Tensor]) -> list[int | None]:
     """Of several at once: one copy from each device. None for those that cannot be read."""
+    return _of_each(tensors, digest)
+
+
+def _constant(tensors: list[torch.Tensor]) -> list[bool]:
+    """Whether each has but one value, as biases of nothing have: by its first and its last element."""
+    return list(map(bool, _of_each(tensors, lambda one: one.reshape(-1)[0] == one.reshape(-1)[-1])))
+
+
+def _of_each(tensors: list[torch.Tensor], figure: Callable[[torch.Tensor], torch.Tensor]) -> list[int | None]:
     found: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
     for number, one in enumerate(tensors):
         if not _is_sharded(one) and one.layout is torch.strided and one.numel():
-            by_device.setdefault(one.device, []).append((number, digest(one)))
+            by_device.setdefault(one.device, []).append((number, figure(one)))
     for pairs in by_device.values():
         for (number, _), value in zip(pairs, torch.stack([d for _, d in pairs]).tolist(), strict=True):
             found[number] = value

@@ -42,7 +42,7 @@ class ChildEnd(Record):
 class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One parameter that other ranks may have as well, by digests of its bits: after a step; `before` it (the first
     only), and its gradient's. None is unknown. DistributedDataParallel keeps a `wrapped` one equal on all ranks; of a
-    `sharded` one each rank has another part."""
+    `sharded` one each rank has another part. A `constant` one had but one value before the first step."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,6 +51,7 @@ class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     after: int | None = None
     wrapped: bool = False
     sharded: bool = False
+    constant: bool = False
 
 
 class Replicas(Record):
@@ -64,13 +65,18 @@ class Replicas(Record):
     place: Place | None = None
 
 
-ActKind = Literal["seed", "schedule", "added", "around", "no_sync"]
+ActKind = Literal["seed", "loaded", "schedule", "added", "around", "unsynchronised", "converted", "exchanged"]
 
 
 class OwnAct(Record):
-    """What this rank did, so many `times`, by itself: seeded torch with `value`; took a step of a schedule; gave an
-    optimizer more parameters; called a part of a module in DistributedDataParallel without the wrapper; asked for
-    `no_sync`. `places` are the program's lines, the innermost first: a seed may have come in as an argument."""
+    """What this rank did, so many `times`, by itself.
+
+    It seeded torch with `value`, loaded a module's state, took a step of a schedule, gave an optimizer more parameters.
+    Of a module in DistributedDataParallel it called a part without the wrapper, ran one whose gradients were not to be
+    reduced (as under `no_sync`), or converted the parameters to another dtype or device. Or it exchanged parts of
+    tensors with other ranks (`all_to_all`). `places` are the program's lines, the innermost first: a seed may have come
+    in as an argument.
+    """
 
     kind: ActKind
     places: list[Place]

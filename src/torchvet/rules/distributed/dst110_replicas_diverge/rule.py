@@ -32,6 +32,8 @@ class _Look(NamedTuple):
     of_ranks: list[Replicas]
     rows: list[list[Replica]]
     """By parameter: what each rank says of it."""
+    parts: int
+    """Parameters besides, of which each rank began with values of its own."""
 
     def apart(self) -> list[list[Replica]]:
         """The parameters that are not the same everywhere."""
@@ -85,13 +87,15 @@ class ReplicasDiverge(Rule):
         apart = first.apart()
         cause = _cause(recording, first)
         wrapped = any(one.wrapped for row in apart for one in row)
-        some = len(apart) < len(first.rows) or _sharded(first)
+        every = max(len(one.parameters) for one in first.of_ranks)
+        some = len(apart) < every
         since = "before the first step" if _differ_before(apart) else f"after step {first.step}"
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
-        every = max(len(one.parameters) for one in first.of_ranks)
         of = f"{count(len(apart))} of {count(every, 'parameter')}" if some else "all parameters"
-        severity: Severity = "error" if wrapped or some or _same_gradients(apart) or _sharded(first) else "warning"
+        severity: Severity = "error" if wrapped or some or _same_gradients(apart) else "warning"
+        if not wrapped and _done(recording.members, "exchanged"):
+            severity = "info"
         return self.observed(
             rank,
             cause.place or first.of_ranks[0].place,
@@ -105,14 +109,19 @@ class ReplicasDiverge(Rule):
 def _looks(ranks: list[RankRecording], number: int) -> list[_Look]:
     """What all ranks looked at, in the order of steps; parameters that are sharded or that one rank lacks left out."""
     by_rank = [{r.step: r for r in one.all(Replicas) if r.optimizer == number} for one in ranks]
-    found = []
+    found: list[_Look] = []
+    parts: set[tuple[str, tuple[int, ...]]] = set()
     for step in sorted(set.intersection(*map(set, by_rank))):
         of_ranks = [known[step] for known in by_rank]
         tables = [{(p.name, p.shape): p for p in one.parameters if not p.sharded} for one in of_ranks]
         shared = [key for key in tables[0] if all(key in table for table in tables)]
         rows = [[table[key] for table in tables] for key in shared]
+        if not found and any(map(_began_alike, rows)):
+            # Each rank has a part of the model of its own beside what all have: shards, without a type that says so.
+            parts = {(row[0].name, row[0].shape) for row in rows if _differ_before([row]) and not row[0].wrapped}
+        rows = [row for row in rows if (row[0].name, row[0].shape) not in parts]
         if rows:
-            found.append(_Look(step, of_ranks, rows))
+            found.append(_Look(step, of_ranks, rows, len(parts)))
     return found
 
 
@@ -124,7 +133,7 @@ def _differ(digests: list[int | None]) -> bool:
 def _alike(looks: list[_Look]) -> bool:
     """Whether ranks have the same model: parts of a pipeline have other names or shapes."""
     look = looks[0]
-    return all(len(look.rows) >= 0.9 * sum(not p.sharded for p in one.parameters) for one in look.of_ranks)
+    return all(len(look.rows) + look.parts >= 0.9 * sum(not p.sharded for p in one.parameters) for one in look.of_ranks)
 
 
 def _is_averaged(looks: list[_Look]) -> bool:
@@ -136,6 +145,11 @@ def _is_averaged(looks: list[_Look]) -> bool:
 
 def _differ_before(rows: list[list[Replica]]) -> bool:
     return any(_differ([one.before for one in row]) for row in rows)
+
+
+def _began_alike(row: list[Replica]) -> bool:
+    """Whether all ranks began with the same random values."""
+    return row[0].before is not None and not _differ_before([row]) and not row[0].constant
 
 
 def _same_gradients(rows: list[list[Replica]]) -> bool:
@@ -151,11 +165,14 @@ def _sharded(look: _Look) -> bool:
 
 def _cause(recording: Recording, first: _Look) -> _Cause:
     apart, ranks = first.apart(), recording.members
+    if _differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
+        why = "the parameters differ before the first step: not all ranks have loaded the same state"
+        return _Cause(why, "load the state on every rank, or broadcast what rank 0 has loaded", loaded)
     if len({tuple(one.rates) for one in first.of_ranks}) > 1:
         shown = ", ".join(f"{rate:g}" for rate in sorted({one.rates[0] for one in first.of_ranks if one.rates}))
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
         advice = "step the scheduler, and set learning rates, on every rank alike"
-        return _Cause(why, advice, _done_unevenly(ranks, "schedule"))
+        return _Cause(why, advice, _done_unevenly(ranks, "schedule") or _done(ranks, "schedule"))
     if _differ_before(apart):
         why = "the parameters differ before the first step: each rank has initialized its own"
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
@@ -170,15 +187,16 @@ def _of_gradients(recording: Recording, first: _Look) -> _Cause:
     """Why gradients differ that were to be the same."""
     apart, ranks = first.apart(), recording.members
     if any(one.wrapped for row in apart for one in row):
-        why = (
-            "DistributedDataParallel has not reduced their gradients: its own forward was not called, or `no_sync` held"
-        )
-        advice = "call the wrapped model itself (`model(x)`, not `model.module(x)`)"
-        return _Cause(why, advice, _done(ranks, "around") or _done(ranks, "no_sync"))
+        return _of_wrapped(ranks)
     if _sharded(first):
         why = "the model is sharded, and these parameters are not part of it: nobody reduces their gradients"
         advice = "call `fully_shard` on the whole model as well, after its parts"
         return _Cause(why, advice, first_call(recording, "fully_shard"))
+    if _done(ranks, "exchanged"):
+        why = (
+            "ranks exchange tensors by `all_to_all`: experts of one rank only differ by design, other parameters do not"
+        )
+        return _Cause(why, "reduce the gradients of all parameters that every rank is to have")
     if len(apart) < len(first.rows):
         why = "the ranks' gradients of these parameters differ before the step, while those of the others are the same"
         advice = (
@@ -187,6 +205,24 @@ def _of_gradients(recording: Recording, first: _Look) -> _Cause:
         return _Cause(why, advice, _done(ranks, "added") or _wrapped_at(ranks, first))
     why = "each rank steps on gradients of its own: none is reduced before the step"
     return _Cause(why, "wrap the model in DistributedDataParallel, or all-reduce every gradient before the step")
+
+
+def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
+    """Why DistributedDataParallel did not make gradients the same."""
+    why = "DistributedDataParallel has not reduced their gradients: "
+    if (around := _done(ranks, "around")) is not None:
+        advice = "call the wrapped model itself (`model(x)`, not `model.module(x)`)"
+        return _Cause(f"{why}its own forward was not called", advice, around)
+    if (converted := _done(ranks, "converted")) is not None:
+        advice = "wrap the model after it was moved or converted, and convert a copy for other uses"
+        return _Cause(f"{why}it listens to the parameters as they were before they were converted", advice, converted)
+    aside = _done(ranks, "unsynchronised")
+    if aside is not None:
+        advice = "let the forward pass of the last micro-batch run outside `no_sync`, with its backward"
+        return _Cause(
+            f"{why}a forward pass ran with synchronisation off, which decides for its backward", advice, aside
+        )
+    return _Cause(f"{why}no pass of its own has led to them", "call the wrapped model itself, in each step")
 
 
 def _done(ranks: list[RankRecording], kind: ActKind) -> Place | None:
