@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchvet.checking.workers import cores, interrupts_blocked
 from torchvet.fleet.digest import Digest
@@ -50,7 +50,7 @@ class _Crew:
 
         # Forking is cheap, and safe where no thread runs: file systems of fsspec may have started some.
         forks = hasattr(os, "fork") and sys.platform == "linux" and threading.active_count() == 1
-        self.context = multiprocessing.get_context("fork" if forks else "spawn")
+        self.context: Any = multiprocessing.get_context("fork" if forks else "spawn")
         self.work, self.folder = work, folder
         self.busy: dict[Connection, tuple[BaseProcess, str]] = {}
         self.tried: set[str] = set()

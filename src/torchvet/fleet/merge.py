@@ -106,8 +106,8 @@ def _alike(members: Sequence[_Member]) -> Iterator[list[_Seen]]:
 
 def _one_of(group: list[_Seen], kinds: Counter[str]) -> tuple[Finding, dict[str, Any]]:
     """The gravest of findings of one fault, with the ranks that have it; and its facts: in which files, the range."""
-    worst = max(group, key=lambda s: weight(s.finding))  # of equal ones the first
-    members = sorted({s.member.row: s.member for s in group}.values())
+    worst = max(group, key=lambda s: (*weight(s.finding), s.finding.measured.seconds_per_step or 0))
+    members = list({s.member.row: s.member for s in group}.values())
     kind, ranks = worst.member.kind, sorted(m.rank for m in members)
     facts = _place_facts(worst.finding) | {
         "kind": kind,
@@ -227,8 +227,7 @@ def _verdict(findings: Sequence[Finding], members: Sequence[_Member], interrupte
 def _not_reached(done: int, files: int) -> list[NotChecked]:
     if done == files:
         return []
-    reason = f"interrupted: {count(done)} of {count(files, 'file')} were read"
-    return [NotChecked(check=count(files - done, "file"), reason=reason)]
+    return [NotChecked(check=count(files - done, "file"), reason="interrupted before they were read")]
 
 
 def _damaged(digests: Sequence[Digest]) -> Iterator[NotChecked]:
