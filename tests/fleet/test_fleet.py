@@ -325,3 +325,29 @@ def test_local_recordings_and_globs_are_found(tmp_path: Path) -> None:
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
     assert files_of([str(tmp_path / "deep")]) == files_of([str(tmp_path / "*" / "*.vet")]) == [str(run)]
+
+
+def test_a_recording_has_a_row_with_what_its_report_says(tmp_path: Path) -> None:
+    from handmade import evidence, program, steps
+
+    from torchvet.recording import RecordingWriter
+    from torchvet.recording.records.training import Outcome
+
+    for rank in range(2):
+        writer = RecordingWriter(tmp_path / f"rank{rank}.vet")
+        records = [program(), *steps(40), *evidence(40), Outcome(how="finished", status=0, ticks=40, seconds=4.0)]
+        for record in records[: None if rank == 0 else 3]:
+            writer.write(record)
+        writer.close()
+    found = inspect_fleet(files_of([str(tmp_path)]), Here(), Asked())
+    assert [(row["kind"], row["rank"], row["steps"]) for row in found.facts["rows"]] == [("run", 0, 40), ("run", 1, 2)]
+    assert found.verdict == "undetermined"  # one of them is evidence of nothing
+    alone = inspect_fleet([str(tmp_path / "rank0.vet")], Here(), Asked())
+    assert alone.verdict == "clean" and text(alone).startswith("1 of 1 file read: No fault found")
+
+
+def test_the_word_that_a_file_is_named_by_stays_in_texts(tmp_path: Path) -> None:
+    data = Path(__file__).resolve().parents[1] / "data" / "traces" / "cpu_collector.json.gz"
+    (tmp_path / "trace").write_bytes(data.read_bytes())
+    (gap,) = digest_of(str(tmp_path / "trace"), Asked()).not_checked
+    assert gap.reason == "the trace holds no work of a device"

@@ -127,7 +127,9 @@ def _fewer(collectives: list[Collective]) -> list[Collective]:
 
 
 def _anonymous(item: NotChecked, place: Path) -> NotChecked:
-    """Without the file's name, so that what many files lack is said once."""
+    """Without the file's name, so that what many files lack is said once. A name without a dot may be a word."""
+    if "." not in place.name:
+        return item
     check, reason = (
         text.replace(str(place), _THE_FILE).replace(place.name, _THE_FILE) for text in (item.check, item.reason)
     )

@@ -54,10 +54,11 @@ def local_copy(path: str) -> Iterator[Path]:
 
 
 def _local(pattern: str) -> list[str]:
-    if Path(pattern).exists():
-        return _in_folder(Path(pattern))
-    matched = sorted(glob.glob(pattern, recursive=True))
-    return [file for match in matched for file in _in_folder(Path(match))]
+    matched = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)
+    try:
+        return [file for match in matched for file in _in_folder(Path(match))]
+    except OSError as error:
+        raise BadInput(f"{pattern}: cannot be listed: {error.strerror}") from error
 
 
 def _in_folder(path: Path) -> list[str]:
