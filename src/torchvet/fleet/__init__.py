@@ -30,7 +30,7 @@ def inspect_fleet(
 
     digests: list[Digest] = []
     try:
-        with closing(engine.digests(paths, partial(digest_of, asked=asked))) as coming:  # type: ignore[type-var]
+        with closing(engine.digests(paths, partial(digest_of, asked=asked))) as coming:
             for digest in coming:
                 digests.append(digest)
                 heard(digest)

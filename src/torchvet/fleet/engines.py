@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from torchvet.errors import BadInput
@@ -15,9 +15,9 @@ DIED = "the process that read it died, and once more when it was tried again"
 
 
 class Engine(Protocol):
-    """Gives the digests of files as they come. Closing the iterator ends all work."""
+    """Gives the digests of files as they come. Closing the generator ends all work."""
 
-    def digests(self, paths: Sequence[str], work: Work) -> Iterator[Digest]:
+    def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
         """One for each path, in any order. A file that a worker dies of is tried again once, then has an error."""
         ...
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchvet.checking.workers import cores, interrupts_blocked
@@ -32,7 +32,7 @@ class LocalEngine:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or cores()
 
-    def digests(self, paths: Sequence[str], work: Work) -> Iterator[Digest]:
+    def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
         """As `Engine` says."""
         with tempfile.TemporaryDirectory(prefix="torchvet-fleet-") as folder:
             crew = _Crew(work, folder)

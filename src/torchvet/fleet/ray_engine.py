@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from torchvet.errors import BadInput
@@ -26,17 +26,19 @@ class RayEngine:
         self.ray = extra("ray", "for --engine ray")
         self.workers, self.address = workers, address
 
-    def digests(self, paths: Sequence[str], work: Work) -> Iterator[Digest]:
+    def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
         """As `Engine` says."""
         ray, own = self.ray, not self.ray.is_initialized()
         if own:
             self._start()
         task = ray.remote(num_cpus=1, max_retries=1)(lambda path: work(path))
         size = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # A cluster that has more cores would read those ahead at once as well.
+        most = size if self.workers and self.address else _AHEAD * size
         waiting, pending = deque(paths), dict[Any, str]()
         try:
             while waiting or pending:
-                while waiting and len(pending) < _AHEAD * size:
+                while waiting and len(pending) < most:
                     path = waiting.popleft()
                     pending[task.remote(path)] = path
                 ready, _ = ray.wait(list(pending), num_returns=1)
