@@ -31,7 +31,11 @@ class RayEngine:
         ray, own = self.ray, not self.ray.is_initialized()
         if own:
             self._start()
-        task = ray.remote(num_cpus=1, max_retries=1)(lambda path: work(path))
+
+        def digest(path: str) -> Digest:
+            return work(path)
+
+        task = ray.remote(num_cpus=1, max_retries=1)(digest)
         size = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         # A cluster that has more cores would read those ahead at once as well.
         most = size if self.workers and self.address else _AHEAD * size
