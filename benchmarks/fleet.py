@@ -105,9 +105,12 @@ def rates(engines: dict[str, Callable[[], Engine]], paths: list[str], rounds: in
             started = time.perf_counter()
             size = sum(d.bytes for d in engine().digests(paths, partial(digest_of, asked=Asked())))
             found[name].append(size / 1e6 / (time.perf_counter() - started))
-    print(f"\n{len(paths)} files, {rounds} rounds in turns\n\n| engine | MB/s: median | min | max |\n|---|---|---|---|")
+    print(f"\n{len(paths)} files, {rounds} rounds in turns, a load of {os.getloadavg()[0]:.1f}\n")
+    print("| engine | MB/s: median | min | max | times the first in the same round: median |\n|---|---|---|---|---|")
+    (first, *_) = found.values()
     for name, values in found.items():
-        print(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} |")
+        gain = statistics.median(value / base for value, base in zip(values, first, strict=True))
+        print(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} | {gain:.2f} |")
 
 
 def many(digests: list[Digest]) -> None:
