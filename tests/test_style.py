@@ -77,6 +77,18 @@ UPWARD: dict[str, set[str]] = {
         "traces",
         "diagnosis",
     },
+    "fleet": {
+        "errors",
+        "finding",
+        "formatting",
+        "readers",
+        "recording",
+        "snapshots",
+        "checking",
+        "traces",
+        "diagnosis",
+        "inspecting",
+    },
     "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
     "api": {
         "errors",
@@ -118,6 +130,7 @@ UPWARD: dict[str, set[str]] = {
         "exporting",
         "skill",
         "inspecting",
+        "fleet",
         "workflows",
     },
 }

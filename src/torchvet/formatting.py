@@ -24,6 +24,8 @@ IDLE_WORDS: dict[str, str] = {
     "profiler": "for the profiler itself",
 }
 """Why a device is idle, in words that follow `idle`."""
+FILE_KINDS = {"snapshot": "snapshot", "trace": "trace", "run": "recording"}
+"""The kinds of files that are read, as a report's subject has them, in words."""
 
 
 def size(amount: float) -> str:

@@ -115,7 +115,7 @@ class _Crew(Generic[Job, Answer]):
         # A forked child has the parent's ends too, and none would ever see that the parent is gone.
         inherited = [mine, *self.busy] if self.context.get_start_method() == "fork" else []
         process = self.context.Process(target=_serve, args=(theirs, inherited, self.work), daemon=True)
-        with _interrupts_blocked():
+        with interrupts_blocked():
             process.start()
         theirs.close()
         self._give(mine, process)
@@ -155,7 +155,7 @@ class _Crew(Generic[Job, Answer]):
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def interrupts_blocked() -> Iterator[None]:
     """Ctrl-C waits meanwhile; a process started now never sees it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

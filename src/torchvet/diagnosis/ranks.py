@@ -50,15 +50,16 @@ def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
     alike: dict[Any, list[Finding]] = {}
     numbers: dict[Any, int] = {}
     for finding in findings:
-        same = (finding.rank, *_fault(finding))
+        same = (finding.rank, *fault(finding))
         # The second of a kind on one rank is held against the second of another.
         numbers[same] = numbers.get(same, 0) + 1
-        key = (*_fault(finding), numbers[same]) if finding.rank is not None else id(finding)
+        key = (*fault(finding), numbers[same]) if finding.rank is not None else id(finding)
         alike.setdefault(key, []).append(finding)
     return [_one_of(group, trained) for group in alike.values()]
 
 
-def _fault(finding: Finding) -> tuple[Any, ...]:
+def fault(finding: Finding) -> tuple[Any, ...]:
+    """What findings of one fault have in common, on whichever rank."""
     place, holder = finding.location, finding.holder
     return (
         finding.code,
@@ -102,7 +103,7 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     if not rows:
         return {}
     table = [_row(one) for one in rows]
-    facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(_outliers(table))}
+    facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)
@@ -134,9 +135,9 @@ _FAR, _MUCH, _ENOUGH = 5.0, 0.1, 4
 _COMPARED = ("seconds_per_step", "peak_bytes", "bytes_per_step", "heap_per_step")
 
 
-def _outliers(table: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def outliers(table: Sequence[dict[str, Any]], columns: Sequence[str] = _COMPARED) -> Iterator[dict[str, Any]]:
     """Ranks that differ from the others in a column, by its median and median absolute deviation."""
-    for column in _COMPARED:
+    for column in columns:
         known = [(row["rank"], float(row[column])) for row in table if row[column] is not None]
         if len(known) < _ENOUGH:
             continue

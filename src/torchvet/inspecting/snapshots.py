@@ -43,8 +43,7 @@ def report_on(
             seen += facts
             gaps += missing
             peaks += [peak] if peak is not None else []
-    if len(peaks) > 1:
-        findings += [f for rule in _rules("in_ranks", select, ignore) for f in rule.in_ranks(peaks)]
+    findings += compared(peaks, select, ignore)
     verdict = _verdict(findings, seen)
     if verdict == "undetermined" and not gaps:
         gaps.append(NotChecked(check="everything", reason="no memory was in use and nothing was recorded"))
@@ -55,6 +54,12 @@ def report_on(
         not_checked=list(dict.fromkeys(gaps)),
         facts=_facts(seen),
     )
+
+
+def compared(peaks: Sequence[RankPeak], select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
+    """What the rules find in a comparison of several ranks."""
+    rules = _rules("in_ranks", select, ignore) if len(peaks) > 1 else []
+    return [finding for rule in rules for finding in rule.in_ranks(peaks)]
 
 
 def _verdict(findings: Sequence[Finding], facts: Sequence[dict[str, Any]]) -> Verdict:

@@ -14,6 +14,7 @@ _PAGES = {
     "amp": ("text_amp", "amp_page"),
     "whatif": ("text_whatif", "whatif_page"),
     "fix": ("text_fix", "fix_page"),
+    "fleet": ("text_fleet", "fleet_page"),
 }
 """By the kind of a report's subject: the module and its function of (report, color, width). Loaded when asked for,
 because a check needs no rich, which takes longer to import than a small check takes."""

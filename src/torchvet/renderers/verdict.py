@@ -28,6 +28,19 @@ def notes(report: Report) -> list[Finding]:
 
 def verdict(report: Report) -> str:
     """The first line of a report."""
+    return _how_many_files(report) + _verdict(report)
+
+
+def _how_many_files(report: Report) -> str:
+    """Of a report on thousands of files, how many of them it is about."""
+    fleet = report.part("fleet")
+    if not fleet:
+        return ""
+    many = f"{count(fleet['read'])} of {count(fleet['files'], 'file')} read"
+    return f"Interrupted, {many}: " if fleet["interrupted"] else f"{many}: "
+
+
+def _verdict(report: Report) -> str:
     found = serious(report)
     if found:
         return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"

@@ -40,12 +40,17 @@ def digest(path: Path) -> RankTrace:
         return _summed_up(file, timeline)
 
 
+def rank_in(name: str) -> int | None:
+    """The rank that a file's name tells: 3 of `rank3.json`."""
+    named = _RANK.search(name)
+    return int(named[1][:9]) if named else None
+
+
 def _summed_up(file: TraceFile, timeline: Timeline) -> RankTrace:
     window = steps_of(timeline)
     trusted, notes = integrity.check(file, timeline, window)
     distributed = file.header.distributed
-    named = _RANK.search(file.path.name)
-    rank = distributed.rank if distributed and distributed.rank is not None else int(named[1][:9]) if named else None
+    rank = distributed.rank if distributed and distributed.rank is not None else rank_in(file.path.name)
     found = RankTrace(
         path=str(file.path),
         rank=rank,

@@ -35,7 +35,7 @@ def report_on(
     if observer is not None:
         for rank in trace.ranks:
             observer(rank)
-    findings = sorted(_found(trace, select, ignore), key=_order)
+    findings = sorted(found_in(trace, select, ignore), key=_order)
     facts = _facts(trace, findings)
     judged = any(r.steps is not None for r in trace.ranks)
     verdict: Verdict = "findings" if findings else "clean" if judged else "undetermined"
@@ -48,7 +48,8 @@ def report_on(
     )
 
 
-def _found(trace: Trace, select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
+def found_in(trace: Trace, select: Sequence[str], ignore: Sequence[str]) -> list[Finding]:
+    """What the rules find in the digests of some ranks."""
     from torchvet.rules import rules_with, wanted
 
     rules = (rule for rule in rules_with("in_trace") if wanted(rule.code, select, ignore))

@@ -29,7 +29,7 @@ def add_ranks(page: Page, facts: dict[str, Any]) -> None:
         page.verbatim(line, indent=LABEL)
     page.more(len(rows) - len(shown))
     for one in (facts.get("outliers") or [])[:OUTLIERS]:
-        page.paragraph(_stands_out(one), indent=LABEL, hang=2, most=2)
+        page.paragraph(stands_out(one, f"rank {one['rank']}", "ranks"), indent=LABEL, hang=2, most=2)
 
 
 def _table(rows: list[dict[str, Any]], several_hosts: bool) -> list[str]:
@@ -75,10 +75,13 @@ _NAMES: dict[str, tuple[str, Callable[[float], str]]] = {
     "peak_bytes": ("has a peak of", size),
     "bytes_per_step": ("grows per step by", size),
     "heap_per_step": ("has a heap that grows per step by", size),
+    "reserved_bytes": ("has reserved", size),
+    "busy_share": ("keeps its device busy for", percent),
 }
 
 
-def _stands_out(one: dict[str, Any]) -> str:
+def stands_out(one: dict[str, Any], who: str, others: str) -> str:
+    """What `who` has that all the `others` have not."""
     what, write = _NAMES[one["column"]]
     a_step = " a step" if one["column"] == "seconds_per_step" else ""
-    return f"rank {one['rank']} {what} {write(one['value'])}{a_step}; the median of all ranks is {write(one['median'])}"
+    return f"{who} {what} {write(one['value'])}{a_step}; the median of all {others} is {write(one['median'])}"
