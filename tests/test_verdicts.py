@@ -156,6 +156,15 @@ def test_the_resident_set_speaks_where_nobody_counts_the_heap() -> None:
     assert states(of(flat, windows()))["resident set"] == "flat"
 
 
+@pytest.mark.parametrize(("a_step", "before", "state"), [(1.0, 0, "flat"), (0.0, 0, "grows"), (1.0, 2000, "grows")])
+def test_torchs_ring_of_collectives_fills_and_is_no_growth(a_step: float, before: int, state: str) -> None:
+    """Two kilobytes a step where the ring takes one more collective each; none where it is full."""
+    ticks = list(range(1, 81))
+    grows = HostSamples(ticks=ticks, heap=[100_000_000 + 4000 * n for n in ticks])
+    grows.collectives = [before + int(a_step * n) + 3 for n in ticks]
+    assert states(of(windows(), grows))["heap"] == state
+
+
 def test_a_heap_that_varies_is_not_spoken_of_beside_a_leak() -> None:
     rows = [census(t, holding("rows", direct=500_000 * t, tensors=t)) for t in (5, 6, 9, 14, 21, 32)]
     sizes = HostSamples(

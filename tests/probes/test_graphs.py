@@ -42,6 +42,25 @@ def test_relu_and_exp_save_their_results() -> None:
         assert saved_bytes(out, x) == 10 * FLOAT
 
 
+class Tapped(torch.autograd.Function):
+    """A function of the program's that keeps a name of its own in its `ctx`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.name = "reward"
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient
+
+
+def test_a_nodes_name_is_torchs_whatever_the_program_keeps_in_it() -> None:
+    tapped: Any = Tapped.apply(torch.ones(2, requires_grad=True))
+    assert tapped.grad_fn.name == "reward" and graphs.name_of(tapped.grad_fn) == "TappedBackward"
+    assert graphs.name_of((tapped * 2).grad_fn) == "MulBackward0"
+
+
 def test_an_addition_saves_nothing() -> None:
     x = torch.randn(10, requires_grad=True)
     assert saved_bytes(x + 1, x) == 0

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from torchvet.probes.base import host
 from torchvet.probes.base.schedule import Schedule
@@ -113,3 +114,15 @@ def test_objects_are_traced_where_the_heap_rises_by_what_the_run_can_bear(
         sampler.settle(tick, "training")
     assert sampler.waits() == traced
     sampler.remove()
+
+
+def test_collectives_are_counted_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampled(range(1, 4), monkeypatch)[0].collectives == []
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        (first,) = sampled(range(1, 3), monkeypatch)
+        torch.distributed.all_reduce(torch.ones(1))
+        (later,) = sampled(range(1, 3), monkeypatch)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert later.collectives == [1 + (first.collectives or [0])[0]] * 2

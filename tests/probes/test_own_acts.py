@@ -106,3 +106,21 @@ def test_a_pass_around_the_wrapper_is_told_where_the_model_was_asked_for(acts: O
     handle.remove()
     (act,) = told(acts, "around")
     assert (act.places[0].line, act.times) == (line_of("# around"), 1)
+
+
+def test_what_is_converted_under_the_wrapper_is_told_once(acts: OwnActs) -> None:
+    model = Model()
+    model.to(torch.bfloat16)
+    assert told(acts, "converted") == []
+    acts._wrapped = [SimpleNamespace(module=model)]  # type: ignore[assignment]
+    model.float()  # converts
+    torch.nn.Linear(1, 1).double()
+    (act,) = told(acts, "converted")
+    assert (act.places[0].line, act.times) == (line_of("# converts"), 1)
+
+
+def test_a_loaded_state_is_told(acts: OwnActs) -> None:
+    model = Model()
+    model.load_state_dict(model.state_dict())  # loads
+    (act,) = told(acts, "loaded")
+    assert (act.places[0].line, act.times) == (line_of("# loads"), 1)

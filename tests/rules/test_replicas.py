@@ -117,6 +117,40 @@ def test_the_first_seed_that_differs_is_told_where_it_was_made() -> None:
     assert finding.location is not None and finding.location.line == SETS.line
 
 
+def test_a_state_that_one_rank_alone_has_loaded_is_told() -> None:
+    apart: dict[str, Any] = {"before": ("w", "b"), "own_gradients": (), "wrapped": True}
+    first = [acted("seed", OTHER, value=1), acted("loaded", SETS), *looks(0, rates=[0.3], **apart)]
+    (finding,) = found(first, [acted("seed", OTHER, value=2), *looks(1, rates=[0.1], **apart)])
+    assert finding.location is not None and finding.location.line == SETS.line
+    assert "not all ranks have loaded" in finding.cause
+
+
+def test_what_each_rank_began_with_of_its_own_is_its_part_of_the_model() -> None:
+    """Tensor parallelism by hand: one weight is split, the other is the same on both ranks."""
+    apart: dict[str, Any] = {"apart": ("w",), "before": ("w",)}
+    assert found(looks(0, **apart), looks(1, **apart)) == []
+    drifting: dict[str, Any] = {"before": ("w",)}
+    (finding,) = found(looks(0, **drifting), looks(1, **drifting))
+    assert "1 of 2 parameters differ between the ranks after step 1: `b`" in finding.message
+
+
+def test_biases_that_all_begin_with_nothing_make_no_part_of_the_rest() -> None:
+    def of(rank: int) -> list[Replicas]:
+        every = looks(rank, ("w",), before=("w",))
+        for parameter in every[0].parameters:
+            parameter.constant = parameter.name == "b"
+        return every
+
+    (finding,) = found(of(0), of(1))
+    assert "`w`" in finding.message and "before the first step" in finding.message
+
+
+def test_experts_of_ranks_that_exchange_tokens_are_a_note() -> None:
+    exchanged, apart = acted("exchanged", SETS), ("w",)
+    (finding,) = found([exchanged, *looks(0, apart)], [exchanged, *looks(1, apart)])
+    assert finding.severity == "info" and "by design" in finding.cause
+
+
 def evaluated(*digests: int) -> list[EvaluatedBuffers]:
     return [EvaluatedBuffers(id=0, number=n, digest=d, name="norm.mean", place=STEP) for n, d in enumerate(digests, 1)]
 

@@ -26,6 +26,12 @@ Late = Callable[[], bool]
 _on = True
 
 
+def name_of(node: Node) -> str:
+    """What torch calls a node. Asked of its type: a custom function's `ctx` is its node, and may have a `name` of the
+    program's."""
+    return type(node).name(node)  # type: ignore[no-any-return]
+
+
 def switch(on: bool) -> None:
     """Follow graphs, or none: walks find nothing then, and questions have no answer."""
     global _on
@@ -213,7 +219,7 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
             return None
         for following in graph_teardown.nodes_below(node):
             # Leaves lead nowhere, and their number is the highest of all: by that they would be walked.
-            if following.name() == ACCUMULATE or following._sequence_nr() < sequence:
+            if name_of(following) == ACCUMULATE or following._sequence_nr() < sequence:
                 continue
             if following in above:
                 above[following].append(node)
@@ -235,7 +241,7 @@ def _names_above(target: Node, above: dict[Node, list[Node]]) -> list[str]:
             if higher not in seen:
                 seen.add(higher)
                 queue.append(higher)
-    return list(dict.fromkeys(node.name() for node in reversed(queue[1:])))
+    return list(dict.fromkeys(name_of(node) for node in reversed(queue[1:])))
 
 
 def roots_of(tensors: Any) -> list[Any]:

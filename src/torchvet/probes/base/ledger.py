@@ -325,7 +325,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def forget_window(self) -> None:
         """Drop the finished window's event log; living births stay known."""
-        for birth in self.live.values():
+        # Of a copy: storages die meanwhile, when Python collects garbage or on other threads.
+        for birth in self.live.copy().values():
             # Its end will be no event of a window that it was not born in.
             birth.counted = False
         self.events = []

@@ -35,7 +35,7 @@ class Reached:
             if one in self.tainted or one in self.border:
                 return True
             for below in graph_teardown.nodes_below(one):
-                if below not in way and below not in self._clean and below.name() != graphs.ACCUMULATE:
+                if below not in way and below not in self._clean and graphs.name_of(below) != graphs.ACCUMULATE:
                     way.add(below)
                     waiting.append(below)
             if not len(way) & 1023 and late():
@@ -48,7 +48,7 @@ class Reached:
         below = graphs.sequences_below([root]) or set()
         readers = [n for nodes in self.border.values() for n in nodes]
         mine = [n for n in readers if n._sequence_nr() in below]
-        return list(dict.fromkeys(n.name() for n in mine or readers))[:most]
+        return list(dict.fromkeys(graphs.name_of(n) for n in mine or readers))[:most]
 
 
 def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reached:
@@ -82,7 +82,7 @@ def _this_pass(
             return None
         for below in graph_teardown.nodes_below(node):
             # The nodes of leaves are as old as the leaf: they are of no pass.
-            if below.name() == graphs.ACCUMULATE:
+            if graphs.name_of(below) == graphs.ACCUMULATE:
                 continue
             readers = border if below._sequence_nr() < mark else above
             if below not in readers and readers is above:

@@ -196,6 +196,8 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_parameters": ("", "names of parameters"),
     "_orig_mod": ("", "modules that were compiled"),
     "_get_op_type": ("torch.distributed.Work", "stages of a pipeline, which wait for each other by design"),
+    "_get_sequence_number_for_group": ("torch.distributed.ProcessGroup", "what torch's flight recorder keeps"),
+    "_index_sampler": ("", "the lines that made loaders"),
     "_local_tensor": ("", "one rank's part of a tensor"),
     "_num_workers": ("", "workers of loaders"),
     "_num_yielded": ("", "the first batch of an epoch"),

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, bare_name, frames, overloads
+from torchvet.probes.base.kit import (
+    EVERY_STEP,
+    ByStorage,
+    Host,
+    Place,
+    SiteWatcher,
+    bare_name,
+    frames,
+    graphs,
+    overloads,
+)
 from torchvet.probes.internals import private
 from torchvet.recording.records.memory import PairTable
 
@@ -110,7 +120,7 @@ def _is_meant(left: torch.Tensor, right: torch.Tensor) -> bool:
     if left.shape == right.shape:
         return not frames.called_by_torch(_FUNCTIONAL)
     column, row = (left, right) if left.shape[-1:] == (1,) else (right, left)
-    unsqueezed = column.grad_fn is not None and column.grad_fn.name().startswith("Unsqueeze")
+    unsqueezed = column.grad_fn is not None and graphs.name_of(column.grad_fn).startswith("Unsqueeze")
     return row.ndim > 1 or unsqueezed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -74,6 +75,7 @@ class HostSampler(Watcher):
         self._ticks: list[int] = []
         self._heap: list[int] = []
         self._resident: list[int] = []
+        self._collectives: list[int] = []
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: sample if it is time to."""
@@ -110,6 +112,7 @@ class HostSampler(Watcher):
         resident = host.resident()
         self._sampled = tick
         self._ticks.append(tick)
+        self._collectives.append(_collectives())
         if heap is not None:
             self._heap.append(heap)
             self._all.append((tick, heap))
@@ -137,8 +140,20 @@ class HostSampler(Watcher):
 
     def _write(self) -> None:
         if self._ticks:
-            self.host.write(HostSamples(ticks=self._ticks, heap=self._heap, resident=self._resident))
+            record = HostSamples(ticks=self._ticks, heap=self._heap, resident=self._resident)
+            record.collectives = self._collectives if any(self._collectives) else []
+            self.host.write(record)
             self._clear()
+
+
+def _collectives() -> int:
+    """Collectives of the default process group so far, DistributedDataParallel's among them."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        group: Any = distributed.group.WORLD
+        with suppress(AttributeError, RuntimeError):  # not every backend counts
+            return int(group._get_sequence_number_for_group())
+    return 0
 
 
 def _rises(samples: list[tuple[int, int]], least: int) -> bool:

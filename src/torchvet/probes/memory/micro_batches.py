@@ -70,7 +70,7 @@ class _Part:
     @property
     def shape(self) -> frozenset[tuple[str, int]]:
         """Its operators, each with how often: graphs of micro-batches have the same."""
-        return frozenset(Counter(node.name() for node in self.nodes).items())
+        return frozenset(Counter(graphs.name_of(node) for node in self.nodes).items())
 
 
 def _terms(root: Any) -> dict[Any, int]:
@@ -82,11 +82,11 @@ def _terms(root: Any) -> dict[Any, int]:
         node, last = waiting.pop()
         below = graph_teardown.nodes_below(node)
         # A product of two that learn is no sum.
-        linear = node.name() in _SUMS and (len(below) == 1 or node.name()[:3] not in ("Mul", "Div"))
+        linear = graphs.name_of(node) in _SUMS and (len(below) == 1 or graphs.name_of(node)[:3] not in ("Mul", "Div"))
         if linear and below and _of_numbers(node):
             last = max(last, node._sequence_nr()) if len(below) == 1 else 0
             waiting.extend((one, last) for one in below)
-        elif node.name() != graphs.ACCUMULATE:
+        elif graphs.name_of(node) != graphs.ACCUMULATE:
             terms[node] = max(last, terms.get(node, 0))
     return terms
 
@@ -96,12 +96,12 @@ def _of_numbers(node: Any) -> bool:
     return all(
         _numel(below) == 1
         for below in graph_teardown.nodes_below(node)
-        if below.name().rstrip("0123456789") not in ("StackBackward", "CatBackward")
+        if graphs.name_of(below).rstrip("0123456789") not in ("StackBackward", "CatBackward")
     )
 
 
 def _numel(node: Any) -> int:
-    if node.name() == graphs.ACCUMULATE:
+    if graphs.name_of(node) == graphs.ACCUMULATE:
         return int(node.variable.numel())
     metadata = getattr(node, "_input_metadata", None)
     if not metadata:
@@ -120,7 +120,7 @@ def _independent(terms: dict[Any, int], known: set[int], late: graphs.Late) -> l
         while waiting:
             node = waiting.pop()
             # Losses of one model meet at its parameters in any case: that does not make their graphs one.
-            if node in part.nodes or node.name() == graphs.ACCUMULATE:
+            if node in part.nodes or graphs.name_of(node) == graphs.ACCUMULATE:
                 continue
             other = owner.get(node)
             if other is not None and other is not part:

@@ -232,7 +232,7 @@ def _saved_by(tensor: Any) -> Iterator[Stranger]:
     for node in graph_teardown.all_below([tensor.grad_fn], _NODES):
         if any(saved is tensor for saved in saved_tensors(node)):
             path, line = _written_in(hook_tables.code_of(unpack_hook_of(node, tensor)))
-            yield Stranger(kind="native", owner=SAVED_HOOKS, attribute=node.name(), path=path, line=line)
+            yield Stranger(kind="native", owner=SAVED_HOOKS, attribute=graphs.name_of(node), path=path, line=line)
             return
 
 

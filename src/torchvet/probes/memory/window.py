@@ -142,7 +142,7 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
     graph_names = window.graph_names.setdefault(len(window.ticks), {})
     seen: graphs.Seen = set()
     since = window.ticks[-1] if window.ticks else 0
-    fresh = {key for key, birth in ledger.live.items() if birth.event >= since}
+    fresh = {key for key, birth in ledger.live.copy().items() if birth.event >= since}
     above: dict[types.FrameType, set[str]] = {}
     with ledger.quiet():
         for name, tensor, frame in bound_tensors():
@@ -171,7 +171,8 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     ledger.read = None
     stored = known.storages()
     note_gradients(window, ledger, known)
-    lasting = {ledger.live[k]: c for k, (c, _) in stored.items() if k in ledger.live}
+    births = ledger.live.copy()  # storages die meanwhile, when Python collects garbage or on other threads
+    lasting = {births[k]: c for k, (c, _) in stored.items() if k in births}
     # Gradients that the step has freed since would pass for temporaries of the backward pass.
     lasting |= dict.fromkeys(window.born, "gradients")
     gradient_births = {id(b) for b, c in lasting.items() if c == "gradients"}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
-from torchvet.probes.base.kit import Host
+from torchvet.probes.base.kit import Host, graphs
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import is_finite, numeric
@@ -202,7 +202,7 @@ class LiveLook:
         if reason in ("bad-parameter", "bad-buffer"):
             return Origin(reason)
         if tensor.grad_fn is not None:
-            return Origin(reason, _COMPILED if "Compiled" in tensor.grad_fn.name() else _ELSEWHERE)
+            return Origin(reason, _COMPILED if "Compiled" in graphs.name_of(tensor.grad_fn) else _ELSEWHERE)
         if in_backward or any(tensor is g for g in self._host.known.gradients()):
             return Origin(reason, _ELSEWHERE)
         if REGIONS.ran and not self._of_step().known(tensor):

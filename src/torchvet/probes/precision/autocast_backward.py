@@ -65,7 +65,7 @@ class BackwardPrecisionProbe:
     def _read(self, roots: list[torch.Tensor], use: AutocastBackward | None) -> None:
         """Go through the graph once: in which dtypes did products and custom Functions run?"""
         for node in all_below(graphs.roots_of(roots), _MOST_NODES):
-            if use is not None and node.name() in _PRODUCTS:
+            if use is not None and graphs.name_of(node) in _PRODUCTS:
                 use.products += 1
                 use.full += _dtype(node) is torch.float32
             kind = getattr(node, "_forward_cls", None)
@@ -91,7 +91,7 @@ def _half_dtype(loss: torch.Tensor) -> torch.dtype | None:
     if loss.dtype in HALVES:
         return loss.dtype
     node: Any = loss.grad_fn
-    if node is not None and node.name() in _FACTORS and not loss.shape:
+    if node is not None and graphs.name_of(node) in _FACTORS and not loss.shape:
         dtypes = [_dtype(below) for below, _ in node.next_functions if below is not None]
         return next((dtype for dtype in dtypes if dtype in HALVES), None)
     return None

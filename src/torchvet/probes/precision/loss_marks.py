@@ -68,7 +68,7 @@ def _below(node: Any, left: list[int]) -> set[Mark | None]:
     if known is not None:
         return {known}
     left[0] -= 1
-    name = node.name()
+    name = graphs.name_of(node)
     if left[0] <= 0 or name not in _LINEAR:
         return {None}
     found: set[Mark | None] = set()
@@ -82,7 +82,7 @@ def _below(node: Any, left: list[int]) -> set[Mark | None]:
 
 def multiplied(roots: Any) -> bool:
     """Whether the last thing that was done to a loss is a multiplication: somebody may have scaled it by hand."""
-    return any(t.grad_fn is not None and t.grad_fn.name() == "MulBackward0" for t in tensors_in(roots))
+    return any(t.grad_fn is not None and graphs.name_of(t.grad_fn) == "MulBackward0" for t in tensors_in(roots))
 
 
 def holds_half(outputs: Any) -> bool:

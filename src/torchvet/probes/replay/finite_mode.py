@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from torchvet.probes.base.callers import PROGRAM
-from torchvet.probes.base.kit import Place, frames, names, outward
+from torchvet.probes.base.kit import Place, frames, graphs, names, outward
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
@@ -164,7 +164,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             # Autograd makes an operator's node before the operator runs: its number is the last one given out.
             self._places.setdefault(private.sequence_nr() - 1, here)
             return here
-        name = node.name()
+        name = graphs.name_of(node)
         self._chosen = self._chosen or name.startswith(_CHOOSING)
         self._hidden = self._hidden or name.startswith("Where")
         inner = _within_backward(self.backward_code)
@@ -227,7 +227,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         kind: Kind = "nan" if bool(torch.isnan(out).any()) else "inf"
         source = Source(self._index, kind, str(call.func).removesuffix(".default"), parents=parents)
         if call.node is not None:
-            source.phase, source.node, source.hidden = "backward", call.node.name(), self._hidden
+            source.phase, source.node, source.hidden = "backward", graphs.name_of(call.node), self._hidden
         source.place, source.inner, source.module = call.placed or (None, None, None)
         source.autocast = self.autocast()
         source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)

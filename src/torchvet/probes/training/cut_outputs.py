@@ -60,7 +60,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         """Whether this is autograd's own `detach()` of a result that it keeps for backward (tanh's is one)."""
         if func is not _aten.detach.default or not any(hasattr(type(node), name) for name in _KEPT):
             return False
-        key = node.name(), node._sequence_nr()
+        key = graphs.name_of(node), node._sequence_nr()
         fresh = key not in self._kept
         self._kept.add(key)
         return fresh

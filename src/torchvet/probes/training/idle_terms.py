@@ -25,7 +25,7 @@ def terms_of(roots: Iterable[Any]) -> Iterator[Any]:
         node = waiting.pop()
         below = [n for n, _ in node.next_functions if n is not None]
         # A product of two tensors with graphs is a term of its own.
-        if node.name() in _SUMS and (len(below) == 1 or node.name() in _SUMS[:2]):
+        if graphs.name_of(node) in _SUMS and (len(below) == 1 or graphs.name_of(node) in _SUMS[:2]):
             waiting += below
         else:
             yield node

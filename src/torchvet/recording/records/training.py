@@ -404,12 +404,13 @@ class Host(Record):
 
 class HostSamples(Record):
     """The host's own view at many ticks in a row: heap in use, Python's small objects included, and resident set, one
-    entry a tick each, or no entry at all where the system does not say. Each record has what was sampled since the one
-    before."""
+    entry a tick each, or no entry at all where the system does not say. `collectives` counts those that the process
+    took part in so far, if there are any. Each record has what was sampled since the one before."""
 
     ticks: list[int]
     heap: list[int] = []
     resident: list[int] = []
+    collectives: list[int] = []
 
 
 class Ran(Record):

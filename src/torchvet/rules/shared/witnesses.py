@@ -13,7 +13,7 @@ from torchvet.analysis import growth_of
 from torchvet.analysis.growth import usable_censuses
 from torchvet.analysis.growth_series import key_of
 from torchvet.analysis.memory_limit import room_of
-from torchvet.analysis.memory_series import device_sizes, heap_sizes, per_step, resident_sizes
+from torchvet.analysis.memory_series import collectives, device_sizes, heap_sizes, per_step, resident_sizes
 from torchvet.analysis.steps import steps_between
 from torchvet.recording.records.base import NODE_BYTES, Census, Survivors, Window
 from torchvet.rules.kit import Growth, RankRecording, Recording
@@ -34,6 +34,8 @@ _LARGE = (8 << 10, 32 << 10)
 most of them below 0.4 kB, and the upper ends of their intervals below 18 kB (heap, torch 2.13.0)."""
 _NODE_MOST, _TENSOR_MOST = 1000, 1200
 """Host bytes of a node and of a tensor at the most, besides what it saves or shows (torch 2.13.0)."""
+_ENTRY_MOST = 2000
+"""Host bytes of a collective in the ring of torch's flight recorder, at the most (`memory_series.RECORDED`)."""
 _FOLLOWED = 2
 """Windows whose storages must have been followed."""
 _AGE = 2
@@ -166,11 +168,22 @@ def heap(rank: RankRecording) -> Witness:
     least = _named_bytes(rank) if there else 0.0
     # A kept tensor costs the heap more than its bytes: its objects and its nodes are explained growth as well.
     objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in growth.growths)
+    objects += _ENTRY_MOST * _recorded(rank)
     explained = (least, least + objects + _NODE_MOST * max(0.0, _named_nodes(rank)))
     sizes = heap_sizes(rank)
     if sizes:
         return _sampled(rank, "heap", sizes, explained)
     return _sampled(rank, "resident set", resident_sizes(rank), explained)
+
+
+def _recorded(rank: RankRecording) -> float:
+    """Collectives per step that torch's flight recorder has added to its ring, in the later half of the run."""
+    counted = collectives(rank)
+    later = counted[len(counted) // 2 :]
+    if len(later) < 2:
+        return 0.0
+    _, steps = steps_between(rank, later[0][0], later[-1][0])
+    return (later[-1][1] - later[0][1]) / max(1, steps)
 
 
 def nodes(rank: RankRecording, host: Witness) -> Witness:

@@ -6,9 +6,17 @@ from collections import Counter
 from typing import NamedTuple
 
 from torchvet.formatting import count
-from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replica, Replicas
+from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
+from torchvet.rules.distributed._replica_looks import (
+    Look,
+    are_alike,
+    are_averaged,
+    differ_before,
+    looks_of,
+    same_gradients,
+)
 from torchvet.rules.kit import (
     Finding,
     Findings,
@@ -21,23 +29,6 @@ from torchvet.rules.kit import (
 )
 
 _NAMES = 3
-_AGAIN = 2
-"""Looks at which parameters are equal again before they count as being averaged from time to time."""
-
-
-class _Look(NamedTuple):
-    """The same parameters after the same step, as each rank has them."""
-
-    step: int
-    of_ranks: list[Replicas]
-    rows: list[list[Replica]]
-    """By parameter: what each rank says of it."""
-    parts: int
-    """Parameters besides, of which each rank began with values of its own."""
-
-    def apart(self) -> list[list[Replica]]:
-        """The parameters that are not the same everywhere."""
-        return [row for row in self.rows if _differ([one.after for one in row])]
 
 
 class _Cause(NamedTuple):
@@ -60,9 +51,9 @@ class ReplicasDiverge(Rule):
         yield from self._buffers(ranks)
         numbers = {r.optimizer for one in ranks for r in one.all(Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
-            looks = list(_looks(ranks, number))
+            looks = looks_of(ranks, number)
             first = next((look for look in looks if look.apart()), None)
-            if first is not None and not _is_averaged(looks) and _alike(looks):
+            if first is not None and not are_averaged(looks) and are_alike(looks):
                 yield self._of(recording, ranks[0], first)
 
     def _buffers(self, ranks: list[RankRecording]) -> Findings:
@@ -83,17 +74,17 @@ class ReplicasDiverge(Rule):
                 )
                 return
 
-    def _of(self, recording: Recording, rank: RankRecording, first: _Look) -> Finding:
+    def _of(self, recording: Recording, rank: RankRecording, first: Look) -> Finding:
         apart = first.apart()
         cause = _cause(recording, first)
         wrapped = any(one.wrapped for row in apart for one in row)
         every = max(len(one.parameters) for one in first.of_ranks)
         some = len(apart) < every
-        since = "before the first step" if _differ_before(apart) else f"after step {first.step}"
+        since = "before the first step" if differ_before(apart) else f"after step {first.step}"
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
         of = f"{count(len(apart))} of {count(every, 'parameter')}" if some else "all parameters"
-        severity: Severity = "error" if wrapped or some or _same_gradients(apart) else "warning"
+        severity: Severity = "error" if wrapped or some or same_gradients(apart) else "warning"
         if not wrapped and _done(recording.members, "exchanged"):
             severity = "info"
         return self.observed(
@@ -106,66 +97,9 @@ class ReplicasDiverge(Rule):
         )
 
 
-def _looks(ranks: list[RankRecording], number: int) -> list[_Look]:
-    """What all ranks looked at, in the order of steps; parameters that are sharded or that one rank lacks left out."""
-    by_rank = [{r.step: r for r in one.all(Replicas) if r.optimizer == number} for one in ranks]
-    found: list[_Look] = []
-    parts: set[tuple[str, tuple[int, ...]]] = set()
-    for step in sorted(set.intersection(*map(set, by_rank))):
-        of_ranks = [known[step] for known in by_rank]
-        tables = [{(p.name, p.shape): p for p in one.parameters if not p.sharded} for one in of_ranks]
-        shared = [key for key in tables[0] if all(key in table for table in tables)]
-        rows = [[table[key] for table in tables] for key in shared]
-        if not found and any(map(_began_alike, rows)):
-            # Each rank has a part of the model of its own beside what all have: shards, without a type that says so.
-            parts = {(row[0].name, row[0].shape) for row in rows if _differ_before([row]) and not row[0].wrapped}
-        rows = [row for row in rows if (row[0].name, row[0].shape) not in parts]
-        if rows:
-            found.append(_Look(step, of_ranks, rows, len(parts)))
-    return found
-
-
-def _differ(digests: list[int | None]) -> bool:
-    known = {d for d in digests if d is not None}
-    return len(known) > 1
-
-
-def _alike(looks: list[_Look]) -> bool:
-    """Whether ranks have the same model: parts of a pipeline have other names or shapes."""
-    look = looks[0]
-    return all(len(look.rows) + look.parts >= 0.9 * sum(not p.sharded for p in one.parameters) for one in look.of_ranks)
-
-
-def _is_averaged(looks: list[_Look]) -> bool:
-    """Whether ranks come together again and again: local steps between averages are meant to differ."""
-    states = [not look.apart() for look in looks]
-    first = states.index(False)
-    return sum(states[first:]) >= _AGAIN
-
-
-def _differ_before(rows: list[list[Replica]]) -> bool:
-    return any(_differ([one.before for one in row]) for row in rows)
-
-
-def _began_alike(row: list[Replica]) -> bool:
-    """Whether all ranks began with the same random values."""
-    return row[0].before is not None and not _differ_before([row]) and not row[0].constant
-
-
-def _same_gradients(rows: list[list[Replica]]) -> bool:
-    """Whether ranks have the same gradients: somebody has made them so."""
-    known = [[one.gradient for one in row] for row in rows if all(one.gradient is not None for one in row)]
-    return bool(known) and not any(map(_differ, known))
-
-
-def _sharded(look: _Look) -> bool:
-    """Whether other parameters of the model are shards."""
-    return any(p.sharded for one in look.of_ranks for p in one.parameters)
-
-
-def _cause(recording: Recording, first: _Look) -> _Cause:
+def _cause(recording: Recording, first: Look) -> _Cause:
     apart, ranks = first.apart(), recording.members
-    if _differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
+    if differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
         why = "the parameters differ before the first step: not all ranks have loaded the same state"
         return _Cause(why, "load the state on every rank, or broadcast what rank 0 has loaded", loaded)
     if len({tuple(one.rates) for one in first.of_ranks}) > 1:
@@ -173,22 +107,22 @@ def _cause(recording: Recording, first: _Look) -> _Cause:
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
         advice = "step the scheduler, and set learning rates, on every rank alike"
         return _Cause(why, advice, _done_unevenly(ranks, "schedule") or _done(ranks, "schedule"))
-    if _differ_before(apart):
+    if differ_before(apart):
         why = "the parameters differ before the first step: each rank has initialized its own"
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
         return _Cause(why, advice, _other_seed(ranks))
-    if _same_gradients(apart):
+    if same_gradients(apart):
         why = "the ranks have the same gradients in this step, so that the optimizers' state or the update differs"
         return _Cause(why, "load the same optimizer state and use the same update on every rank")
     return _of_gradients(recording, first)
 
 
-def _of_gradients(recording: Recording, first: _Look) -> _Cause:
+def _of_gradients(recording: Recording, first: Look) -> _Cause:
     """Why gradients differ that were to be the same."""
     apart, ranks = first.apart(), recording.members
     if any(one.wrapped for row in apart for one in row):
         return _of_wrapped(ranks)
-    if _sharded(first):
+    if first.sharded():
         why = "the model is sharded, and these parameters are not part of it: nobody reduces their gradients"
         advice = "call `fully_shard` on the whole model as well, after its parts"
         return _Cause(why, advice, first_call(recording, "fully_shard"))
@@ -248,7 +182,7 @@ def _other_seed(ranks: list[RankRecording]) -> Place | None:
     return None
 
 
-def _wrapped_at(ranks: list[RankRecording], first: _Look) -> Place | None:
+def _wrapped_at(ranks: list[RankRecording], first: Look) -> Place | None:
     """Where others of the optimizer's parameters were wrapped, if they were."""
     if not any(one.wrapped for row in first.rows for one in row):
         return None

@@ -1,0 +1,93 @@
+"""The same parameters on several ranks, held side by side: by digests of their bits after the same steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torchvet.recording.records.ranks import Replica, Replicas
+from torchvet.rules.kit import RankRecording
+
+_AGAIN = 2
+"""Looks at which parameters are equal again before they count as being averaged from time to time."""
+
+
+class Look(NamedTuple):
+    """The same parameters after the same step, as each rank has them."""
+
+    step: int
+    of_ranks: list[Replicas]
+    rows: list[list[Replica]]
+    """By parameter: what each rank says of it."""
+    parts: int = 0
+    """Parameters besides, of which each rank began with values of its own."""
+
+    def apart(self) -> list[list[Replica]]:
+        """The parameters that are not the same everywhere."""
+        return [row for row in self.rows if _differ([one.after for one in row])]
+
+    def sharded(self) -> bool:
+        """Whether other parameters of the model are shards."""
+        return any(p.sharded for one in self.of_ranks for p in one.parameters)
+
+
+def looks_of(ranks: list[RankRecording], number: int) -> list[Look]:
+    """What all ranks looked at of an optimizer's parameters, in the order of steps; those that are sharded, that one
+    rank lacks, or that are a part of the model of each rank's own, left out."""
+    by_rank = [{r.step: r for r in one.all(Replicas) if r.optimizer == number} for one in ranks]
+    steps = sorted(set.intersection(*map(set, by_rank)))
+    return _without_parts([look for step in steps if (look := _look(step, [known[step] for known in by_rank])).rows])
+
+
+def _look(step: int, of_ranks: list[Replicas]) -> Look:
+    tables = [{(p.name, p.shape): p for p in one.parameters if not p.sharded} for one in of_ranks]
+    shared = [key for key in tables[0] if all(key in table for table in tables)]
+    return Look(step, of_ranks, [[table[key] for table in tables] for key in shared])
+
+
+def _without_parts(looks: list[Look]) -> list[Look]:
+    """Where ranks began with some parameters alike and with others not, these are shards, without a type that says
+    so."""
+    if not looks or not any(map(_began_alike, looks[0].rows)):
+        return looks
+    parts = {_key(row) for row in looks[0].rows if differ_before([row]) and not row[0].wrapped}
+    return [
+        look._replace(rows=[row for row in look.rows if _key(row) not in parts], parts=len(parts)) for look in looks
+    ]
+
+
+def _key(row: list[Replica]) -> tuple[str, tuple[int, ...]]:
+    return row[0].name, row[0].shape
+
+
+def _began_alike(row: list[Replica]) -> bool:
+    """Whether all ranks began with the same random values."""
+    return row[0].before is not None and not differ_before([row]) and not row[0].constant
+
+
+def _differ(digests: list[int | None]) -> bool:
+    known = {d for d in digests if d is not None}
+    return len(known) > 1
+
+
+def are_alike(looks: list[Look]) -> bool:
+    """Whether ranks have the same model: parts of a pipeline have other names or shapes."""
+    look = looks[0]
+    return all(len(look.rows) + look.parts >= 0.9 * sum(not p.sharded for p in one.parameters) for one in look.of_ranks)
+
+
+def are_averaged(looks: list[Look]) -> bool:
+    """Whether ranks come together again and again: local steps between averages are meant to differ."""
+    states = [not look.apart() for look in looks]
+    first = states.index(False)
+    return sum(states[first:]) >= _AGAIN
+
+
+def differ_before(rows: list[list[Replica]]) -> bool:
+    """Whether ranks began with values of their own."""
+    return any(_differ([one.before for one in row]) for row in rows)
+
+
+def same_gradients(rows: list[list[Replica]]) -> bool:
+    """Whether ranks have the same gradients: somebody has made them so."""
+    known = [[one.gradient for one in row] for row in rows if all(one.gradient is not None for one in row)]
+    return bool(known) and not any(map(_differ, known))
