@@ -126,7 +126,7 @@ def test_a_damaged_line_in_the_middle_costs_that_line(directory: Path) -> None:
     lines[2] = b'{"k":"step","n":"two"}\n'
     file.write_bytes(b"".join(lines))
     rank = only(directory)
-    assert len(rank.lines) == len(RECORDS) - 1 and rank.damaged == 1
+    assert len(rank.lines) == len(RECORDS) - 1 and rank.damaged == 1 and "`$.n`" in rank.damage
 
 
 @pytest.mark.parametrize("raw", [

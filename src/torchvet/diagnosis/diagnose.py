@@ -15,6 +15,7 @@ from torchvet.diagnosis.out_of_memory import explained
 from torchvet.diagnosis.timed import timed
 from torchvet.diagnosis.verdicts import judge
 from torchvet.finding import SEVERITIES, Finding, NotChecked, Report
+from torchvet.formatting import count
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Census
 from torchvet.recording.records.training import Unchecked
@@ -119,8 +120,8 @@ def _not_checked(recording: Recording) -> list[NotChecked]:
             reason = f"the search for holders was ended after {cut[-1].seconds:.1f} s"
             found.append(NotChecked(check="some names", reason=reason))
         if rank.damaged:
-            reason = "the recording has lines that cannot be read (the process was killed while writing?)"
-            found.append(NotChecked(check=f"{rank.damaged} lines of rank {rank.rank}", reason=reason))
+            reason = f"the recording has lines that cannot be read: {rank.damage or 'unknown'}"
+            found.append(NotChecked(check=f"{count(rank.damaged, 'line')} of rank {rank.rank}", reason=reason))
     return [*found, *observed.gaps(recording)]
 
 

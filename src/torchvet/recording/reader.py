@@ -56,6 +56,8 @@ class RankRecording:
         self.child = child
         """The number of a process that the program of this rank has started; 0 for the program itself."""
         self.damaged = damaged
+        self.damage = ""
+        """What is wrong with the first of the damaged lines, as the decoder says."""
 
     def all(self, kind: type[R]) -> list[R]:
         """All records of one type, oldest first."""
@@ -217,7 +219,7 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
 def _read_rank(file: Path) -> RankRecording:
     rank, child = ("".join(c for c in part if c.isdigit()) for part in (file.stem + ".").split(".")[:2])
     lines: list[Record] = []
-    damaged = 0
+    damaged, damage = 0, ""
     try:
         stream = file.open("rb")
     except OSError as error:
@@ -226,6 +228,8 @@ def _read_rank(file: Path) -> RankRecording:
         for raw in stream:
             try:
                 lines.append(_Line.decode(raw))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                damaged += 1
-    return RankRecording(int(rank or 0), lines, damaged, int(child or 0), file.stem)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                damaged, damage = damaged + 1, damage or str(error)
+    found = RankRecording(int(rank or 0), lines, damaged, int(child or 0), file.stem)
+    found.damage = damage
+    return found

@@ -71,7 +71,8 @@ def place_of(frame: FrameType) -> Place:
     # The table keeps code objects alive: a program that writes its own code would fill it without end.
     if len(_places) >= _MOST_PLACES:
         _places.clear()
-    place = Place(code.co_filename, frame.f_lineno, _qualified(code))
+    # An instruction that the compiler has put in has no line.
+    place = Place(code.co_filename, frame.f_lineno or code.co_firstlineno, _qualified(code))
     _places[key] = (code, place)
     return place
 

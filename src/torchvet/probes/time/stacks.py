@@ -226,7 +226,8 @@ _places: dict[Place, Place] = {}
 def _place(frame: FrameType) -> Place:
     """The line that a frame is at; one object for each, as thousands of stacks go through it."""
     code = frame.f_code
-    return _shared(Place(code.co_filename, frame.f_lineno, getattr(code, "co_qualname", code.co_name)))
+    line = frame.f_lineno or code.co_firstlineno  # an instruction that the compiler has put in has none
+    return _shared(Place(code.co_filename, line, getattr(code, "co_qualname", code.co_name)))
 
 
 def _shared(place: Place) -> Place:
