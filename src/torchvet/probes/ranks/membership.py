@@ -37,7 +37,7 @@ class Membership(Watcher):
         if self._written is not None and self._written.backend:
             return
         distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        if has_joined():
             self._write(distributed.get_rank(), distributed.get_world_size(), distributed.get_backend())
 
     def _write(self, rank: int, world: int, backend: str) -> None:
@@ -50,6 +50,17 @@ class Membership(Watcher):
             backend=backend,
         )
         self.host.write(self._written)
+
+
+def has_joined() -> bool:
+    """Whether this process is in a group with others."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def is_launched() -> bool:
+    """Whether a launcher has said that there are other ranks."""
+    return (_number("WORLD_SIZE") or 1) > 1
 
 
 def _number(name: str) -> int | None:

@@ -7,7 +7,6 @@ compared afterwards, by digests (`replicas.py`).
 
 from __future__ import annotations
 
-import os
 import sys
 import weakref
 from types import FrameType
@@ -22,12 +21,14 @@ from torchvet.probes.base.kit import (
     Optimizer,
     Place,
     SiteWatcher,
+    StepKind,
     called_by_user,
     frames,
     of_program,
     outward,
     tap,
 )
+from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.records.ranks import ActKind, OwnAct
 
 _WHAT = "what ranks do differently"
@@ -41,25 +42,36 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.ignored = frozenset({"forward_ended"})
+        self._listens = False
         self._seeds = 0
         self._wrapped: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 
     def install(self) -> None:
-        """Hear of seeds where a launcher has said that there are more ranks; of the rest in any process."""
-        if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
-            seeded = tap(self.host, _WHAT, before=self._seeded)
-            for owner in (torch, torch.random):
-                self.replace(owner, "manual_seed", seeded)
+        """A launcher has said that there are other ranks; else nothing is heard of before the process joins them."""
+        self.replace(DistributedDataParallel, "__init__", tap(self.host, _WHAT, after=self._wraps))
+        if is_launched():
+            self._listen()
+
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """See `install`."""
+        if not self._listens and has_joined():
+            self._listen()
+
+    def _listen(self) -> None:
+        self._listens = True
+        for owner, name, before in (
+            (torch, "manual_seed", self._seeded),
+            (torch.random, "manual_seed", self._seeded),
+            (Optimizer, "add_param_group", self._added),
+            (torch.nn.Module, "load_state_dict", self._loaded),
+            (torch.nn.Module, "_apply", self._converted),
+        ):
+            self.replace(owner, name, tap(self.host, _WHAT, before=before))
         for kind in {k for k in vars(lr_scheduler).values() if isinstance(k, type)}:
             if issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
                 self.replace(kind, "step", tap(self.host, _WHAT, before=self._scheduled))
-        self.replace(Optimizer, "add_param_group", tap(self.host, _WHAT, before=self._added))
-        self.replace(DistributedDataParallel, "__init__", tap(self.host, _WHAT, after=self._wraps))
-        self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._loaded))
-        self.replace(torch.nn.Module, "_apply", tap(self.host, _WHAT, before=self._converted))
-        if torch.distributed.is_available():
-            for name in ("all_to_all", "all_to_all_single"):
-                self.replace(torch.distributed, name, tap(self.host, None, before=self._exchanged))
+        for name in ("all_to_all", "all_to_all_single"):
+            self.replace(torch.distributed, name, tap(self.host, None, before=self._exchanged))
 
     def _note(self, kind: ActKind, place: Place) -> None:
         one = self.sites.get((kind, place))

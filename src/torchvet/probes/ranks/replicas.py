@@ -20,6 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Place, StepKind, Watcher, called_by_user, frames, tap
 from torchvet.probes.objects.containers import tensors_in
+from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.records.ranks import Batch, Replica, Replicas
 
 _MOST = 256
@@ -66,9 +67,7 @@ class ReplicaWatcher(Watcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
-        distributed = torch.distributed
-        joined = self.ignored and distributed.is_available() and distributed.is_initialized()
-        if joined and distributed.get_world_size() > 1:
+        if self.ignored and has_joined():
             self.heed()
 
     def install(self) -> None:
@@ -77,7 +76,7 @@ class ReplicaWatcher(Watcher):
         wraps = tap(self.host, "modules in DistributedDataParallel", after=self._wraps)
         self.replace(DistributedDataParallel, "__init__", wraps)
         made = tap(self.host, "where loaders are made", after=self._made)
-        for kind in (DataLoader, DistributedSampler, RandomSampler, SequentialSampler):
+        for kind in (DataLoader, DistributedSampler, RandomSampler, SequentialSampler) if is_launched() else ():
             self.replace(kind, "__init__", made)
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 
-import torch
-
 from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames, outward
+from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.records.ranks import Standstill
 
 _LOOK = 1.0
@@ -44,13 +43,12 @@ class StandstillProbe(Watcher):
 
     def install(self) -> None:
         """A launcher says in variables that there are several ranks."""
-        if os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        if is_launched():
             self._start()
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Programs may start their ranks themselves."""
-        distributed = torch.distributed
-        if not self._running and distributed.is_available() and distributed.is_initialized():
+        if not self._running and has_joined():
             self._start()
 
     def finish(self, how: str, error: BaseException | None) -> None:
