@@ -183,14 +183,15 @@ def test_what_one_rank_does_now_and_then_is_found_by_its_line() -> None:
     assert nothing is None, "no line of its own makes it late: an accident"
 
 
-def test_batches_of_unequal_size_make_each_rank_late_in_turn() -> None:
+def in_turn(more: float, usual: float) -> Finding:
+    """What is said of two ranks, each of which takes so much longer in every other step, for its larger batch."""
     long = [[n % 2 == r for n in range(COUNT)] for r in range(2)]
     ranks = [
         member(
             r,
             arrivals(
-                [0.001 if one else 0.021 for one in long[r]],
-                other=[0.024 if one else 0.004 for one in long[r]],
+                [0.001 if one else 0.001 + more for one in long[r]],
+                other=[usual + more if one else usual for one in long[r]],
                 sizes=[500 if one else 100 for one in long[r]],
             ),
             lines(*USUAL_LINES),
@@ -199,7 +200,18 @@ def test_batches_of_unequal_size_make_each_rank_late_in_turn() -> None:
     ]
     found = found_in(*ranks)
     assert found is not None and found.rank is None and "batches are of unequal size" in found.message
+    return found
+
+
+def test_batches_of_unequal_size_make_each_rank_late_in_turn() -> None:
+    found = in_turn(0.02, usual=0.004)
     assert "20.0 ms of a step of 31.0 ms" in found.message and found.location is not None and found.location.line == 7
+    assert found.severity == "warning"
+
+
+def test_a_small_wait_for_batches_of_unequal_size_is_how_the_data_are() -> None:
+    found = in_turn(0.004, usual=0.02)
+    assert found.severity == "info" and found.measured.share == pytest.approx(0.13, abs=0.01)
 
 
 def test_few_steps_or_a_rank_that_has_measured_nothing_say_nothing() -> None:

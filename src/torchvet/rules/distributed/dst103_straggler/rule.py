@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MATTERS = 0.001
 """Seconds a step below which waiting is nobody's trouble."""
+_MUCH = 0.25
+"""The share of a step from which on batches of unequal size, now on one rank and now on another, are a warning."""
 _MORE = 1.1
 """How many times as much a rank must get to work on for that to be why it is late."""
 _OWN = {
@@ -100,7 +102,8 @@ class Straggler(TraceRule):
             cause=f"in {found.often} of {count(len(meetings.numbers), 'step')} somebody was late, now one rank and now "
             "another, and nearly always the one with the most elements",
             advice="give all ranks about as much to work on in each step: form batches by length, or by their elements",
-            severity=_severity(found),
+            # Samples that differ in size make some of it: that is how the data are.
+            severity=_severity(found) if found.share >= _MUCH else "info",
             measured=_measured(found),
         )
         return msgspec.structs.replace(finding, rank=None)
