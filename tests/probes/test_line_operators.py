@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from torchvet.probes.time.line_operators import LineOperators
 from torchvet.recording.records.timing import LineOperations
 
@@ -33,3 +35,21 @@ def test_a_step_that_was_seen_in_part_counts_as_one() -> None:
     host.sampled_steps = 2
     probe.window_closed(3, 0, SimpleNamespace(steps=2), False)
     assert (totals(probe).sampled, totals(probe).cut) == (3, 1)
+
+
+def test_gradients_that_autograd_joins_are_not_joined_by_the_programs_line() -> None:
+    """A graph that grows has ever more to join, on the line of the backward pass."""
+    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[]), sampled_steps=1, tick=1)
+    probe = LineOperators(host)
+    probe.install()
+    (hear,) = host.ledger.listeners
+
+    def join(gradient: torch.Tensor) -> None:
+        hear(torch.ops.aten.cat.default, (), {}, gradient)
+
+    leaf = torch.ones(3, requires_grad=True)
+    leaf.register_hook(join)
+    (leaf * 2).sum().backward()
+    assert [(one.count, one.joined) for one in totals(probe).lines] == [(1, [])]
+    join(leaf)
+    assert [one.joined for one in totals(probe).lines if one.joined] == [[12]]

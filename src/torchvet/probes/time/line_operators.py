@@ -10,6 +10,7 @@ import torch
 
 from torchvet.probes.base.kit import Host, Place, Record
 from torchvet.probes.base.ledger import locate, place_of_line
+from torchvet.probes.internals import private
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
 
@@ -18,6 +19,11 @@ _READING = {torch.ops.aten.select.int, torch.ops.aten._local_scalar_dense.defaul
 _MOST = 1000
 _MOST_SERIES = 24
 _SHOWN = 150
+
+
+def within_backward() -> bool:
+    """Whether autograd runs the operator: it joins gradients on the line of the backward pass."""
+    return bool(private.graph_task() != -1)
 
 
 class _Line:
@@ -61,7 +67,7 @@ class LineOperators(TimeWatcher):
         # What a function of torch's calls below the line is no loop of the user's.
         if func in _READING and at[0] is frame.f_code:
             line.reads += not isinstance(out, torch.Tensor) or out.numel() <= SMALL
-        elif func in _JOINING and len(line.joined) < _MOST_SERIES:
+        elif func in _JOINING and len(line.joined) < _MOST_SERIES and not within_backward():
             tick = self.host.tick
             line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
 
