@@ -15,6 +15,7 @@ from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Repo
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Holding, Place, Record, Source, Stranger
 from torchvet.recording.records.training import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
+from torchvet.renderers.verdict import verdict
 from torchvet.rules import all_rules
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -226,6 +227,13 @@ def test_a_program_without_torch_says_so() -> None:
 def test_damaged_lines_are_said() -> None:
     found = checks(diagnose(run(damaged=3)))
     assert [c for c in found if "3" in c] and all("cannot be read" in r for r in found.values())
+
+
+def test_a_run_of_which_lines_were_lost_is_not_called_healthy() -> None:
+    assert diagnose(run()).verdict == "clean"
+    report = diagnose(run(damaged=1))
+    assert report.verdict == "undetermined" and not report.earned
+    assert verdict(report).startswith("Could not judge: the recording has lines that cannot be read")
 
 
 def test_what_a_probe_could_not_see_is_said_once() -> None:

@@ -116,13 +116,25 @@ def test_objects_are_traced_where_the_heap_rises_by_what_the_run_can_bear(
     sampler.remove()
 
 
-def test_collectives_are_counted_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("asked", "recorded"), [(None, [0, 1]), ("1", [0, 1]), ("0", [0, 0])], ids=["as usual", "one", "none"]
+)
+def test_collectives_that_torch_records_are_counted(
+    asked: str | None, recorded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", asked)
     assert sampled(range(1, 4), monkeypatch)[0].collectives == []
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        (first,) = sampled(range(1, 3), monkeypatch)
+        began = host_samples._recorded()
         torch.distributed.all_reduce(torch.ones(1))
-        (later,) = sampled(range(1, 3), monkeypatch)
+        (record,) = sampled(range(1, 3), monkeypatch)
     finally:
         torch.distributed.destroy_process_group()
-    assert later.collectives == [1 + (first.collectives or [0])[0]] * 2
+    assert began == recorded[0] and record.collectives == ([recorded[1]] * 2 if recorded[1] else [])
+
+
+def test_a_torch_that_records_none_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_samples.private, "RECORDS_COLLECTIVES", False)
+    assert host_samples._recorded() == 0

@@ -56,7 +56,7 @@ def test_a_failure_that_nothing_explains_is_said(report: Report) -> None:
     failed = {"outcome": {"how": "exception", "status": 1, "error": "RuntimeError: it\nbroke"}, "steps": 1}
     assert (
         verdict(made(report, facts=failed))
-        == "No fault found in 1 step, but the program failed: RuntimeError: it broke"
+        == "No cause found in 1 step, but the program failed: RuntimeError: it broke"
     )
     failed["outcome"]["place"] = {"path": "train.py", "line": 44, "function": "main"}  # type: ignore[index]
     assert "but the program failed at train.py:44 in main: RuntimeError" in verdict(made(report, facts=failed))

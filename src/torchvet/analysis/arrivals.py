@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ENOUGH = 12
 """Steps below which it is chance who is late."""
 _NEARLY = 0.8
+"""The share of a rank's excess that a line must have, with what it calls, to be told for it."""
 
 
 @dataclass

@@ -20,15 +20,9 @@ def resident_sizes(rank: RankRecording) -> Sizes:
     return [pair for r in rank.since_restart(HostSamples) for pair in zip(r.ticks, r.resident, strict=False)]
 
 
-RECORDED = 2000
-"""Collectives of which torch keeps what its flight recorder says, in a ring: a few bytes less than two kilobytes each
-(torch 2.13.0, gloo: 0.9 to 1.7 kB; with `TORCH_FR_BUFFER_SIZE=0` none)."""
-
-
 def collectives(rank: RankRecording) -> Sizes:
-    """Collectives that torch's flight recorder holds, by step boundary; empty where there are none."""
-    sampled = [pair for r in rank.since_restart(HostSamples) for pair in zip(r.ticks, r.collectives, strict=False)]
-    return [(tick, min(number, RECORDED)) for tick, number in sampled]
+    """Collectives in the ring of torch's flight recorder at step boundaries; empty where there are none."""
+    return [pair for r in rank.since_restart(HostSamples) for pair in zip(r.ticks, r.collectives, strict=False)]
 
 
 def device_sizes(rank: RankRecording) -> Sizes:

@@ -120,8 +120,8 @@ def _not_checked(recording: Recording) -> list[NotChecked]:
             reason = f"the search for holders was ended after {cut[-1].seconds:.1f} s"
             found.append(NotChecked(check="some names", reason=reason))
         if rank.damaged:
-            reason = f"the recording has lines that cannot be read: {rank.damage or 'unknown'}"
-            found.append(NotChecked(check=f"{count(rank.damaged, 'line')} of rank {rank.rank}", reason=reason))
+            check = f"{count(rank.damaged, 'line')} of rank {rank.rank}"
+            found.append(NotChecked(check=check, reason=rank.unreadable))
     return [*found, *observed.gaps(recording)]
 
 

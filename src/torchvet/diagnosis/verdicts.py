@@ -114,6 +114,8 @@ def _of_rank(rank: RankRecording, recording: Recording, growth: bool) -> Iterato
     if rank.last(DrySize) is not None:
         yield Evidence(witness="dry run", state="flat")  # it sizes steps and says nothing of growth
         return
+    if rank.damaged:
+        yield Evidence(witness="recording", state="not seen", reason=rank.unreadable)
     yield _steps(rank)
     yield _probes(rank)
     if growth:

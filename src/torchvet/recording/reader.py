@@ -59,6 +59,11 @@ class RankRecording:
         self.damage = ""
         """What is wrong with the first of the damaged lines, as the decoder says."""
 
+    @property
+    def unreadable(self) -> str:
+        """That lines were lost, and why; empty where all were read."""
+        return f"the recording has lines that cannot be read: {self.damage or 'unknown'}" if self.damaged else ""
+
     def all(self, kind: type[R]) -> list[R]:
         """All records of one type, oldest first."""
         return [r for r in self.lines if type(r) is kind]

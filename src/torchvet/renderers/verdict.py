@@ -45,13 +45,12 @@ def _verdict(report: Report) -> str:
     if found:
         return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
-    extra = _restarted(report) + extra
-    failed = _failed(report)
-    if failed and (report.verdict == "undetermined" or not report.earned):
+    failed = _failed(report) or _restarted(report)
+    if failed:
         return f"No cause found{_over_steps(report)}{failed}{extra}"
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{failed}{extra}"
+    return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -137,7 +136,7 @@ def _restarted(report: Report) -> str:
     if not starts:
         return ""
     last = starts[-1]
-    return f"; rank {last['rank']} had failed{failed_at(last)}, and all ranks were started again"
+    return f", but rank {last['rank']} had failed{failed_at(last)}, and all ranks were started again"
 
 
 def failed_at(outcome: dict[str, Any]) -> str:

@@ -125,6 +125,8 @@ is_profiling: Any = _name("torch._C._autograd._profiler_enabled", "profilers tha
 is_fake: Any = _name("torch._subclasses.fake_tensor.is_fake", _TRACED, _no)
 TracingContext: Any = _name("torch._guards.TracingContext", "steps that are traced would count as steps", _NoTracing)
 
+_RING = "what the flight recorder keeps counts as growth of the heap"
+
 # Autograd.
 graph_task: Any = _name("torch._C._current_graph_task_id", "whether something runs within a backward pass")
 current_node: Any = _name("torch._C._current_autograd_node", "whether storages are of the backward pass", _none)
@@ -143,6 +145,9 @@ def saved_of_function(node: Any) -> Any:
     """What a custom Function saved, past what its class says of it."""
     return vars(_FunctionBase)["saved_tensors"].__get__(node)
 
+
+RECORDS_COLLECTIVES = _name("torch._C._distributed_c10d._dump_fr_trace", _RING, None) is not None
+"""Whether torch keeps what its last collectives were on every backend. Not on gloo in torch 2.6."""
 
 # Numbers.
 foreach_norm: Any = _name("torch._foreach_norm", "nothing: the norms are taken one by one", _norms)
@@ -196,7 +201,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_parameters": ("", "names of parameters"),
     "_orig_mod": ("", "modules that were compiled"),
     "_get_op_type": ("torch.distributed.Work", "stages of a pipeline, which wait for each other by design"),
-    "_get_sequence_number_for_group": ("torch.distributed.ProcessGroup", "what torch's flight recorder keeps"),
+    "_get_sequence_number_for_group": ("torch.distributed.ProcessGroup", _RING),
     "_index_sampler": ("", "the lines that made loaders"),
     "_local_tensor": ("", "one rank's part of a tensor"),
     "_num_workers": ("", "workers of loaders"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -40,6 +41,8 @@ _FEW_BLOCKS = 1_000_000
 """Python's blocks up to which it takes a fraction of that: torch alone makes 600,000, a large library three times as
 many."""
 _MOST_TRACINGS = 3
+_RING = 2000
+"""Collectives that torch's flight recorder keeps where nobody asks for more or fewer (torch 2.13.0)."""
 
 
 class HostSampler(Watcher):
@@ -112,7 +115,7 @@ class HostSampler(Watcher):
         resident = host.resident()
         self._sampled = tick
         self._ticks.append(tick)
-        self._collectives.append(_collectives())
+        self._collectives.append(_recorded())
         if heap is not None:
             self._heap.append(heap)
             self._all.append((tick, heap))
@@ -146,14 +149,21 @@ class HostSampler(Watcher):
             self._clear()
 
 
-def _collectives() -> int:
-    """Collectives of the default process group so far, DistributedDataParallel's among them."""
+def _recorded() -> int:
+    """Collectives of the default process group that torch's flight recorder holds, DistributedDataParallel's too."""
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        group: Any = distributed.group.WORLD
-        with suppress(AttributeError, RuntimeError):  # not every backend counts
-            return int(group._get_sequence_number_for_group())
+    if not (private.RECORDS_COLLECTIVES and distributed.is_initialized()):
+        return 0
+    group: Any = distributed.group.WORLD
+    with suppress(AttributeError, RuntimeError):  # not every backend counts
+        return min(int(group._get_sequence_number_for_group()), _ring())
     return 0
+
+
+def _ring() -> int:
+    """How many the flight recorder keeps, by the variables that torch goes by."""
+    asked = (os.environ.get(name, "") for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    return next((int(text) for text in asked if text.isdecimal()), _RING)
 
 
 def _rises(samples: list[tuple[int, int]], least: int) -> bool:

@@ -403,9 +403,8 @@ class Host(Record):
 
 
 class HostSamples(Record):
-    """The host's own view at many ticks in a row: heap in use, Python's small objects included, and resident set, one
-    entry a tick each, or no entry at all where the system does not say. `collectives` counts those that the process
-    took part in so far, if there are any. Each record has what was sampled since the one before."""
+    """The host's own view at many ticks since the record before: heap in use, Python's small objects included, resident
+    set, and collectives in the ring of torch's flight recorder; an entry a tick, or none where that is not known."""
 
     ticks: list[int]
     heap: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,15 @@ def first_call(recording: Recording, name: str) -> Location | None:
 
 
 def use_of(recording: Recording, parameter: str) -> Location | None:
-    """Where the module that owns a parameter, by the parameter's path, is called: within a branch if there is such a
-    line, as what goes unused in some pass is called in others."""
+    """Where the module that owns a parameter, by the parameter's path, is called as `self.name(...)`: within a branch
+    if there is such a line, as what goes unused in some pass is called in others."""
     owners = [part for part in parameter.split(".")[:-1] if not part.isdigit()]
-    found = [(file, event) for file, event in calls_of(recording, owners[-1])] if owners else []
+    found = [pair for pair in calls_of(recording, owners[-1]) if _is_own(pair[1])] if owners else []
     found.sort(key=lambda pair: not pair[1].context.arms)
     return next((file.place(event.node, event) for file, event in found), None)
+
+
+def _is_own(event: Event) -> bool:
+    """Whether a call is of an attribute of `self`: many modules are named as functions of torch's are."""
+    called = event.call.func
+    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self"

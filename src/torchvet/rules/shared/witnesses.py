@@ -35,7 +35,8 @@ most of them below 0.4 kB, and the upper ends of their intervals below 18 kB (he
 _NODE_MOST, _TENSOR_MOST = 1000, 1200
 """Host bytes of a node and of a tensor at the most, besides what it saves or shows (torch 2.13.0)."""
 _ENTRY_MOST = 2000
-"""Host bytes of a collective in the ring of torch's flight recorder, at the most (`memory_series.RECORDED`)."""
+"""Host bytes of a collective in the ring of torch's flight recorder, at the most: 0.9 to 1.7 kB (torch 2.13.0, gloo;
+none with `TORCH_FR_BUFFER_SIZE=0`, and none once the ring is full)."""
 _FOLLOWED = 2
 """Windows whose storages must have been followed."""
 _AGE = 2
