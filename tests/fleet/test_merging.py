@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +77,14 @@ def test_no_finding_is_lost_and_none_is_said_twice(digests: list[Digest]) -> Non
     assert set(found) == expected and len(found) == len(expected) == len(report.findings)
     damaged = [d.path for d in digests if d.error is not None]
     assert [g.check for g in report.not_checked if g.reason == "damaged"] == damaged
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Digest(path="b", error="not a snapshot"), Digest(path="b", kind="snapshot", verdict="undetermined")],
+    ids=["damaged", "no evidence"],
+)
+def test_one_file_that_shows_nothing_keeps_a_thousand_from_being_called_healthy(other: Digest) -> None:
+    healthy = Digest(path="a", kind="snapshot", verdict="clean")
+    assert merged([healthy], 1).verdict == "clean"
+    assert merged([healthy, other], 2).verdict == "undetermined"

@@ -58,7 +58,7 @@ def merged(digests: Sequence[Digest], files: int, ignore: Sequence[str] = ()) ->
     table = [_row(m) for m in members]
     return Report(
         subject={"kind": "fleet", "paths": [d.path for d in digests]},
-        verdict=_verdict(findings, members, len(digests) < files),
+        verdict=_verdict(findings, members, files),
         findings=findings,
         not_checked=[*_not_reached(len(digests), files), *_damaged(digests), *_gaps(members)],
         facts={
@@ -215,13 +215,12 @@ def _outliers(table: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {"kind": kind, "path": rows[one["rank"]]["path"], **one}
 
 
-def _verdict(findings: Sequence[Finding], members: Sequence[_Member], interrupted: bool) -> Verdict:
-    """Clean if a file is evidence of health, no recording lacks it, and none was left unread."""
+def _verdict(findings: Sequence[Finding], members: Sequence[_Member], files: int) -> Verdict:
+    """Clean if each of the files was read and is evidence of health: the others may have what was not seen."""
     if findings:
         return "findings"
-    lacking = any(m.digest.verdict == "undetermined" for m in members if m.kind == "run")
-    healthy = any(m.digest.verdict == "clean" for m in members)
-    return "clean" if healthy and not lacking and not interrupted else "undetermined"
+    healthy = sum(m.digest.verdict == "clean" for m in members)
+    return "clean" if healthy == files else "undetermined"
 
 
 def _not_reached(done: int, files: int) -> list[NotChecked]:
