@@ -13,6 +13,7 @@ from torchvet.fleet.figures import COLUMNS
 from torchvet.fleet.merge import merged
 from torchvet.renderers import renderer_for
 
+NO_FIGURES: dict[str, float | None] = dict.fromkeys(COLUMNS)
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 VERDICTS: tuple[Verdict, ...] = ("clean", "undetermined")
 OBSERVED: Evidence = "observed"
@@ -81,10 +82,10 @@ def test_no_finding_is_lost_and_none_is_said_twice(digests: list[Digest]) -> Non
 
 @pytest.mark.parametrize(
     "other",
-    [Digest(path="b", error="not a snapshot"), Digest(path="b", kind="snapshot", verdict="undetermined")],
+    [Digest(path="b", error="not a snapshot"), Digest(path="b", kind="snapshot", figures=NO_FIGURES)],
     ids=["damaged", "no evidence"],
 )
 def test_one_file_that_shows_nothing_keeps_a_thousand_from_being_called_healthy(other: Digest) -> None:
-    healthy = Digest(path="a", kind="snapshot", verdict="clean")
+    healthy = Digest(path="a", kind="snapshot", verdict="clean", figures=NO_FIGURES)
     assert merged([healthy], 1).verdict == "clean"
     assert merged([healthy, other], 2).verdict == "undetermined"
