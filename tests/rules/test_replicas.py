@@ -23,6 +23,7 @@ from torchvet.recording.records.ranks import (
     OwnAct,
     Replica,
     Replicas,
+    SynchronisedPasses,
 )
 
 STEP = Place(FILE, 17, "main")
@@ -62,7 +63,7 @@ def test_equal_replicas_are_healthy() -> None:
 @pytest.mark.parametrize(
     ("more", "severity", "words"),
     [
-        ({}, "warning", "none is reduced before the step"),
+        ({}, "warning", "they were not averaged, or were changed afterwards"),
         ({"wrapped": True}, "error", "no pass of its own has led to them"),
         ({"apart": ("b",)}, "error", "1 of 2 parameters differ between the ranks after step 1: `b`"),
         ({"before": ("w", "b"), "own_gradients": ()}, "error", "before the first step"),
@@ -73,6 +74,12 @@ def test_equal_replicas_are_healthy() -> None:
 def test_each_cause_is_told(more: dict[str, Any], severity: str, words: str) -> None:
     (finding,) = found(looks(0, **more), looks(1, **more))
     assert finding.severity == severity and words in f"{finding.message}; {finding.cause}"
+
+
+def test_gradients_that_were_averaged_and_differ_are_not_blamed_on_a_missing_pass() -> None:
+    averaged = SynchronisedPasses(id=0, place=SETS, steps=4, passes=4)
+    (finding,) = found([averaged, *looks(0, wrapped=True)], [averaged, *looks(1, wrapped=True)])
+    assert "has averaged gradients" in finding.cause and "communication hook" in finding.cause
 
 
 def test_learning_rates_that_differ_are_the_cause() -> None:

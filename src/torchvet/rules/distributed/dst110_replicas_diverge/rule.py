@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from torchvet.formatting import count
-from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas
+from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas, SynchronisedPasses
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
 from torchvet.rules.distributed._replica_looks import (
@@ -137,8 +137,8 @@ def _of_gradients(recording: Recording, first: Look) -> _Cause:
             "reduce the gradients of all parameters (`model.parameters()`); wrap the model after the last was added"
         )
         return _Cause(why, advice, _done(ranks, "added") or _wrapped_at(ranks, first))
-    why = "each rank steps on gradients of its own: none is reduced before the step"
-    return _Cause(why, "wrap the model in DistributedDataParallel, or all-reduce every gradient before the step")
+    why = "the ranks' gradients differ as the step begins: they were not averaged, or were changed afterwards"
+    return _Cause(why, "wrap the model in DistributedDataParallel, or all-reduce every gradient right before the step")
 
 
 def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
@@ -156,6 +156,12 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
         return _Cause(
             f"{why}a forward pass ran with synchronisation off, which decides for its backward", advice, aside
         )
+    if any(passes.passes for one in ranks for passes in one.all(SynchronisedPasses)):
+        why = (
+            "DistributedDataParallel has averaged gradients, and they differ as the step begins: a communication hook, "
+        )
+        why += "what connects the ranks, or a change on one rank (clipping, noise) has made them differ"
+        return _Cause(why, "compare gradients right after backward and before the step, with and without the hook")
     return _Cause(f"{why}no pass of its own has led to them", "call the wrapped model itself, in each step")
 
 
