@@ -17,7 +17,7 @@ from torchvet.recording.records.ranks import (
     DistributedModule,
     Member,
     SampledEpochs,
-    SynchronisedPasses,
+    SynchronizedPasses,
     UnfinishedReduction,
 )
 from torchvet.recording.records.training import HostSamples
@@ -249,17 +249,17 @@ def test_an_option_is_shown_on_its_own_line() -> None:
 # DST105 -------------------------------------------------------------------------------------------------------------
 
 
-def passes(count: int, steps: int = 6, several: int | None = None) -> SynchronisedPasses:
+def passes(count: int, steps: int = 6, several: int | None = None) -> SynchronizedPasses:
     several = steps if several is None and count > 1 else several or 0
-    return SynchronisedPasses(id=0, place=BACKWARD, steps=steps, passes=count * steps, several=several)
+    return SynchronizedPasses(id=0, place=BACKWARD, steps=steps, passes=count * steps, several=several)
 
 
-def test_passes_that_synchronise_needlessly_are_graded_by_what_they_wait() -> None:
+def test_passes_that_synchronize_needlessly_are_graded_by_what_they_wait() -> None:
     for waits, severity in ((0.02, "warning"), (0.001, "info")):
         both = [member(n, run(module(communication_seconds=waits), passes(4))) for n in (0, 1)]
         (finding,) = found("DST105", *both)
         assert (finding.severity, finding.location and finding.location.line) == (severity, 9)
-        assert "each of 4 backwards synchronises" in finding.message
+        assert "each of 4 backwards synchronizes" in finding.message
         assert "3 averages of 40.0 MB a step more than needed" in finding.message
         assert finding.measured.seconds_per_step == 3 * waits
 
@@ -274,7 +274,7 @@ def test_passes_without_a_measure_are_graded_as_in_source() -> None:
     assert (finding.severity, finding.measured.share) == ("warning", None)
 
 
-def test_one_synchronising_pass_a_step_is_as_it_should_be() -> None:
+def test_one_synchronizing_pass_a_step_is_as_it_should_be() -> None:
     assert not found("DST105", member(0, run(module(), passes(1))))
     # A scaler has skipped a step: its passes and those of the next one count together.
     assert not found("DST105", member(0, run(module(), passes(1, steps=6, several=1))))

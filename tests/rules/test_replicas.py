@@ -23,7 +23,7 @@ from torchvet.recording.records.ranks import (
     OwnAct,
     Replica,
     Replicas,
-    SynchronisedPasses,
+    SynchronizedPasses,
 )
 
 STEP = Place(FILE, 17, "main")
@@ -77,7 +77,7 @@ def test_each_cause_is_told(more: dict[str, Any], severity: str, words: str) -> 
 
 
 def test_gradients_that_were_averaged_and_differ_are_not_blamed_on_a_missing_pass() -> None:
-    averaged = SynchronisedPasses(id=0, place=SETS, steps=4, passes=4)
+    averaged = SynchronizedPasses(id=0, place=SETS, steps=4, passes=4)
     (finding,) = found([averaged, *looks(0, wrapped=True)], [averaged, *looks(1, wrapped=True)])
     assert "has averaged gradients" in finding.cause and "communication hook" in finding.cause
 
@@ -98,8 +98,8 @@ def acted(kind: ActKind, *places: Place, value: int | None = None, times: int = 
     ("more", "first", "second", "line"),
     [
         ({"rates": 1}, [acted("schedule", SETS, times=9)], [acted("schedule", OTHER, times=9)] * 2, SETS),
-        ({"wrapped": True}, [acted("unsynchronised", OTHER), acted("around", SETS)], [], SETS),
-        ({"wrapped": True}, [acted("unsynchronised", OTHER)], [], OTHER),
+        ({"wrapped": True}, [acted("unsynchronized", OTHER), acted("around", SETS)], [], SETS),
+        ({"wrapped": True}, [acted("unsynchronized", OTHER)], [], OTHER),
         ({"apart": ("b",)}, [], [acted("added", SETS)], SETS),
         ({"apart": ("b",)}, [acted("around", SETS)], [], STEP),
     ],

@@ -1,4 +1,4 @@
-"""Watches modules in DistributedDataParallel: options, unused parameters, which backward calls synchronise."""
+"""Watches modules in DistributedDataParallel: options, unused parameters, which backward calls synchronize."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchvet.recording.records.ranks import (
     DistributedModule,
     EvaluatedBuffers,
     OwnAct,
-    SynchronisedPasses,
+    SynchronizedPasses,
     UnfinishedReduction,
 )
 
@@ -46,7 +46,7 @@ class _Module:
     evaluated: int = 0
     """Passes in evaluation mode."""
     waits: list[float] = field(default_factory=list)
-    synchronised: Counter[Place] = field(default_factory=Counter)
+    synchronized: Counter[Place] = field(default_factory=Counter)
     """Backward calls since its optimizer's last step."""
 
 
@@ -60,9 +60,9 @@ class DistributedModules(Watcher):
         self.ignored = EVERY_STEP
         self._modules: dict[int, _Module] = {}
         self._all: list[DistributedModule] = []
-        self._lines: dict[tuple[int, Place], SynchronisedPasses] = {}
+        self._lines: dict[tuple[int, Place], SynchronizedPasses] = {}
         self._ran: dict[int, _Module] = {}
-        """Modules that ran since the last backward, and that this backward will synchronise."""
+        """Modules that ran since the last backward, and that this backward will synchronize."""
         self._aside: dict[Place, OwnAct] = {}
         """Lines of early passes whose gradients are not to be reduced."""
         self._since = -1
@@ -88,22 +88,22 @@ class DistributedModules(Watcher):
         return known
 
     def _runs(self, model: DistributedDataParallel, *_: Any, **__: Any) -> None:
-        """A forward pass settles whether its backward synchronises."""
+        """A forward pass settles whether its backward synchronizes."""
         known = self._module_of(model)
         if not model.training:
             self._evaluates(known, model)
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._ran[id(model)] = known
         elif torch.is_grad_enabled() and model.training and known.passes < _FIRST_PASSES:
-            self._unsynchronised()
+            self._unsynchronized()
         known.passes += 1
         if known.passes <= _FIRST_PASSES or self.host.sampling:
             _ask(known, model)
 
-    def _unsynchronised(self) -> None:
+    def _unsynchronized(self) -> None:
         place = frames.user_place(1)
         if place is not None:
-            one = self._aside.setdefault(place, OwnAct(kind="unsynchronised", places=[place]))
+            one = self._aside.setdefault(place, OwnAct(kind="unsynchronized", places=[place]))
             one.times += 1
 
     def _evaluates(self, known: _Module, model: DistributedDataParallel) -> None:
@@ -142,12 +142,12 @@ class DistributedModules(Watcher):
         return not compiling and self.host.active and not self.host.sampling and model.require_backward_grad_sync
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
-        """It synchronises what has run. Within an optimizer's step (LBFGS) each must."""
+        """It synchronizes what has run. Within an optimizer's step (LBFGS) each must."""
         ran, self._ran = self._ran, {}
         place = frames.user_place(4) if ran and not is_grad and not self._stepping else None
         if place is not None:
             for known in ran.values():
-                known.synchronised[place] += 1
+                known.synchronized[place] += 1
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """See `backward_starts`."""
@@ -164,13 +164,13 @@ class DistributedModules(Watcher):
                 self._step(known, whole)
 
     def _step(self, known: _Module, whole: bool) -> None:
-        for place, passes in known.synchronised.items() if whole else ():
+        for place, passes in known.synchronized.items() if whole else ():
             key = known.record.id, place
-            line = self._lines.setdefault(key, SynchronisedPasses(id=known.record.id, place=place))
+            line = self._lines.setdefault(key, SynchronizedPasses(id=known.record.id, place=place))
             line.steps += 1
             line.passes += passes
             line.several += passes > 1
-        known.synchronised.clear()
+        known.synchronized.clear()
 
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""

@@ -65,7 +65,7 @@ class Replicas(Record):
     place: Place | None = None
 
 
-ActKind = Literal["seed", "loaded", "schedule", "added", "around", "unsynchronised", "converted", "exchanged"]
+ActKind = Literal["seed", "loaded", "schedule", "added", "around", "unsynchronized", "converted", "exchanged"]
 
 
 class OwnAct(Record):
@@ -133,7 +133,7 @@ class DistributedModule(Record):
     devices: int = 0
 
 
-class SynchronisedPasses(Record):
+class SynchronizedPasses(Record):
     """Backward calls on one line through a module in DistributedDataParallel, by its `id`, over the sampled optimizer
     `steps`: `passes` of them averaged gradients over all ranks, and in `several` steps more than one did."""
 

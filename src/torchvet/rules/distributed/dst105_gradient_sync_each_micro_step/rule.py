@@ -1,11 +1,11 @@
-"""DST105: every micro-step of an accumulation window synchronises the gradients of all ranks."""
+"""DST105: every micro-step of an accumulation window synchronizes the gradients of all ranks."""
 
 from __future__ import annotations
 
 import ast
 
 from torchvet.formatting import count, ms, percent
-from torchvet.recording.records.ranks import DistributedModule, SynchronisedPasses
+from torchvet.recording.records.ranks import DistributedModule, SynchronizedPasses
 from torchvet.rules.core import grading
 from torchvet.rules.distributed._modules import modules_of, share_of_step, step_seconds
 from torchvet.rules.distributed.fixes.no_sync import held_back
@@ -22,7 +22,7 @@ _ADVICE = "run the passes before the last one of a window under `with model.no_s
 
 
 class GradientSyncEachMicroStep(loops.LoopRule):
-    """Every micro-step of an accumulation window synchronises the gradients of all ranks."""
+    """Every micro-step of an accumulation window synchronizes the gradients of all ranks."""
 
     severity = "warning"
     words = ("DistributedDataParallel",)
@@ -34,20 +34,20 @@ class GradientSyncEachMicroStep(loops.LoopRule):
         return super().could_be_measured(recording) and trained
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
-        """Lines whose backward synchronises several times in an optimizer's step."""
+        """Lines whose backward synchronizes several times in an optimizer's step."""
         modules = {module.id: module for module in modules_of(rank)}
         for line in _lines(rank):
             often = line.several >= max(_SURE, _AS_A_RULE * line.steps)
             if often and line.id in modules:
                 yield self._seen(rank, line, modules[line.id])
 
-    def _seen(self, rank: RankRecording, line: SynchronisedPasses, module: DistributedModule) -> Finding:
+    def _seen(self, rank: RankRecording, line: SynchronizedPasses, module: DistributedModule) -> Finding:
         passes = line.passes / line.steps
         needless = passes - 1
         cost = f"{count(needless, 'average')} of {size(module.gradient_bytes)} a step more than needed"
         # What one rank waits for itself says nothing of several.
         waits = module.communication_seconds if rank.member is not None else None
-        # Some of a step is left to the pass that must synchronise.
+        # Some of a step is left to the pass that must synchronize.
         most = needless / passes * step_seconds(rank)
         seconds = min(needless * waits, most) if waits is not None and most else None
         share = share_of_step(rank, seconds) if seconds is not None else None
@@ -56,7 +56,7 @@ class GradientSyncEachMicroStep(loops.LoopRule):
         return self.observed(
             rank,
             line.place,
-            f"each of {count(passes)} backwards synchronises all ranks, where the last would do ({cost})",
+            f"each of {count(passes)} backwards synchronizes all ranks, where the last would do ({cost})",
             severity=grading.of_share(share) if share is not None else self.severity,
             cause=_CAUSE,
             advice=_ADVICE,
@@ -79,7 +79,7 @@ class GradientSyncEachMicroStep(loops.LoopRule):
                 yield self._finding(file, window, wrapped)
 
     def _finding(self, file: SourceFile, window: Window, wrapped: Identity) -> Finding:
-        message = f"each of {window.passes} backwards synchronises all ranks, where the last would do"
+        message = f"each of {window.passes} backwards synchronizes all ranks, where the last would do"
         held = held_back(file, window, wrapped)
         related = [self.also(file, "stepped", window.stepped.event)]
         related += [self.also(file, "runs", held.run)] if held is not None else []
@@ -88,8 +88,8 @@ class GradientSyncEachMicroStep(loops.LoopRule):
         return self.suspect(file, at, message, cause=_CAUSE, advice=_ADVICE, edits=change, related=related)
 
 
-def _lines(rank: RankRecording) -> list[SynchronisedPasses]:
-    return rank.latest(SynchronisedPasses, "id", "place")
+def _lines(rank: RankRecording) -> list[SynchronizedPasses]:
+    return rank.latest(SynchronizedPasses, "id", "place")
 
 
 def _runs(window: Window, wrapped: Identity) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from torchvet.formatting import count
-from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas, SynchronisedPasses
+from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas, SynchronizedPasses
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
 from torchvet.rules.distributed._replica_looks import (
@@ -150,13 +150,13 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
     if (converted := _done(ranks, "converted")) is not None:
         advice = "wrap the model after it was moved or converted, and convert a copy for other uses"
         return _Cause(f"{why}it listens to the parameters as they were before they were converted", advice, converted)
-    aside = _done(ranks, "unsynchronised")
+    aside = _done(ranks, "unsynchronized")
     if aside is not None:
         advice = "let the forward pass of the last micro-batch run outside `no_sync`, with its backward"
         return _Cause(
-            f"{why}a forward pass ran with synchronisation off, which decides for its backward", advice, aside
+            f"{why}a forward pass ran with synchronization off, which decides for its backward", advice, aside
         )
-    if any(passes.passes for one in ranks for passes in one.all(SynchronisedPasses)):
+    if any(passes.passes for one in ranks for passes in one.all(SynchronizedPasses)):
         why = (
             "DistributedDataParallel has averaged gradients, and they differ as the step begins: a communication hook, "
         )
