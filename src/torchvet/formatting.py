@@ -14,7 +14,7 @@ _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 IDLE_WORDS: dict[str, str] = {
     "input": "waiting for the loader",
-    "synchronization": "after the host synchronized",
+    "synchronisation": "after the host synchronized",
     "launch": "waiting for launches",
     "host": "for other work of the host",
     "collector": "for the garbage collector",

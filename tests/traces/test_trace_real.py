@@ -97,7 +97,7 @@ def test_sixty_waits_that_cost_nothing_are_no_finding() -> None:
 
 
 @published
-def test_the_profilers_wait_at_its_end_is_no_synchronization() -> None:
+def test_the_profilers_wait_at_its_end_is_no_synchronisation() -> None:
     report = of("resnet_v100_healthy")
     assert "OPS101" not in [f.code for f in report.findings]
-    assert report.facts["gpu"]["idle"].get("synchronization", 0.0) == 0.0
+    assert report.facts["gpu"]["idle"].get("synchronisation", 0.0) == 0.0

@@ -11,9 +11,9 @@ class Values:
         self.live = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
         self.target = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3)).requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.live.parameters(), lr=1e-3)
-        self.synchronize()
+        self.synchronise()
 
-    def synchronize(self):
+    def synchronise(self):
         weights = self.live.state_dict()
         self.target.load_state_dict(weights)
 
@@ -36,5 +36,5 @@ if __name__ == "__main__":
         state = torch.randn(64, 6)
         loss = values.learn(state, torch.randint(0, 3, (64,)), state[:, 0], state.roll(1, 0))
         if step % 10 == 0:
-            values.synchronize()
+            values.synchronise()
             print(f"{step} {loss:.4f}")

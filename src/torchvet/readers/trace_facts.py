@@ -9,10 +9,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-Idle = Literal["input", "synchronization", "launch", "host", "collector", "compile", "allocator", "device", "profiler"]
+Idle = Literal["input", "synchronisation", "launch", "host", "collector", "compile", "allocator", "device", "profiler"]
 """Why a device had nothing to do.
 
-input: the host waited for the loader. synchronization: the host had waited for the device and was not ahead any more.
+input: the host waited for the loader. synchronisation: the host had waited for the device and was not ahead any more.
 launch: the host was dispatching operators, slower than the device works them off. host: it did something else, mostly
 Python. collector, compile, allocator: Python's garbage collector, torch.compile, cudaMalloc and cudaFree. device: the
 work was queued already (streams waiting for each other, launch latency). profiler: the profiler's own overhead.

@@ -74,7 +74,7 @@ def _merged_items(timeline: Timeline, kind: str) -> list[Span]:
 
 
 def waits_of(timeline: Timeline, copies: dict[object, Work]) -> list[Call]:
-    """The calls in which the host waited for the device: synchronizations, and copies that blocked."""
+    """The calls in which the host waited for the device: synchronisations, and copies that blocked."""
     blocked = [c for c in timeline.driver.get("copy", ()) if _blocked(c, copies.get(c.correlation))]
     return timeline.driver.get("sync", []) + blocked
 
@@ -126,7 +126,7 @@ def _of_host(start: float, end: float, host: HostTimes, phase: str) -> list[Gap]
         # Not waiting would have put the host ahead by as long as it waited, and by no more.
         if left > 0:
             until = min(last, first + left)
-            found.append(Gap(first, until, "synchronization", waited, phase))
+            found.append(Gap(first, until, "synchronisation", waited, phase))
             first, left = until, left - (until - first)
         if last - first <= PYTHON_PAUSE:
             found.append(Gap(first, last, "launch", None, phase))

@@ -1,4 +1,4 @@
-"""What synchronizations and copies cost: the time that the device was idle for them, or did nothing but copy."""
+"""What synchronisations and copies cost: the time that the device was idle for them, or did nothing but copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchvet.traces.places import Places
 from torchvet.traces.timeline import Call, Thread, Timeline, Work
 
 _NEXT = 100.0
-"""Microseconds within which a synchronization follows the copy that it belongs to."""
+"""Microseconds within which a synchronisation follows the copy that it belongs to."""
 _SMALLEST_TRIP = 1 << 16
 """Bytes from which on a copy there and back is one."""
 _PLACED = 200
@@ -58,7 +58,7 @@ class Waiting:
         return _Reason(names.direction(work.name), work)
 
     def syncs(self) -> list[Cost]:
-        """Synchronizations, and copies to the host that are waited for, by function; the costliest first.
+        """Synchronisations, and copies to the host that are waited for, by function; the costliest first.
 
         What belongs to a round trip is told there.
         """
