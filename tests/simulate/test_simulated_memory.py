@@ -124,6 +124,9 @@ def test_a_snapshot_has_the_schema_of_real_ones(tmp_path: Path) -> None:
         "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"
     } and set(real["device_traces"][0][0]) == set(events["alloc"])  # fmt: skip
     assert events["oom"]["device_free"] == (24 << 30) - 20 * MIB and kept.is_cuda
+    frames = [f["filename"] for e in events.values() for f in e["frames"]]
+    assert frames and not [f for f in frames if Path(torchvet.__file__).parent in Path(f).parents]
+    assert events["oom"]["frames"][0]["filename"] == __file__, "the program's line, not the allocator's"
     assert [len(t) > 0 for t in ours["device_traces"]] == [True, False]
     torch.cuda.memory._record_memory_history(None)
     assert not torch.cuda.memory._snapshot()["device_traces"][0]

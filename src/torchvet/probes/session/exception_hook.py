@@ -13,7 +13,7 @@ import torchvet
 BOTTOM = str(Path(__file__).with_name("_importlib_bootstrap.py"))
 """The file at the bottom of the observed program's stack."""
 
-_OURS = tuple(str(Path(torchvet.__file__).parent / name) + os.sep for name in ("probes", "simulate"))
+_OURS = tuple(str(Path(torchvet.__file__).parent / name) + os.sep for name in ("probes", "simulate", "allocator"))
 """Where frames of torchvet's own within the program come from."""
 
 _Hook = Callable[[type[BaseException], BaseException, "TracebackType | None"], object]

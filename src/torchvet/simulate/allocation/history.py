@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from array import array
@@ -23,9 +24,9 @@ _by_number: dict[int, Stack] = {}
 _numbers: dict[int, int | None] = {}
 """The number of a code object by its identity; None for torchvet's own."""
 _places: dict[int, int] = {}
-_PACKAGE = Path(__file__).resolve().parents[2]
-_OURS = (str(_PACKAGE / "simulate"), str(_PACKAGE / "probes"))
-"""What watches differs from step to step: with it there would be ever more stacks."""
+_OURS = str(Path(__file__).resolve().parents[2]) + os.sep
+"""All of torchvet, as for `probes/base/frames.py`: a stack begins at the program's line. What watches also differs from
+step to step: with it there would be ever more stacks."""
 _MOST_FRAMES = 128
 NEVER, STATE, ALLOC, ALL = range(4)
 """Of what stacks are kept: of nothing, of what is allocated, of allocations in the trace, of frees too."""
