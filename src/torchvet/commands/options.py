@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from torchvet.commands.completion import codes
 from torchvet.workflows.report_output import Delivery
 
 T = TypeVar("T")
@@ -93,9 +94,19 @@ _OUTPUT = (
 )
 _REPORTING = (
     click.option(
-        "--select", metavar="CODES", multiple=True, help="Run only rules with these code prefixes: MEM,TRN101."
+        "--select",
+        metavar="CODES",
+        multiple=True,
+        shell_complete=codes,
+        help="Run only rules with these code prefixes: MEM,TRN101.",
     ),
-    click.option("--ignore", metavar="CODES", multiple=True, help="Skip rules with these code prefixes."),
+    click.option(
+        "--ignore",
+        metavar="CODES",
+        multiple=True,
+        shell_complete=codes,
+        help="Skip rules with these code prefixes.",
+    ),
     click.option("--exit-zero", is_flag=True, help="Exit with status 0 even if there are findings."),
 )
 _RUNS = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchvet.commands import tell_fault
+from torchvet.commands.completion import files
 from torchvet.commands.options import EXPORT, GPUS, MODULE, shared, verb
 from torchvet.errors import BadInput, TorchvetError
 from torchvet.workflows.report_output import Delivery
@@ -108,7 +109,7 @@ class RunCommand(click.Command):
 )
 @EXPORT
 @shared
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...", shell_complete=files)
 def command(
     program: tuple[str, ...],
     module: str | None,
