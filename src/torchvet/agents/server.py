@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_
 
 
 def make_server(folders: Sequence[Path]) -> MCPServer:
-    """A server whose tools read below these folders."""
+    """A server whose tools read below these folders. One call runs at a time: what it calls is not made for threads."""
     server = MCPServer("torchvet", version=__version__, instructions=INSTRUCTIONS)
-    tools = Tools(Reach(folders))
+    tools, turn = Tools(Reach(folders)), threading.Lock()
     for tool in (
         tools.check_source,
         tools.inspect_file,
@@ -37,17 +38,18 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
         tools.explain_rule,
         tools.search_rules,
     ):
-        server.tool(annotations=READS)(_told(tool))
+        server.tool(annotations=READS)(_told(tool, turn))
     return server
 
 
-def _told(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+def _told(tool: Callable[..., dict[str, Any]], turn: threading.Lock) -> Callable[..., dict[str, Any]]:
     """A tool whose errors are messages for the agent."""
 
     @functools.wraps(tool)
     def call(*args: Any, **given: Any) -> dict[str, Any]:
         try:
-            return tool(*args, **given)
+            with turn:
+                return tool(*args, **given)
         except TorchvetError as error:
             raise ToolError(str(error)) from error
 
