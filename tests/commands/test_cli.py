@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ def test_help_has_examples(verb: list[str], capsys: pytest.CaptureFixture[str]) 
     assert main([*verb, "--help"]) == 0
     out = capsys.readouterr().out
     examples = out.partition("Examples:")[2].split()
-    assert ("torchvet", verb[0] if verb else "run") in zip(examples, examples[1:], strict=False)
+    assert ("torchvet", verb[0] if verb else "run") in pairwise(examples)
 
 
 def test_help_loads_nothing_heavy() -> None:
