@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from torchvet.commands.options import verb
+from torchvet.commands.options import say_who_speaks, verb
 from torchvet.errors import MissingExtra
 
 EPILOG = """\b
@@ -40,5 +40,6 @@ def command(roots: tuple[Path, ...]) -> int:
         raise MissingExtra("the MCP server needs the package mcp, 2 or newer: pip install 'torchvet[mcp]'") from error
     from torchvet.agents.server import make_server
 
+    say_who_speaks("an agent")
     make_server(roots or (Path.cwd(),)).run("stdio")
     return 0

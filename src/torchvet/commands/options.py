@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -52,6 +53,12 @@ def verb(
 ) -> Callable[[Command], click.Command]:
     """What `click.command` is, with the settings of all verbs."""
     return click.command(name, cls=cls, short_help=short_help, epilog=epilog, context_settings=HELP)
+
+
+def say_who_speaks(who: str) -> None:
+    """On a terminal, say that a program is to speak there: nothing else would show that it waits."""
+    if sys.stdin.isatty():
+        click.echo(f"torchvet: waits for {who} on stdin; end it with Ctrl-C", err=True)
 
 
 FAIL_ON = click.option(

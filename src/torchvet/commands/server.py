@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.commands.options import verb
+from torchvet.commands.options import say_who_speaks, verb
 from torchvet.errors import MissingExtra
 
 EPILOG = """\b
@@ -28,5 +28,6 @@ def command() -> int:
         raise MissingExtra("the language server needs pygls 2 or newer: pip install 'torchvet[lsp]'") from error
     from torchvet.editors.server import make_server
 
+    say_who_speaks("an editor")
     make_server().start_io()
     return 0

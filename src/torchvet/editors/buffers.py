@@ -42,6 +42,7 @@ class Checks:
 
     def __init__(self) -> None:
         self._checkers: dict[Path, Checker] = {}
+        self._fixed: tuple[Buffer, str] | None = None
 
     def checker(self, path: str) -> Checker:
         """The checker of a file's project. Raises `BadInput` for a configuration that makes no sense."""
@@ -69,11 +70,14 @@ class Checks:
 
     def fixed(self, buffer: Buffer) -> str:
         """The text after all edits that keep the program's results; as it is if the baseline knows all with one."""
-        checker = self.checker(buffer.path)
         if not any(f.remedy.edits and f.remedy.safe for f in buffer.findings):
             return buffer.text
-        document = Module(buffer.path, Decoded(buffer.text, "utf-8", False), *checker.for_file(buffer.path))
-        return fix(document).document.texts[buffer.path]
+        # Editors ask whenever the cursor moves.
+        if self._fixed is None or self._fixed[0] is not buffer:
+            rules = self.checker(buffer.path).for_file(buffer.path)
+            document = Module(buffer.path, Decoded(buffer.text, "utf-8", False), *rules)
+            self._fixed = buffer, fix(document).document.texts[buffer.path]
+        return self._fixed[1]
 
     def suppressing(self, buffer: Buffer, finding: Finding) -> Edit | None:
         """The edit that adds a suppression comment for a finding; None where no line takes one.
