@@ -217,7 +217,8 @@ def test_the_torch_that_is_installed_answers_every_question(tmp_path: Path, monk
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segment:True")
     said = ask().said
-    assert said["version"] and "random" in said["imported"] and said["threads"] >= 1
+    assert said["version"] and said["threads"] >= 1
+    assert {"random", "json", "pathlib"} <= set(said["imported"]) and not {"sys", "os"} & set(said["imported"])
     assert "Unrecognized key 'expandable_segment'" in said["allocator"]["error"]
     failed = {name for name, value in said.items() if isinstance(value, dict) and set(value) == {"error"}}
     assert failed == {"allocator"}

@@ -28,10 +28,14 @@ class Answer(msgspec.Struct, frozen=True):
 def ask(seconds: float = SECONDS) -> Answer:
     """Import the torch that this interpreter finds, and ask it."""
     if not _is_installed():
-        return Answer({}, f"torch is not installed for {sys.executable}", installed=False)
+        where = f"torch is not installed for {sys.executable}; install torchvet into the program's own environment"
+        return Answer({}, where, installed=False)
     # The parent's own places, without the working directory, whose files are the user's.
     places = [str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)]
-    code = f"import sys; sys.path[:] = {places!r}; from torchvet.probes.environment.torch_facts import main; main()"
+    code = (
+        f"import sys; bare = set(sys.modules); sys.path[:] = {places!r}; "
+        "from torchvet.probes.environment.torch_facts import main; main(bare)"
+    )
     with tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
         file = Path(folder) / "torch.json"
         try:

@@ -17,14 +17,15 @@ PINNED = 64 << 20
 """Bytes of pinned memory that are asked for, once."""
 
 
-def main() -> None:
-    """`sys.argv[1]` is the file to write."""
+def main(bare: set[str]) -> None:
+    """`sys.argv[1]` is the file to write, `bare` the modules that the interpreter starts with."""
     found: dict[str, Any] = {}
-    before = set(sys.modules)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         import torch
-    found["imported"] = sorted({name.partition(".")[0] for name in set(sys.modules) - before})
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - bare}
+    # What is built in comes before any file.
+    found["imported"] = sorted(loaded - {"torchvet", *sys.builtin_module_names})
     found["warnings"] = list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in said))
     found["version"], found["file"] = str(torch.__version__), torch.__file__
     for name, ask in QUESTIONS.items():
