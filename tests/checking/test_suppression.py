@@ -126,6 +126,8 @@ PIECES = st.sampled_from([
 @settings(max_examples=300)
 @example("apple\n# torchvet: ignore# torchvet: ignore-file")
 @example("\\\n# torchvet: ignore")
+@example("apple\n# torchvet: ignore-file# torchvet: ignore")
+@example("apple  # torchvet: ignore# noqa: AAA101")
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_hostile_text(text: str) -> None:
     """Removing what is not needed leaves a program that means the same and has no such finding any more."""

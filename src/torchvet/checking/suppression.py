@@ -165,6 +165,9 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
     # What follows on a line of its own may suppress the whole file once it stands at the margin.
     if following and not ("ignore-file" in following and before == 1):
         return _replaced(file, comment, comment.start, comment.reason_end)
+    # What stands before may suppress the whole file once nothing follows it.
+    if "ignore-file" in own[: comment.start - 1]:
+        return _replaced(file, comment, comment.start, end, "#")
     return _replaced(file, comment, before, end)
 
 
