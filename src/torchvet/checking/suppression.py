@@ -160,6 +160,11 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
         return _replaced(file, comment, comment.start, end, "#")
     if comment.alone and line < len(lines):
         return Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")
+    return _cut(file, comment, own, following)
+
+
+def _cut(file: SourceFile, comment: Comment, own: str, following: str) -> Edit:
+    """The edit that takes a comment out of its line `own`; `following` is what stands there after it."""
     # The white space before goes too, unless another comment follows.
     before = len(own[: comment.start - 1].rstrip()) + 1
     # What follows on a line of its own may suppress the whole file once it stands at the margin.
@@ -167,8 +172,8 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
         return _replaced(file, comment, comment.start, comment.reason_end)
     # What stands before may suppress the whole file once nothing follows it.
     if "ignore-file" in own[: comment.start - 1]:
-        return _replaced(file, comment, comment.start, end, "#")
-    return _replaced(file, comment, before, end)
+        return _replaced(file, comment, comment.start, len(own) + 1, "#")
+    return _replaced(file, comment, before, len(own) + 1)
 
 
 def _replaced(file: SourceFile, comment: Comment, start: int, end: int, text: str = "") -> Edit:
