@@ -140,8 +140,8 @@ def _variables(machine: Machine) -> Iterator[Check]:
             level="warning",
             found=f"PYTORCH_CUDA_ALLOC_CONF is {both[0]!r} and PYTORCH_ALLOC_CONF is {both[1]!r}",
             expected="one of them, or both alike",
-            why="torch reads one of the two and ignores the other",
-            fix="unset PYTORCH_CUDA_ALLOC_CONF, the older name",
+            why="torch reads PYTORCH_CUDA_ALLOC_CONF, the older name, and ignores the other",
+            fix="unset the one that is not meant",
         )
     if machine.driver is None:
         return  # what follows changes nothing without a GPU
