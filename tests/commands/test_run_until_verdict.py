@@ -12,6 +12,8 @@ import pytest
 
 from torchvet.commands import main
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy, Report
+from torchvet.probes.session import launch
+from torchvet.probes.session.session import Options
 from torchvet.recording import RecordingWriter
 from torchvet.workflows.until_verdict import UntilVerdict, stands
 
@@ -103,6 +105,14 @@ def test_several_ranks_are_never_stopped(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "rank1.jsonl").unlink()
     until.tick()
     assert until.agreed == (100, 200)
+
+
+def test_processes_that_the_program_starts_are_observed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    led: list[dict[str, Any]] = []
+    monkeypatch.setattr(launch.following, "lead", lambda options, *rest: led.append(options))
+    options = Options(directory="d", path="a.py", argv=["a.py"], user_root=".", stop_file="d/stop")
+    launch._follow({"directory": "d", "rank": 0, "probes": {"stop_file": "d/stop"}}, options, None)  # type: ignore[arg-type]
+    assert [one["stop_file"] for one in led] == ["d/stop"]
 
 
 @pytest.mark.parametrize("more", [["--nproc", "2"], ["--simulate-gpu", "l4", "--dry"]])
