@@ -44,6 +44,7 @@ check: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m torchvet.docgen
+	$(BIN)/torchvet skill install --plugin plugin
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py

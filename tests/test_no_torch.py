@@ -30,6 +30,7 @@ LIBRARY += "torchvet.source "
 LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
 LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
 LIBRARY += "torchvet.fleet.merge torchvet.fleet.local_engine torchvet.fleet.ray_engine "
+LIBRARY += "torchvet.doctor.report torchvet.editors.server torchvet.agents.server torchvet.agents.tools "
 LIBRARY += "torchvet.skill torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 
@@ -65,6 +66,7 @@ def recording(tmp_path: Path) -> Path:
         ["check", "--help"],
         ["inspect", "--help"],
         ["skill", "show"],
+        ["doctor"],
     ],
 )
 def test_commands_that_read_do_not_import_torch(arguments: list[str]) -> None:

@@ -63,6 +63,17 @@ def fixed(text: str) -> str:
         ("# torchvet: ignore-file[BBB]\napple = 1", [("SUP001", 1), ("AAA101", 2)]),
         ("apple = 1  # torchvet: ignore[]", [("AAA101", 1), ("SUP001", 1)]),
         ("apple = 1  # torchvet: ignored", [("AAA101", 1)]),
+        ("apple = 1  # noqa: AAA101", []),
+        ("apple = 1  #NOQA:aaa101,F401", []),
+        ("apple = anise  # noqa: F401 AAA102, E501 it is ripe", [("AAA101", 1)]),
+        ("apple = beech  # noqa: AAA1", [("BBB101", 1)]),
+        ("apple = 1  # noqa", [("AAA101", 1)]),
+        ("apple = 1  # noqa: because it is ripe", [("AAA101", 1)]),
+        ("apple = 1  # flake8: noqa: AAA101", [("AAA101", 1)]),
+        ("apple = '# noqa: AAA101'", [("AAA101", 1)]),
+        ("x = (\n  apple,\n  2,\n)  # noqa: AAA101", []),
+        ("x = 1  # noqa: AAA101", []),
+        ("x = 1  # torchvet: ignore[AAA101]  # noqa: AAA101", [("SUP001", 1)]),
     ],
 )
 def test_what_is_silenced(text: str, expected: list[tuple[str, int]]) -> None:
@@ -106,6 +117,7 @@ def test_what_was_not_looked_for_is_not_judged() -> None:
 
 PIECES = st.sampled_from([
     "# torchvet: ignore", "# torchvet: ignore[AAA101]", "# torchvet: ignore-file", "# torchvet: ignore-file[BBB]", "#",
+    "# noqa: AAA101",
     "'", '"', '"""', "\\", "\n", "\n", "\n  ", " ", "apple", "anise", "beech", "=", "1", "(", ")", "é", "\r\n", "\x0c",
     "\t", "f'{apple}'", ";", ",", "if 1:",
 ])  # fmt: skip
@@ -114,6 +126,8 @@ PIECES = st.sampled_from([
 @settings(max_examples=300)
 @example("apple\n# torchvet: ignore# torchvet: ignore-file")
 @example("\\\n# torchvet: ignore")
+@example("apple\n# torchvet: ignore-file# torchvet: ignore")
+@example("apple  # torchvet: ignore# noqa: AAA101")
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_hostile_text(text: str) -> None:
     """Removing what is not needed leaves a program that means the same and has no such finding any more."""

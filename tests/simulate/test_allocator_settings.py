@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from torchvet.allocator import Settings
@@ -41,9 +45,16 @@ def test_what_cuda_refuses_is_refused(text: str, said: str) -> None:
         settings_from(text)
 
 
-def test_the_newer_variable_counts() -> None:
-    both = {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "b:1"}
-    assert text_of(both) == "a:1" and text_of({"PYTORCH_CUDA_ALLOC_CONF": "b:1"}) == "b:1"
+def test_the_variable_counts_that_torch_reads() -> None:
+    """The older one goes first."""
+    both = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:200", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:100"}
+    assert text_of(both) == "max_split_size_mb:100"
+    assert text_of({"PYTORCH_ALLOC_CONF": "b:1"}) == "b:1"
+    code = "import torch; print(torch._C._accelerator_getAllocatorSettings())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **both}
+    )
+    assert ran.stdout.strip() == text_of(both), ran.stderr
 
 
 def test_a_share_of_the_card_may_be_given() -> None:

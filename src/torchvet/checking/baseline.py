@@ -91,6 +91,11 @@ def without_known(results: Sequence[FileResult], known: Counter[Known], folder: 
     return new_results, matched
 
 
+def unknown(results: Sequence[FileResult], baseline: Path | None) -> list[FileResult]:
+    """The results without what a project's baseline knows. Raises `BadInput` for a file that is none."""
+    return list(results) if baseline is None else without_known(results, read_baseline(baseline), baseline.parent)[0]
+
+
 def _known(finding: Finding, result: FileResult, folder: Path) -> Known:
     at = finding.location
     if at is None:

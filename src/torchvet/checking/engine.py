@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -22,6 +23,7 @@ __all__ = ["FileResult", "Scope", "SourceRule", "check_text", "mentions_torch", 
 
 MENTIONED = ("torch", "lightning", "transformers", "accelerate", "fabric", "deepspeed", "ignite", "fastai")
 """A file without any of these words has nothing that a rule could find."""
+_NOQA = re.compile(r"#\s*noqa\s*:", re.IGNORECASE)
 _TOO_DEEP = "nested too deeply"
 _MENTIONED = tuple(word.encode() for word in MENTIONED)
 
@@ -88,7 +90,7 @@ def _check(path: str, text: str, rules: Sequence[SourceRule], scope: Scope) -> F
     try:
         result = _ask(file, rules)
         # Few files have such a comment, and for the others tokenize need not be imported.
-        if "torchvet:" in text:
+        if "torchvet:" in text or (result.findings and _NOQA.search(text)):
             from torchvet.checking.suppression import suppress
 
             result.findings = suppress(file, result.findings, scope)

@@ -1,6 +1,7 @@
 """`# torchvet: ignore[MEM101]` on a statement's first or last line, `# torchvet: ignore-file[...]` on its own.
 
 Without brackets all codes are meant. What suppresses nothing is a finding (SUP001) with the edit that removes it.
+`# noqa: MEM101` counts as `ignore[MEM101]`. Other linters read it too, so it is never reported as not needed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 _MARK = re.compile(
     r"#\s*torchvet:\s*(?P<kind>ignore-file|ignore)\b(?!-)(?:\s*\[(?P<codes>[^\]#]*)\])?\s*(?=#|$|[^\[\s])"
 )
+_NOQA = re.compile(
+    r"#\s*(?P<kind>noqa)\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:(?:\s*,\s*|\s+)[A-Z]+[0-9]+)*)\b", re.IGNORECASE | re.ASCII
+)
+"""A bare `# noqa` does not count: it was written for another linter's finding, and says nothing of this one."""
 
 
 class Comment:
@@ -37,6 +42,7 @@ class Comment:
         following = match.string.find("#", match.end())
         self.reason_end = column + (following if following >= 0 else len(match.string))
         self.whole_file = match["kind"] == "ignore-file"
+        self.shared = match["kind"].lower() == "noqa"
         self.alone = not before.strip() and following < 0
         self.codes = None if match["codes"] is None else [c for c in re.split(r"[,\s]+", match["codes"].upper()) if c]
         self.used: set[str] = set()
@@ -57,7 +63,7 @@ def comments(text: str) -> list[Comment]:
     stream = io.StringIO("\n".join(split_lines(text)))
     try:
         for token in tokenize.generate_tokens(stream.readline):
-            if token.type == tokenize.COMMENT and "torchvet:" in token.string:
+            if token.type == tokenize.COMMENT:
                 found += _read(token)
     except (tokenize.TokenError, SyntaxError):
         pass  # the parser took the text: what the tokenizer cannot read has no comment of ours
@@ -66,7 +72,7 @@ def comments(text: str) -> list[Comment]:
 
 def _read(token: tokenize.TokenInfo) -> Iterator[Comment]:
     line, column = token.start
-    for match in _MARK.finditer(token.string):
+    for match in (*_MARK.finditer(token.string), *_NOQA.finditer(token.string)):
         before = token.line[:column] + token.string[: match.start()]
         comment = Comment(line, column + 1, match, before)
         # A whole file is skipped by a line of its own, at the margin: a word at the end of a line cannot do that.
@@ -119,7 +125,7 @@ def _spans(tree: ast.AST) -> list[tuple[int, int]]:
 
 def _unused(file: SourceFile, found: list[Comment], scope: Scope) -> Iterator[Finding]:
     complete = scope.source <= scope.wanted
-    for comment in found:
+    for comment in (c for c in found if not c.shared):
         if comment.codes is None:
             idle = [""] if complete and not comment.used else []
         else:
@@ -154,12 +160,20 @@ def _removal(file: SourceFile, comment: Comment, idle: list[str]) -> Edit:
         return _replaced(file, comment, comment.start, end, "#")
     if comment.alone and line < len(lines):
         return Edit(path=file.path, start=(line, 1), end=(line + 1, 1), text="")
+    return _cut(file, comment, own, following)
+
+
+def _cut(file: SourceFile, comment: Comment, own: str, following: str) -> Edit:
+    """The edit that takes a comment out of its line `own`; `following` is what stands there after it."""
     # The white space before goes too, unless another comment follows.
     before = len(own[: comment.start - 1].rstrip()) + 1
     # What follows on a line of its own may suppress the whole file once it stands at the margin.
     if following and not ("ignore-file" in following and before == 1):
         return _replaced(file, comment, comment.start, comment.reason_end)
-    return _replaced(file, comment, before, end)
+    # What stands before may suppress the whole file once nothing follows it.
+    if "ignore-file" in own[: comment.start - 1]:
+        return _replaced(file, comment, comment.start, len(own) + 1, "#")
+    return _replaced(file, comment, before, len(own) + 1)
 
 
 def _replaced(file: SourceFile, comment: Comment, start: int, end: int, text: str = "") -> Edit:

@@ -13,7 +13,21 @@ import click
 from torchvet._version import __version__
 from torchvet.errors import TorchvetError
 
-VERBS = ("run", "amp", "check", "fix", "inspect", "report", "compare", "whatif", "explain", "skill")
+VERBS = (
+    "run",
+    "amp",
+    "check",
+    "fix",
+    "inspect",
+    "report",
+    "compare",
+    "whatif",
+    "explain",
+    "doctor",
+    "server",
+    "mcp",
+    "skill",
+)
 
 EXAMPLES = """\b
 Examples:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchvet.commands.completion import files
 from torchvet.commands.options import MODULE, SHOW_OUTPUT, reporting, verb
 from torchvet.commands.run import RunCommand, target_of
 from torchvet.supervisor.trial_sandbox import Shown, Untouched
@@ -36,7 +37,7 @@ uses it and it does not pay (AMP211); 2 usage or tool error; 3 no training step 
 @click.option("--trials", type=click.IntRange(min=1), default=2, show_default=True, help="Runs of each precision.")
 @SHOW_OUTPUT
 @reporting
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...", shell_complete=files)
 def command(
     program: tuple[str, ...], module: str | None, steps: int, trials: int, show_output: bool, delivery: Delivery
 ) -> int:

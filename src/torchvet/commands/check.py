@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torchvet.commands.completion import codes
 from torchvet.commands.options import FAIL_ON, reporting, verb
 
 EPILOG = """\b
@@ -28,8 +29,8 @@ Exit status: 0 clean, 1 findings, 2 usage or tool error, 3 undetermined.
 @verb("check", "Check source files, and fix them.", EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @reporting
-@click.option("--extend-select", metavar="CODES", multiple=True, help="Also run these rules.")
-@click.option("--extend-ignore", metavar="CODES", multiple=True, help="Also skip these rules.")
+@click.option("--extend-select", metavar="CODES", multiple=True, shell_complete=codes, help="Also run these rules.")
+@click.option("--extend-ignore", metavar="CODES", multiple=True, shell_complete=codes, help="Also skip these rules.")
 @FAIL_ON
 @click.option("--fix", is_flag=True, help="Apply fixes that keep the program's results.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: include fixes that may change results.")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 
+from torchvet.commands.completion import recordings
 from torchvet.commands.options import output, parsed, verb
-from torchvet.errors import BadInput
 from torchvet.workflows.report_output import CLEAN, FINDINGS, UNDETERMINED, Delivery
 
 EPILOG = """\b
@@ -30,8 +28,8 @@ def parse_share(text: str) -> float:
 
 
 @verb("compare", "Compare two recordings, snapshots or traces.", EPILOG)
-@click.argument("before", type=click.Path())
-@click.argument("after", type=click.Path())
+@click.argument("before", type=click.Path(), shell_complete=recordings)
+@click.argument("after", type=click.Path(), shell_complete=recordings)
 @click.option(
     "--fail-on-growth",
     metavar="SHARE",
@@ -41,28 +39,11 @@ def parse_share(text: str) -> float:
 @output
 def command(before: str, after: str, fail_on_growth: float | None, delivery: Delivery) -> int:
     """Compare what was measured BEFORE and AFTER: the peak by category and line, growth by name, time by phase."""
-    from torchvet.comparing import compare
     from torchvet.comparing.report import report_on
+    from torchvet.workflows.comparison import compared
 
     delivery.check()
     delivery.spare([Path(before), Path(after)])
-    sides = _side(before), _side(after)
-    if sides[0].kind != sides[1].kind:
-        raise BadInput(f"{before} is a {sides[0].kind} and {after} a {sides[1].kind}: give two of one kind")
-    comparison = compare(*sides)
-    report = report_on(comparison, fail_on_growth)
+    report = report_on(compared(before, after), fail_on_growth)
     delivery.deliver(report)
     return {"findings": FINDINGS, "undetermined": UNDETERMINED}.get(report.verdict, CLEAN)
-
-
-def _side(path: str) -> Any:
-    if Path(path).exists() and not Path(path).is_dir():
-        from torchvet.inspecting import kind_of
-
-        return importlib.import_module(kind_of(Path(path)).compared).side_of(path)
-    from torchvet.comparing.recordings import side_of_recording
-    from torchvet.diagnosis.diagnose import diagnose
-    from torchvet.recording import read
-
-    recording = read(Path(path))
-    return side_of_recording(recording, diagnose(recording).findings)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from torchvet.commands.completion import codes_and_names
 from torchvet.commands.options import verb
 from torchvet.errors import BadInput
 
@@ -25,7 +26,7 @@ WIDTH = 100
 
 
 @verb("explain", "Explain a rule, or list the rules.", EPILOG)
-@click.argument("code", required=False)
+@click.argument("code", required=False, shell_complete=codes_and_names)
 def command(code: str | None) -> int:
     """Explain a rule by CODE or name: what, why, when it does not matter, the proof, the fix, an example.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from torchvet.commands.completion import script_then_codes
 from torchvet.commands.options import GPUS, shared, verb
 
 EPILOG = """\b
@@ -43,7 +44,7 @@ class FixCommand(click.Command):
 
 
 @verb("fix", "Fix a program, and prove by running it that the fixes help.", EPILOG, FixCommand)
-@click.argument("words", nargs=-1, metavar="SCRIPT [CODE]...")
+@click.argument("words", nargs=-1, metavar="SCRIPT [CODE]...", shell_complete=script_then_codes)
 @click.option("-m", "module", metavar="MODULE", help="Fix a module, and run it as `python -m` does.")
 @click.option("--apply", is_flag=True, help="Write the fixes to the files; with --verify only proven ones.")
 @click.option("--keep-original", is_flag=True, help="With --apply: keep the original as FILE.orig.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
 
+from torchvet.commands.completion import codes
 from torchvet.workflows.report_output import Delivery
 
 T = TypeVar("T")
@@ -53,6 +55,12 @@ def verb(
     return click.command(name, cls=cls, short_help=short_help, epilog=epilog, context_settings=HELP)
 
 
+def say_who_speaks(who: str) -> None:
+    """On a terminal, say that a program is to speak there: nothing else would show that it waits."""
+    if sys.stdin.isatty():
+        click.echo(f"torchvet: waits for {who} on stdin; end it with Ctrl-C", err=True)
+
+
 FAIL_ON = click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "info", "never"]),
@@ -93,9 +101,19 @@ _OUTPUT = (
 )
 _REPORTING = (
     click.option(
-        "--select", metavar="CODES", multiple=True, help="Run only rules with these code prefixes: MEM,TRN101."
+        "--select",
+        metavar="CODES",
+        multiple=True,
+        shell_complete=codes,
+        help="Run only rules with these code prefixes: MEM,TRN101.",
     ),
-    click.option("--ignore", metavar="CODES", multiple=True, help="Skip rules with these code prefixes."),
+    click.option(
+        "--ignore",
+        metavar="CODES",
+        multiple=True,
+        shell_complete=codes,
+        help="Skip rules with these code prefixes.",
+    ),
     click.option("--exit-zero", is_flag=True, help="Exit with status 0 even if there are findings."),
 )
 _RUNS = (

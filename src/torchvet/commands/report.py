@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from torchvet.commands.completion import recordings
 from torchvet.commands.options import shared, verb
 from torchvet.workflows.report_output import Delivery
 
@@ -18,7 +19,7 @@ Examples:
 
 
 @verb("report", "Report on a kept recording again.", EPILOG)
-@click.argument("recording", type=click.Path())
+@click.argument("recording", type=click.Path(), shell_complete=recordings)
 @shared
 def command(recording: str, delivery: Delivery) -> int:
     """Report on a RECORDING kept by `torchvet run --record`. Runs nothing and needs no torch."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchvet.commands import tell_fault
+from torchvet.commands.completion import files
 from torchvet.commands.options import EXPORT, GPUS, MODULE, shared, verb
 from torchvet.errors import BadInput, TorchvetError
 from torchvet.workflows.report_output import Delivery
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from torchvet.supervisor.preflight import Program
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
+    from torchvet.workflows.until_verdict import UntilVerdict
 
 EPILOG = """\b
 Examples:
   torchvet run train.py --epochs 3
   torchvet run --steps 200 --memory-limit 24GiB train.py
+  torchvet run --until-verdict -o report.json train.py
   torchvet run --export time.speedscope.json train.py
   torchvet run -o report.json --record run.vet -m project.train --lr 0.1
   torchvet run --quiet --format json train.py > report.json
@@ -63,6 +66,7 @@ class RunCommand(click.Command):
 @verb("run", "Run a program and report its faults.", EPILOG, RunCommand)
 @MODULE
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
+@click.option("--until-verdict", is_flag=True, help="Stop the program once further steps would not change the report.")
 @click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording in DIR, by convention NAME.vet.")
 @click.option(
     "--nproc",
@@ -108,11 +112,12 @@ class RunCommand(click.Command):
 )
 @EXPORT
 @shared
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...", shell_complete=files)
 def command(
     program: tuple[str, ...],
     module: str | None,
     steps: int | None,
+    until_verdict: bool,
     record: str | None,
     nproc: int | None,
     precision_forecast: bool,
@@ -135,29 +140,31 @@ def command(
     from torchvet.supervisor.local_ranks import LocalRanks
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
+    from torchvet.workflows.until_verdict import UntilVerdict
 
     target = target_of(module, program)
     delivery = delivery.of(target.path)
     delivery.check()
     preflight.check(target)
+    ranks = LocalRanks.of_environment()
     if simulate_gpu is not None:
         preflight.check_card(simulate_gpu)
-    if dry:
-        _check_dry(simulate_gpu, precision_forecast)
     if try_fixes:
         _check_tries(simulate_gpu, nproc)
-    ranks = LocalRanks.of_environment()
+    if until_verdict:
+        _check_until_verdict(dry, nproc is not None or ranks is not None)
+    probes = _simulation(simulate_gpu, gpus, dry, precision_forecast)
     target = target if nproc is None else _launched(target, nproc)
     with (
         Keep(record, ranks) as keep,
         Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing,
     ):
-        probes: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
-        probes |= _simulation(simulate_gpu, gpus, dry)
+        until = UntilVerdict(keep.directory, delivery.diagnose, until_verdict)
+        probes |= until.options
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
-        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None, writing)
+        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None, writing, until)
     # A launcher takes any other status for a failure, and would start all ranks anew.
     if exit_code == "program" and (own or ranks is not None):
         return own
@@ -173,6 +180,13 @@ def _launched(target: Program, nproc: int) -> Program:
     return Program(None, "torch.distributed.run", tuple(words))
 
 
+def _check_until_verdict(dry: bool, several: bool) -> None:
+    if dry:
+        raise BadInput("--until-verdict and --dry cannot be combined: a dry run stops after 3 steps")
+    if several:
+        raise BadInput("--until-verdict stops one process, and the other ranks would wait for it: use --steps")
+
+
 def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
     if simulate_gpu is None:
         raise BadInput(
@@ -183,9 +197,12 @@ def _check_dry(simulate_gpu: str | None, precision_forecast: bool) -> None:
         raise BadInput("--precision-forecast and --dry cannot be combined: a dry run computes no values")
 
 
-def _simulation(card: str | None, gpus: int, dry: bool) -> dict[str, Any]:
-    """The options of a session that has a simulated GPU."""
-    found: dict[str, Any] = {} if card is None else {"simulated_gpu": card, "simulated_gpus": gpus}
+def _simulation(card: str | None, gpus: int, dry: bool, precision_forecast: bool) -> dict[str, Any]:
+    """The options of a session, with those of a simulated GPU. Raises `BadInput` where they contradict one another."""
+    if dry:
+        _check_dry(card, precision_forecast)
+    found: dict[str, Any] = {"precision_forecast": True} if precision_forecast else {}
+    found |= {} if card is None else {"simulated_gpu": card, "simulated_gpus": gpus}
     return found | ({"dry": True} if dry else {})
 
 
@@ -207,7 +224,13 @@ def target_of(module: str | None, program: tuple[str, ...]) -> Program:
 
 
 def _observe(
-    target: Program, keep: Keep, delivery: Delivery, observe: Observe, budget: float | None, writing: Exports
+    target: Program,
+    keep: Keep,
+    delivery: Delivery,
+    observe: Observe,
+    budget: float | None,
+    writing: Exports,
+    until: UntilVerdict,
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
@@ -218,7 +241,7 @@ def _observe(
     if observe.probes.get("dry"):
         status, seconds = _undone(target, observe, progress.tick, keep, delivery.quiet)
     else:
-        status, seconds = supervise(target, observe, progress.tick)
+        status, seconds = supervise(target, observe, until.beside(progress.tick))
     progress.clear()
     recording, outcome = keep.read(status, seconds)
     if outcome.how == "not-started":
@@ -227,7 +250,7 @@ def _observe(
     if not keep.reports:
         return own, 0
     try:
-        report = delivery.diagnose(recording)
+        report = until.noted(delivery.diagnose(recording))
         if budget is not None:
             from torchvet.commands.try_fixes import with_tries
             from torchvet.supervisor.trial_sandbox import Shown

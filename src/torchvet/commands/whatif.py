@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from torchvet.commands.completion import files
 from torchvet.commands.options import MODULE, SHOW_OUTPUT, shared, verb
 from torchvet.commands.run import RunCommand, target_of
 from torchvet.errors import BadInput
@@ -42,7 +43,13 @@ Exit status: 0 answered, 2 usage or tool error, 3 nothing to judge by.
 @click.option("--simulate-gpu", metavar="CARD", help="Run on a simulated GPU; see `torchvet run`.")
 @SHOW_OUTPUT
 @shared
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="RECORDING | SCRIPT [ARGUMENTS]...")
+@click.argument(
+    "program",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="RECORDING | SCRIPT [ARGUMENTS]...",
+    shell_complete=files,
+)
 def command(
     program: tuple[str, ...],
     module: str | None,

@@ -28,6 +28,10 @@ class MarkdownRenderer:
             parts.append("\n".join(["| severity | code | where | what | what to do |", "|---|---|---|---|---|", *rows]))
         if lines := report.part("time").get("lines"):
             parts.append(_time(lines))
+        if doctor := report.facts.get("doctor"):
+            from torchvet.renderers.text_doctor import markdown_section as doctor_section
+
+            parts.append(doctor_section(doctor))
         if amp := report.facts.get("amp"):
             from torchvet.renderers.text_amp import markdown_section
 
@@ -59,6 +63,10 @@ def _verdict(report: Report) -> str:
         from torchvet.renderers.text_amp import headline as amp_headline
 
         return amp_headline(report)
+    if report.subject.get("kind") == "doctor":
+        from torchvet.renderers.text_doctor import headline as doctor_headline
+
+        return doctor_headline(report)
     from torchvet.renderers.verdict import verdict
 
     return verdict(report)

@@ -15,6 +15,7 @@ _PAGES = {
     "whatif": ("text_whatif", "whatif_page"),
     "fix": ("text_fix", "fix_page"),
     "fleet": ("text_fleet", "fleet_page"),
+    "doctor": ("text_doctor", "doctor_page"),
 }
 """By the kind of a report's subject: the module and its function of (report, color, width). Loaded when asked for,
 because a check needs no rich, which takes longer to import than a small check takes."""

@@ -72,21 +72,21 @@ def install(skills: Sequence[Path], force: bool = False) -> list[Installed]:
 def _plan(folder: Path) -> Installed:
     plan, wanted = Installed(folder), documents()
     for name, text in wanted.items():
-        data = _read(folder / name)
+        data = read(folder / name)
         if data is None or data.replace(b"\r\n", b"\n") != marked(text).encode():
             plan.written.append(name)
         if data is not None and name in plan.written and not is_as_written(data):
             plan.changed.append(name)
-    with _told(folder / "references"):
+    with told(folder / "references"):
         there = sorted(path.name for path in (folder / "references").glob("*.md"))
     for name in (f"references/{name}" for name in there):
-        if name not in wanted and is_as_written(_read(folder / name) or b""):
+        if name not in wanted and is_as_written(read(folder / name) or b""):
             plan.removed.append(name)  # of an older version, which had other references
     return plan
 
 
-def _read(path: Path) -> bytes | None:
-    with _told(path):
+def read(path: Path) -> bytes | None:
+    with told(path):
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -96,15 +96,15 @@ def _read(path: Path) -> bytes | None:
 def _carry_out(plan: Installed) -> None:
     for name in plan.written:
         path = plan.folder / name
-        with _told(path):
+        with told(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, marked(documents()[name]))
+            put(path, marked(documents()[name]))
     for name in plan.removed:
-        with _told(plan.folder / name):
+        with told(plan.folder / name):
             (plan.folder / name).unlink(missing_ok=True)
 
 
-def _replace(path: Path, text: str) -> None:
+def put(path: Path, text: str) -> None:
     """Write a file beside its place and put it there whole; a link stays a link. Raises OSError."""
     place = Path(os.path.realpath(path))
     beside = place.with_name(f".torchvet-{os.urandom(6).hex()}")
@@ -117,7 +117,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

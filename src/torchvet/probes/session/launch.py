@@ -157,7 +157,11 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
 def _follow(config: dict[str, Any], options: Options, writer: RecordingWriter) -> None:
     """Have processes that the program starts observed, but where the program is a trial with something changed."""
     asked = set(config.get("probes", {}))
-    if asked <= {"precision_forecast", "snapshots"} and not config.get("overlay") and not config.get("undo"):
+    if (
+        asked <= {"precision_forecast", "snapshots", "stop_file"}
+        and not config.get("overlay")
+        and not config.get("undo")
+    ):
         chosen = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) is not None}
         following.lead(chosen, config["directory"], config["rank"], _Unfollowed(writer), _Ended(writer))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, cast
@@ -27,6 +28,8 @@ from torchvet.recording.records.training import Overhead
 if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
 
+_ASK_EVERY = 0.5
+"""Seconds between two looks for the file that stops the program."""
 _EVALUATION_LOOKS = 3
 _EVALUATION_STEPS = 2
 """Steps of a window that an evaluation opens: what follows the evaluation is mostly training, which has its own."""
@@ -54,7 +57,7 @@ class Looks(Host):
         self._evaluation_looks = 0
         if session.options.attempt is not None:  # steps are timed: none is to be a sampled one
             self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
-        self._passed = 0.0
+        self._passed = self._next_asked = 0.0
         """When the last boundary was passed."""
         self._before_end = 0.0
         """What looking had cost when the program ended."""
@@ -95,6 +98,15 @@ class Looks(Host):
         limit = self.options.steps
         if limit is not None and self.clock.main_steps >= limit:
             raise StepsReached(limit)
+        if self.options.stop_file is not None and self._told_to_stop(self.options.stop_file):
+            raise StepsReached(self.clock.main_steps)
+
+    def _told_to_stop(self, file: str) -> bool:
+        """Whether the supervisor has seen enough. Asked twice a second: it takes longer than a boundary."""
+        if self._passed < self._next_asked:
+            return False
+        self._next_asked = self._passed + _ASK_EVERY
+        return os.path.exists(file)
 
     def _look_or_count(self, passed: Boundary) -> None:
         if self._is_due(passed, time.perf_counter()):

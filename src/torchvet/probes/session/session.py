@@ -51,6 +51,8 @@ class Options(msgspec.Struct, kw_only=True):
     """Whether the loss of every step is written down."""
     seed: int | None = None
     """What random numbers start from where the program does not say; None leaves them to chance."""
+    stop_file: str | None = None
+    """The program is stopped at a step boundary once this file is there, as after `steps`."""
     snapshots: str | None = None
     """Where snapshots of device memory are left; None for the recording's folder."""
 

@@ -10,8 +10,8 @@ import torch
 from torchvet.allocator import Settings
 from torchvet.allocator.sizes import INTERVALS
 
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""The first that is set counts."""
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""The first that is set counts, as in torch, although it is the older name."""
 
 SIMULATED = frozenset(
     ["max_split_size_mb", "max_non_split_rounding_mb", "garbage_collection_threshold", "roundup_power2_divisions",
@@ -21,7 +21,7 @@ PASSED_BY = frozenset(
     ["backend", "large_segment_size_mb", "release_lock_on_cudamalloc", "release_lock_on_hipmalloc",
      "pinned_use_cuda_host_register", "pinned_use_hip_host_register", "pinned_num_register_threads",
      "pinned_reserve_segment_size_mb", "pinned_use_background_threads", "pinned_background_threads",
-     "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb", "pinned_max_power2_size_mb",
+     "pinned_max_round_threshold_mb", "pinned_free_catch_all", "pinned_max_cached_size_mb", "pinned_max_power2_size_mb",
      "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom"]
 )  # fmt: skip
 """What CUDA knows besides (torch 2.13), of host memory, locks and other allocators."""

@@ -1,0 +1,1 @@
+"""For coding agents: what torchvet reads, as tools of a server that changes nothing and runs nothing."""
