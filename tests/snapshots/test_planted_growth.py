@@ -24,6 +24,15 @@ def test_a_leak_is_told_to_the_byte(steps: int, leak: int) -> None:
     assert memory.growth is not None and memory.growth.per_step == pytest.approx(leak)
 
 
+def test_what_the_first_call_of_a_line_sets_up_is_no_part_of_its_leak() -> None:
+    training = Training(Recorder())
+    training.recorder.alloc(8 * MB, KEEPING)  # as cuBLAS does its workspace
+    for _ in range(20):
+        training.step(leak=100 * KB)
+    measured = judge(training.recorder)[1]["MEM102"].measured
+    assert (measured.bytes, measured.bytes_per_step) == (2000 * KB, 100 * KB)
+
+
 def test_a_limit_gives_the_step_whose_peak_does_not_fit() -> None:
     """What is left at a step's end is not what it needs: the same program, run on, says which step is the first."""
     training, longer = Training(Recorder(), activations=200), Training(Recorder(), activations=200)
