@@ -2,6 +2,7 @@
 # make test   run the tests; WHERE=tests/probes a part of them, SEED=3 in another order
 # make check  formatting, lint, types, generated documents
 # make docs   write the generated documents again
+# make site   build the documentation as a site, below build/site
 # make bench  what torchvet costs, beside other tools
 # make proofs measure again what the rules' pages claim
 # make test-torch TORCH=2.6.0 [PYTHON=python3.10]   try what torchvet promises on another torch
@@ -17,7 +18,7 @@ OTHER = .venv-torch/$(TORCH)-py$(shell $(PYTHON) -c 'import sys; print("%d.%d" %
 WHERE ?=
 SEED ?=
 
-.PHONY: demo test check docs bench proofs test-torch torch-env compatibility clean
+.PHONY: demo test check docs site bench proofs test-torch torch-env compatibility clean
 
 # The dev extra pins torch exactly, for the demo as for the tests: one resolution, one download.
 $(STAMP): pyproject.toml
@@ -45,6 +46,9 @@ check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m torchvet.docgen
 	$(BIN)/torchvet skill install --plugin plugin
+
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py

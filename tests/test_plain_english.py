@@ -21,13 +21,16 @@ DOCS = (
     "editors",
     "fix",
     "fleet",
+    "glossary",
     "inspect",
     "limits",
     "mcp",
     "mechanisms",
     "nonfinite",
+    "run",
+    "simulated-gpu",
+    "skill",
 )
-DOCS += ("simulated-gpu", "skill")
 TEXTS = [*PAGES, *(f"docs/{name}.md" for name in DOCS)]
 LONGEST = 30
 """Words of a sentence."""

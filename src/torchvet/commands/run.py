@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torchvet.exporting import Exports
+    from torchvet.supervisor.live import LiveView
     from torchvet.supervisor.preflight import Program
+    from torchvet.supervisor.progress import Progress
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
     from torchvet.workflows.until_verdict import UntilVerdict
@@ -110,6 +112,7 @@ class RunCommand(click.Command):
     show_default=True,
     help="If the program fails: return its exit status, or torchvet's.",
 )
+@click.option("--live", is_flag=True, help="Draw a page on the terminal while the program runs; stdout goes elsewhere.")
 @EXPORT
 @shared
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...", shell_complete=files)
@@ -127,6 +130,7 @@ def command(
     gpus: int,
     dry: bool,
     exit_code: str,
+    live: bool,
     exports: tuple[str, ...],
     delivery: Delivery,
 ) -> int:
@@ -147,6 +151,8 @@ def command(
     delivery.check()
     preflight.check(target)
     ranks = LocalRanks.of_environment()
+    if live:
+        _check_live()
     if simulate_gpu is not None:
         preflight.check_card(simulate_gpu)
     if try_fixes:
@@ -164,7 +170,9 @@ def command(
         if not keep.kept:  # a snapshot of memory that ran out is left where the user looks
             probes["snapshots"] = os.getcwd()
         observe = Observe(keep.directory, keep.rank, steps, delivery.memory_limit, probes)
-        own, verdict = _observe(target, keep, delivery, observe, try_budget if try_fixes else None, writing, until)
+        own, verdict = _observe(
+            target, keep, delivery, observe, try_budget if try_fixes else None, writing, until, live
+        )
     # A launcher takes any other status for a failure, and would start all ranks anew.
     if exit_code == "program" and (own or ranks is not None):
         return own
@@ -231,13 +239,13 @@ def _observe(
     budget: float | None,
     writing: Exports,
     until: UntilVerdict,
+    live: bool,
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
-    from torchvet.supervisor.progress import Progress
     from torchvet.supervisor.supervise import supervise
 
-    progress = Progress(keep.file, sys.stderr, wanted=not delivery.quiet)
+    progress = _shown(keep, delivery, live)
     if observe.probes.get("dry"):
         status, seconds = _undone(target, observe, progress.tick, keep, delivery.quiet)
     else:
@@ -266,6 +274,29 @@ def _observe(
     except Exception:  # the program's own end must not be lost to a fault of ours
         tell_fault()
         return own, TorchvetError.status
+
+
+def _shown(keep: Keep, delivery: Delivery, live: bool) -> LiveView | Progress:
+    """What the terminal shows meanwhile."""
+    from torchvet.supervisor.live import LiveView
+    from torchvet.supervisor.progress import Progress
+    from torchvet.workflows.so_far import findings_so_far
+
+    find = findings_so_far(keep.directory, delivery)
+    if live:
+        return LiveView(keep.directory, sys.stderr, find)
+    return Progress(keep.directory, sys.stderr, wanted=not delivery.quiet, find=find)
+
+
+def _check_live() -> None:
+    if not sys.stderr.isatty():
+        raise BadInput("--live draws on a terminal, and stderr is none")
+    if sys.stdout.isatty():
+        raise BadInput(
+            "--live draws on the terminal that the program prints to; send its output to a file "
+            "(torchvet run --live train.py > out.txt), or use --record run.vet here and, in another terminal, "
+            "torchvet report run.vet --live"
+        )
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:

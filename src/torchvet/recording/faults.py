@@ -12,7 +12,9 @@ from torchvet.recording.records.ranks import Standstill
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _MOST = 1 << 20
 _WRAPPERS = ("wrapper",)
-_NOT_THEIRS = re.compile(r"[/\\](?:site-packages|lib[/\\]python[0-9.]+|torchvet[/\\](?:probes|simulate|allocator))[/\\]")
+_NOT_THEIRS = re.compile(
+    r"[/\\](?:site-packages|lib[/\\]python[0-9.]+|torchvet[/\\](?:probes|simulate|allocator))[/\\]"
+)
 
 
 def position(file: Path, program: Program, tick: int) -> Standstill | None:

@@ -98,7 +98,7 @@ def _leak(memory: DeviceMemory, group: list[int], first: int, last: int, steps: 
         by_stack[trace.stacks[start]] += trace.sizes[start]
     stacks = tuple(sorted(by_stack))
     kinds = frozenset(memory.stacks[n].kind for n in stacks)
-    # What the first call of a line sets up for good, as cuBLAS does its workspace, is larger than what each step leaves.
+    # The first call of a line may set up more for good than each step leaves: cuBLAS its workspace.
     largest = max(trace.sizes[s] for s in inside)
     alike = [s for s in group if trace.sizes[s] <= largest]
     return Leak(
