@@ -54,7 +54,7 @@ class Host:
         self._here = threading.local()
         self.clock = StepClock()
         self.known = KnownMemory()
-        self.schedule = Schedule()
+        self.schedule = Schedule(thorough=session.options.thorough)
         self.costs = Costs(self.schedule)
 
     @property
