@@ -23,7 +23,7 @@ else:
 
 
 class Vet(Callback):
-    """Watches `trainer.fit()`; `report` is the last fit's. Counts go to all loggers, findings to those that take text."""
+    """Watches `trainer.fit()`; `report` is the last fit's. Loggers get counts, and the text if they take texts."""
 
     def __init__(
         self,

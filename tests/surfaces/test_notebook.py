@@ -36,12 +36,13 @@ CELLS = [
     "%%vet\n# leaky\nfor _ in range(24):\n    step(True)",
     "%%vet\nfor _ in range(24):\n    step(False)",
     "%%vet\nkeep = []\nfor _ in range(24):\n    x = model(torch.randn(256, 64))\n    keep.append(x)\nsteps = len(keep)",
-    "print(steps)",
+    "%%vet\n%%capture out\nprint(steps)",
+    "print(out)",
     "%%vet\nraise ValueError('mine')",
     "%%vet --fast\nprint('ran')",
     "import torchvet\nwith torchvet.watch() as watched:\n    step(False)\nwatched.report",
 ]
-LEAKY, HEALTHY, IN_CELL, PRINTED, FAILING, WRONG, REPORT = range(2, 9)
+LEAKY, HEALTHY, IN_CELL, _, PRINTED, FAILING, WRONG, REPORT = range(2, 10)
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +84,18 @@ def test_lines_of_the_watched_cell_count_as_they_are_seen(outputs: list[list[Any
 
 
 def test_names_of_the_cell_stay(outputs: list[list[Any]]) -> None:
-    assert [o.text for o in outputs[PRINTED]] == ["24\n"]
+    assert [o.text for o in outputs[PRINTED]] == ["24\n\n"]
 
 
 def test_an_error_is_the_cells_own_and_the_report_is_shown(outputs: list[list[Any]]) -> None:
     (error,) = [o for o in outputs[FAILING] if o.output_type == "error"]
     assert error.ename == "ValueError"
-    assert "cell [7], line 2" in shown(outputs[FAILING], "text/plain")
+    assert "cell [8], line 2" in shown(outputs[FAILING], "text/plain")
 
 
 def test_an_option_that_there_is_not_runs_nothing(outputs: list[list[Any]]) -> None:
     assert [o.get("text", "") for o in outputs[WRONG]] == [
-        "%%vet: --fast: the one option is --thorough; nothing was run\n"
+        "%%vet: --fast: the one option is --every-step; nothing was run\n"
     ]
 
 

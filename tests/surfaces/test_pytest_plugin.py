@@ -53,7 +53,7 @@ def _loaded() -> None:
         importlib.import_module(name)
     kept: list[torch.Tensor] = []
     weight = torch.ones(64, 64, requires_grad=True)
-    with torchvet.watch(thorough=True) as watch:
+    with torchvet.watch(every_step=True) as watch:
         for _ in range(12):
             kept.append(weight @ weight)
             watch.step()

@@ -120,7 +120,7 @@ def test_a_fork_after_many_watches_calls_one_function(monkeypatch: pytest.Monkey
 
 
 def test_all_steps_but_the_first_are_sampled_where_that_is_asked(tmp_path: Path) -> None:
-    with torchvet.watch(record=tmp_path / "all", thorough=True) as watch:
+    with torchvet.watch(record=tmp_path / "all", every_step=True) as watch:
         train(12)
     windows = read(tmp_path / "all").ranks[0].all(Window)
     assert {step for w in windows for step in range(w.first, w.last + 1)} >= set(range(2, 13))
@@ -129,7 +129,7 @@ def test_all_steps_but_the_first_are_sampled_where_that_is_asked(tmp_path: Path)
 
 def test_a_peak_is_known_without_any_step() -> None:
     model = nn.Linear(1000, 1000)
-    with torchvet.watch(thorough=True) as watch:
+    with torchvet.watch(every_step=True) as watch:
         model(torch.randn(500, 1000))
     assert watch.report is not None
     # The input and the output, 2 MB each, beside 4 MB of parameters that the window did not see made.
@@ -138,7 +138,7 @@ def test_a_peak_is_known_without_any_step() -> None:
 
 def test_losses_are_the_same_with_every_step_sampled() -> None:
     plain = train(12)
-    with torchvet.watch(thorough=True):
+    with torchvet.watch(every_step=True):
         watched = train(12)
     assert watched == plain
 

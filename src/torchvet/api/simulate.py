@@ -11,8 +11,8 @@ def simulate_gpu(card: str, count: int = 1) -> None:
     """Make `cuda` mean `count` simulated cards for the rest of this process; needs torch's CPU build.
 
     `card` is a name (`l4`, `h100`) or a size (`24GiB`). Call it before anything asks for `torch.cuda.is_available()`.
-    Raises `BadInput` for a card that is not known, and `TorchvetError` where the process has another already, or a torch
-    that cannot carry it.
+    Raises `BadInput` for a card that is not known, and `TorchvetError` where the process has another already or its
+    torch cannot carry it.
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("simulate_gpu() needs torch: pip install 'torchvet[run]'")

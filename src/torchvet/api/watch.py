@@ -39,6 +39,7 @@ class Watch(contextlib.ContextDecorator):
         record: str | Path | None = None,
         memory_limit: int | None = None,
         show: bool = False,
+        every_step: bool = False,
         thorough: bool = False,
         program: str | Path | None = None,
     ) -> None:
@@ -47,6 +48,7 @@ class Watch(contextlib.ContextDecorator):
         self._record = record
         self._memory_limit = memory_limit
         self._show = show
+        self._every_step = every_step
         self._thorough = thorough
         self._program = program
         self._session: Session | None = None
@@ -80,7 +82,8 @@ class Watch(contextlib.ContextDecorator):
             place = user_place(2)
             program, argv = place.path if place is not None else sys.argv[0], list(sys.argv)
         options = Options(directory=str(path), path=program, argv=argv, user_root=str(Path(program).parent))
-        options.memory_limit, options.thorough = self._memory_limit, self._thorough
+        options.memory_limit = self._memory_limit
+        options.every_step, options.thorough = self._every_step, self._thorough
         simulation = sys.modules.get("torchvet.simulate.start")
         card = simulation.card() if simulation is not None else None
         options.simulated_gpu = card.name if card is not None else None
@@ -160,15 +163,23 @@ def watch(
     record: str | Path | None = None,
     memory_limit: int | None = None,
     show: bool = False,
+    every_step: bool = False,
     thorough: bool = False,
     program: str | Path | None = None,
 ) -> Watch:
     """Watch a block or a function: see `Watch`.
 
     `record` keeps the recording in a directory. `memory_limit`, in bytes, is what forecasts go by. `show` prints the
-    text report to stderr when the block ends. `thorough` samples all steps but the first, and searches names from
-    the eighth on, whatever that costs: a peak and a wait for the device are seen in whichever step they are, and fewer
-    steps are enough to judge growth. `program` is the file that the report is about; by default
-    that of the caller.
+    text report to stderr when the block ends. Two ask for more, whatever that costs: `every_step` samples all steps but
+    the first, so that no peak and no wait for the device is missed (the host's heap is not judged then); `thorough`
+    searches the names that hold memory from the eighth step on, so that fewer steps are enough to judge growth.
+    `program` is the file that the report is about; by default that of the caller.
     """
-    return Watch(record=record, memory_limit=memory_limit, show=show, thorough=thorough, program=program)
+    return Watch(
+        record=record,
+        memory_limit=memory_limit,
+        show=show,
+        every_step=every_step,
+        thorough=thorough,
+        program=program,
+    )

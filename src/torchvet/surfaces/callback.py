@@ -14,8 +14,8 @@ class Training:
     """Watches one training after another; `report` is the last one's."""
 
     def __init__(self, output: str | Path | None, show: bool, record: str | Path | None, memory_limit: int | None):
-        """`output` gets the report, in the format of its extension; `show` prints it to stderr. Raises `BadInput` for an
-        extension that is no format's."""
+        """`output` gets the report, in the format of its extension; `show` prints it to stderr. Raises `BadInput` for
+        an extension that is no format's."""
         from torchvet.renderers import renderer_for, renderer_for_path
 
         self.report: Report | None = None

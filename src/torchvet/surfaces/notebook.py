@@ -17,7 +17,7 @@ def load(shell: Any) -> None:
     """Give an IPython shell the magic."""
 
     def vet(line: str, cell: str) -> None:
-        """%%vet [--thorough]: run the cell, watched, and show what is wrong with its training steps."""
+        """%%vet [--every-step]: run the cell, watched, and show what is wrong with its training steps."""
         run_cell(shell, line, cell)
 
     shell.register_magic_function(vet, "cell", "vet")
@@ -27,16 +27,16 @@ def run_cell(shell: Any, line: str, cell: str) -> None:
     """Run a cell's code in the shell, watched, and display its report."""
     from torchvet.api.watch import Watch
 
-    unknown = set(line.split()) - {"--thorough"}
+    unknown = set(line.split()) - {"--every-step"}
     if unknown:
-        print(f"%%vet: {' '.join(sorted(unknown))}: the one option is --thorough; nothing was run", file=sys.stderr)
+        print(f"%%vet: {' '.join(sorted(unknown))}: the one option is --every-step; nothing was run", file=sys.stderr)
         return
-    watch = Watch(program="notebook", thorough="--thorough" in line)
+    watch = Watch(program="notebook", every_step="--every-step" in line)
     watch.start()
     try:
-        with _silent(shell):
-            # The magic's own line stays, empty: lines count as they are seen.
-            result = shell.run_cell("\n" + cell)
+        with _silent(shell), _numbered(shell):
+            # A line for the magic's own: lines count as they are seen. Another magic must come first.
+            result = shell.run_cell(cell if cell.startswith("%%") else f"# %%vet\n{cell}")
         error = result.error_in_exec or result.error_before_exec
     except BaseException as ended:
         error = ended
@@ -58,6 +58,24 @@ def _silent(shell: Any) -> Iterator[None]:
             del vars(shell)[name]
 
 
+@contextlib.contextmanager
+def _numbered(shell: Any) -> Iterator[None]:
+    """What is compiled within is known by the number of the cell that runs: since IPython 9 the shell counts on before
+    it runs a cell."""
+    known, number = _numbers(shell), len(shell.user_ns.get("In", ())) - 1
+    before = dict(known)
+    try:
+        yield
+    finally:
+        known.update({name: number for name in known if number > 0 and before.get(name) != known[name]})
+
+
+def _numbers(shell: Any) -> dict[str, int]:
+    """IPython's own table of execution counts, by the names that cells are compiled under."""
+    known: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    return known
+
+
 def _forms(report: Report) -> dict[str, str]:
     """The report as front ends show it: HTML, and text for those that have none."""
     from torchvet.renderers import renderer_for
@@ -67,7 +85,7 @@ def _forms(report: Report) -> dict[str, str]:
 
 def _cell_names(shell: Any) -> Callable[[str], str | None]:
     """What a compiled cell's file is called: `cell [3]`; None of what is no cell."""
-    known: dict[str, int] = getattr(shell.compile, "_filename_map", {})
+    known = _numbers(shell)
 
     def name(path: str) -> str | None:
         number = known.get(path)

@@ -53,9 +53,11 @@ def _watch_of(item: Any) -> Watch:
     from torchvet.api.watch import Watch
 
     if _watches not in item.stash:
-        # What asks for itself is to be judged, whatever that costs; a suite is not to take several times as long.
-        vetted = "torchvet" in item.fixturenames or any(item.get_closest_marker(name) for name in _MARKS)
-        item.stash[_watches] = Watch(program=item.path, thorough=vetted)
+        marks = {mark.name for mark in item.iter_markers()} & set(_MARKS)
+        # Who asks for a verdict gets one, whatever that costs; a suite is not to take several times as long.
+        thorough = "no_leak" in marks or "torchvet" in item.fixturenames
+        exact = bool({"limit_peak", "no_sync"} & marks)
+        item.stash[_watches] = Watch(program=item.path, every_step=exact, thorough=thorough)
     watch: Watch = item.stash[_watches]
     return watch
 

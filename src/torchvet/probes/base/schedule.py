@@ -37,8 +37,10 @@ class Schedule:
     share: float = 0.03
     reserve: float = 0.01
     """Share that windows leave to censuses."""
+    every_step: bool = False
+    """Whether all steps are sampled, whatever that costs."""
     thorough: bool = False
-    """Whether all steps are sampled and names are searched from the first steps on, whatever that costs."""
+    """Whether names are searched as if growth were suspected from the eighth step on, whatever that costs."""
     spent: float = 0.0
     window_at: int = 1
     window_length: int = 2
@@ -57,7 +59,7 @@ class Schedule:
 
     def restart(self) -> None:
         """Plan anew, as at the beginning; what is spent stays spent."""
-        kept = {name: getattr(self, name) for name in ("share", "reserve", "thorough", "spent")}
+        kept = {name: getattr(self, name) for name in ("share", "reserve", "every_step", "thorough", "spent")}
         vars(self).update(vars(Schedule(**kept)))
 
     def graph_budget(self, elapsed: float, spent: float) -> float:
@@ -70,7 +72,7 @@ class Schedule:
 
     def opens_window(self, tick: int, elapsed: float) -> bool:
         """Whether to start noting storages at this boundary."""
-        if self.thorough:
+        if self.every_step:
             return True
         if tick < self.window_at:
             return False

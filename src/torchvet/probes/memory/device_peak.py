@@ -24,7 +24,7 @@ class DevicePeaks(Watcher):
         """Ask, and hear of it when the program sets the count back."""
         if not torch.cuda.is_available():
             return
-        if self.host.options.thorough and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if self.host.options.every_step and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             for device in range(torch.cuda.device_count()):
                 torch.cuda.reset_peak_memory_stats(device)
         self._ask()

@@ -197,7 +197,7 @@ class Looks(Host):
 
     def sample_from_start(self) -> None:
         """Open a window before the first step, where all is to be looked at."""
-        if self.schedule.thorough:
+        if self.schedule.every_step:
             self._start_window("forward", 0, 0.0, self.schedule.window_length)
 
     def _evaluation_begins(self) -> None:

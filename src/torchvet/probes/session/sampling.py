@@ -94,7 +94,7 @@ class Sampling:
         self._taps.watch_modules()
         self.stack.clear()
         ledger.operators = self._noted = 0
-        seconds = math.inf if self._schedule.thorough else _WINDOW_SECONDS + self._schedule.share * elapsed
+        seconds = math.inf if self._schedule.every_step else _WINDOW_SECONDS + self._schedule.share * elapsed
         ledger.most_operators = int(min(seconds / OPERATOR_SECONDS, 1 << 60))
         self.windows += 1
         self._open = window.open_window(self.windows, tick, kind, length, self._known, ledger, time.perf_counter())
@@ -147,7 +147,7 @@ class Sampling:
         """The program is over: close what is open, if a step of it was seen, or all is to be looked at."""
         self.ledger.leave()
         one, self._open = self._open, None
-        if one is None or not (one.ticks or self._schedule.thorough):
+        if one is None or not (one.ticks or self._schedule.every_step):
             return None
         return self._closed(one, tick, partial=not one.ticks)
 

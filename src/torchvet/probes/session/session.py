@@ -52,8 +52,10 @@ class Options(msgspec.Struct, kw_only=True):
     """Whether the loss of every step is written down."""
     seed: int | None = None
     """What random numbers start from where the program does not say; None leaves them to chance."""
+    every_step: bool = False
+    """Whether all steps are sampled, whatever that costs, and the device's peak is counted anew."""
     thorough: bool = False
-    """Whether all is looked at, whatever that costs (`base/schedule.py`), and the device's peak is counted anew."""
+    """Whether names are searched early and often, whatever that costs."""
     snapshots: str | None = None
     """Where snapshots of device memory are left; None for the recording's folder."""
 
