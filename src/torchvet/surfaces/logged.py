@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchvet.finding import SEVERITIES, Report
+from torchvet.finding import Report, Severity
+
+_NAMES: dict[Severity, str] = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
 def scalars(report: Report) -> dict[str, float]:
-    """Numbers by name: findings of each severity, bytes that grow per step, the peak, and whether it was judged."""
-    found = {f"torchvet/{severity}s": 0.0 for severity in reversed(SEVERITIES)}
-    for finding in report.findings:
-        found[f"torchvet/{finding.severity}s"] += 1
+    """Numbers by name: findings by severity, whether the run was judged, bytes that leak per step, and the peak."""
+    severities = [finding.severity for finding in report.findings]
+    found = {f"torchvet/{name}": float(severities.count(severity)) for severity, name in _NAMES.items()}
     found["torchvet/judged"] = float(report.verdict != "undetermined")
     growth = max((f.measured.bytes_per_step or 0.0 for f in report.findings), default=0.0)
     found["torchvet/leaked_bytes_per_step"] = growth
