@@ -27,7 +27,7 @@ class Training:
         self._running = False
 
     def begin(self) -> None:
-        """The training begins. Where the one before ended by an error that nobody told of, it ends now."""
+        """The training begins. One before it that has failed unnoticed ends now."""
         self.end()
         self._running = True
         self._watch.start()

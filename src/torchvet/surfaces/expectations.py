@@ -96,21 +96,26 @@ def no_sync() -> Expectation:
 
 
 def _no_wait(report: Report) -> Iterator[str | Finding]:
-    waits = report.facts.get("waits") or []
     told = [f for f in report.findings if f.code in ("OPS101", "OPS102") and f.evidence != "suspected"]
+    lines = list(_waits_besides(report, told))
     yield from told
-    places = {(p.path, p.line) for f in told for p in (f.location, *f.related) if p is not None}
-    for row in waits:
-        if (row["path"], row["line"]) not in places:
-            often = f"in {row['steps']} of {count(row['sampled'], 'step')}"
-            within = f" in {row['function']}" if row["function"] else ""
-            yield f"{at(row['path'], row['line'])}{within}: {row['what']} makes the host wait for the device {often}"
-    if waits or told:
+    yield from lines
+    if told or lines:
         return
     if not report.part("device_peak"):
         yield "could not judge: no GPU was used; --torchvet-gpu l4 simulates one"
     elif int(report.facts.get("steps") or 0) < _FEWEST:
         yield f"could not judge: {_FEWEST} steps are needed; call `torchvet.step()` where a step ends"
+
+
+def _waits_besides(report: Report, told: Sequence[Finding]) -> Iterator[str]:
+    """The lines that wait and that no finding is about: those that do so in a few steps only."""
+    places = {(p.path, p.line) for f in told for p in (f.location, *f.related) if p is not None}
+    for row in report.facts.get("waits") or []:
+        if (row["path"], row["line"]) not in places:
+            often = f"in {row['steps']} of {count(row['sampled'], 'step')}"
+            within = f" in {row['function']}" if row["function"] else ""
+            yield f"{at(row['path'], row['line'])}{within}: {row['what']} makes the host wait for the device {often}"
 
 
 def _unseen_growth(report: Report, steps: int) -> Iterator[str]:

@@ -75,8 +75,7 @@ def _expectations(item: pytest.Item) -> list[Expectation]:
         ]
     except (TypeError, ValueError) as error:
         pytest.fail(f"torchvet: a mark makes no sense: {error}", pytrace=False)
-    vetted = [expectations.no_fault] if _watches in item.stash else [expectations.only_findings]
-    return asked or vetted
+    return asked or [expectations.no_fault if _watches in item.stash else expectations.only_findings]
 
 
 @pytest.hookimpl(wrapper=True)
