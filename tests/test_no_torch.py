@@ -30,6 +30,7 @@ LIBRARY += "torchvet.source "
 LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspecting torchvet.allocator "
 LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
 LIBRARY += "torchvet.fleet.merge torchvet.fleet.local_engine torchvet.fleet.ray_engine "
+LIBRARY += "torchvet.surfaces.pytest_plugin torchvet.surfaces.expectations torchvet.surfaces.callback "
 LIBRARY += "torchvet.skill torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 

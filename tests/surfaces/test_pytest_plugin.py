@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -275,6 +279,15 @@ def test_a_card_that_is_not_known_is_a_usage_error(run: Run) -> None:
     result = run("def test_it(): pass", "--torchvet-gpu", "gtx1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--torchvet-gpu: gtx1: neither a size*"])
+
+
+def test_the_plugin_loads_nothing_of_torchvets_but_itself() -> None:
+    """Everybody's tests load it who has torchvet: this keeps it below a millisecond."""
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    (module,) = re.findall(r'\[project.entry-points.pytest11\]\ntorchvet = "(.*)"', declared)
+    code = f"import pytest, sys; import {module}; print(*sorted(m for m in sys.modules if 'torch' in m))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == ["torchvet", "torchvet._version", "torchvet.surfaces", module]
 
 
 def test_without_marks_nothing_is_watched(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,17 @@ def test_a_later_watch_sees_what_a_first_one_would() -> None:
     assert leaks(second) == []
 
 
+def test_a_watch_sees_as_much_once_something_was_compiled() -> None:
+    compiled = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)), backend="eager")
+    compiled(torch.randn(256, 64))
+    with torchvet.watch() as plain:
+        train(24, [])
+    with torchvet.watch() as within:
+        train(24, [], compiled)
+    assert leaks(plain) == leaks(within) == ["MEM101"]
+    assert plain.report is not None and plain.report.not_checked == []
+
+
 def test_a_watch_within_another_says_that_it_is_not_the_one_that_sees() -> None:
     with torchvet.watch() as outer:
         with torchvet.watch() as inner:

@@ -26,7 +26,9 @@ def simulate_gpu(card: str, count: int = 1) -> None:
 
     known = start.card()
     if known is not None and known != wanted:
-        raise TorchvetError(f"this process has a simulated {known.name} already; a process has one kind of card")
+        raise TorchvetError(
+            f"this process simulates another GPU already ({known.name}); a process has one kind of card"
+        )
     if known is None:
         try:
             start.start(wanted, count)

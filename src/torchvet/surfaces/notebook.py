@@ -14,13 +14,15 @@ from torchvet.finding import Report
 
 
 def load(shell: Any) -> None:
-    """Give an IPython shell the magic."""
+    """Give an IPython shell the magic, and have it show every report with its cells' names."""
 
     def vet(line: str, cell: str) -> None:
         """%%vet [--every-step]: run the cell, watched, and show what is wrong with its training steps."""
         run_cell(shell, line, cell)
 
     shell.register_magic_function(vet, "cell", "vet")
+    formatter = shell.display_formatter.formatters["text/html"]
+    formatter.for_type(Report, lambda report: by_cells(report, _cell_names(shell))._repr_html_())
 
 
 def run_cell(shell: Any, line: str, cell: str) -> None:
