@@ -14,7 +14,10 @@ from torchvet.commands import VERBS, cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "casebook/README.md")
-DOCS = ("check", "decisions", "fix", "fleet", "inspect", "limits", "mechanisms", "nonfinite", "simulated-gpu")
+DOCS = (
+    *("check", "decisions", "fix", "fleet", "inspect", "integrations", "limits", "mechanisms", "nonfinite"),
+    *("pytest", "python-api", "simulated-gpu"),
+)
 TEXTS = [*PAGES, *(f"docs/{name}.md" for name in DOCS)]
 LONGEST = 30
 """Words of a sentence."""
