@@ -59,7 +59,7 @@ class Vet(Callback):
         self._end(trainer, None)
 
     def _end(self, trainer: Any, error: BaseException | None) -> None:
-        report = self._training.end(error)
+        report = self._training.end(error, leads=trainer.is_global_zero)
         if report is None or not trainer.is_global_zero:
             return
         for logger in trainer.loggers:

@@ -42,7 +42,7 @@ class VetCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """It has come to its end. One that an error ends is reported when the program ends, or trains again."""
-        report = self._training.end()
+        report = self._training.end(leads=state.is_world_process_zero)
         if report is not None and state.is_world_process_zero:
             _log(report, args, state.global_step)
 

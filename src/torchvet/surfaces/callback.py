@@ -33,14 +33,15 @@ class Training:
         self._watch.start()
         atexit.register(self._end_at_exit)
 
-    def end(self, error: BaseException | None = None) -> Report | None:
-        """The training ended, by `error` if one is given: the report is written and shown. None if none is running."""
+    def end(self, error: BaseException | None = None, leads: bool = True) -> Report | None:
+        """The training ended, by `error` if one is given: the report is shown, and written by the rank that leads. None
+        if none is running."""
         if not self._running:
             return None
         self._running = False
         atexit.unregister(self._end_at_exit)
         self.report = report = self._watch.stop(error)
-        if self._output is not None:
+        if self._output is not None and leads:
             try:
                 Path(self._output).write_text(self._format.render(report), encoding="utf-8")
             except OSError as problem:  # no reason to end a training
