@@ -82,6 +82,7 @@ def test_a_leak_goes_to_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     from torchvet.lightning import Vet
 
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.chdir(tmp_path)
     logger = WandbLogger(save_dir=str(tmp_path), offline=True)
     fit(Net(keep=True), tmp_path, Vet(show=False), loggers=logger)
     summary = dict(logger.experiment.summary)
