@@ -171,7 +171,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """What notebooks show where a report is a cell's value."""
         # By its name: what a report is does not depend on how it is shown.
-        return str(import_module("torchvet.renderers.html").fragment(self))
+        return str(import_module("torchvet.renderers.fragment").fragment(self))
 
     @property
     def earned(self) -> bool:

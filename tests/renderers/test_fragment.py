@@ -9,7 +9,7 @@ from check_reports import HOSTILE, TEXTS, finding, report
 from hypothesis import given
 
 from torchvet.finding import Finding, Holder, Report
-from torchvet.renderers.html import fragment
+from torchvet.renderers.fragment import fragment
 
 ALLOWED = {"div", "p", "strong", "details", "summary", "table", "tr", "th", "td", "code", "pre", "ul", "li"}
 
