@@ -31,6 +31,7 @@ LIBRARY += "torchvet.readers.isolated torchvet.snapshots.memory torchvet.inspect
 LIBRARY += "torchvet.traces torchvet.traces.digest torchvet.readers.kineto "
 LIBRARY += "torchvet.fleet.merge torchvet.fleet.local_engine torchvet.fleet.ray_engine "
 LIBRARY += "torchvet.doctor.report torchvet.editors.server torchvet.agents.server torchvet.agents.tools "
+LIBRARY += "torchvet.surfaces.pytest_plugin torchvet.surfaces.expectations torchvet.surfaces.callback "
 LIBRARY += "torchvet.skill torchvet.configuration torchvet.checking.project torchvet.fixing.files"
 
 

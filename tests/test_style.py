@@ -15,7 +15,7 @@ EXAMPLES = ("bad.py", "good.py", "proof.py")
 """The example programs of rules are programs of users; what measures a claim is a program of its own."""
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in EXAMPLES)
 FILE_MOST, FUNCTION_MOST, FOLDER_MOST, UNFORMATTED_MOST = 500, 60, 25, 61
-MAY_IMPORT_TORCH = ("probes", "simulate")
+MAY_IMPORT_TORCH = ("probes", "simulate", "transformers")
 UPWARD: dict[str, set[str]] = {
     "allocator": set(),
     "errors": set(),
@@ -101,6 +101,7 @@ UPWARD: dict[str, set[str]] = {
         "checking",
         "diagnosis",
         "inspecting",
+        "simulate",
     },
     "editors": {
         "errors",
@@ -112,6 +113,9 @@ UPWARD: dict[str, set[str]] = {
         "checking",
         "fixing",
     },
+    "surfaces": {"errors", "finding", "formatting", "renderers", "api"},
+    "lightning": {"finding", "surfaces"},
+    "transformers": {"finding", "surfaces"},
     "workflows": {
         "errors",
         "finding",
@@ -148,6 +152,7 @@ UPWARD: dict[str, set[str]] = {
         "agents",
         "errors",
         "finding",
+        "formatting",
         "recording",
         "analysis",
         "rules",

@@ -6,6 +6,8 @@
     torchvet.check("src")          as `check`; gives a `Report`
     torchvet.inspect("a.pickle")   what a CUDA memory snapshot says; gives a `Report`
     torchvet.oom_report()          in an `except torch.OutOfMemoryError`: what was alive, on stderr
+    torchvet.simulate_gpu("l4")    a GPU that is not there, for the rest of the process
+    %load_ext torchvet             in a notebook: `%%vet` watches a cell
 
 Importing this package imports neither torch nor anything else that is slow.
 """
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torchvet.api.check import check
     from torchvet.api.inspect import inspect
     from torchvet.api.oom import oom_report
+    from torchvet.api.simulate import simulate_gpu
     from torchvet.api.watch import Watch, watch
     from torchvet.errors import BadInput, MissingExtra, TorchvetError
     from torchvet.finding import Finding, Report
@@ -35,6 +38,7 @@ __all__ = [
     "check",
     "inspect",
     "oom_report",
+    "simulate_gpu",
     "watch",
 ]
 
@@ -48,6 +52,7 @@ _HOMES = {
     "check": "torchvet.api.check",
     "inspect": "torchvet.api.inspect",
     "oom_report": "torchvet.api.oom",
+    "simulate_gpu": "torchvet.api.simulate",
     "watch": "torchvet.api.watch",
 }
 
@@ -59,3 +64,10 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What `%load_ext torchvet` calls: the notebook gets `%%vet`."""
+    import importlib
+
+    importlib.import_module("torchvet.surfaces.notebook").load(shell)

@@ -6,6 +6,7 @@ A `Report` holds `Finding`s. Renderers print it, agents read it as JSON, CI gate
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
@@ -166,6 +167,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "findings", [plain(f) for f in self.findings])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show where a report is a cell's value."""
+        # By its name: what a report is does not depend on how it is shown.
+        return str(import_module("torchvet.renderers.fragment").fragment(self))
 
     @property
     def earned(self) -> bool:

@@ -7,10 +7,16 @@ limits have both units (25.8 GB = 24.0 GiB), since devices are sold in binary on
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 _DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BINARY = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+_UNITS = {"": 1, "b": 1}
+_UNITS |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
+_UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 IDLE_WORDS: dict[str, str] = {
     "input": "waiting for the loader",
@@ -31,6 +37,17 @@ FILE_KINDS = {"snapshot": "snapshot", "trace": "trace", "run": "recording"}
 def size(amount: float) -> str:
     """A measured number of bytes: `4 bytes`, `1.7 kB`, `4.2 MB`."""
     return _scaled(amount, 1000.0, _DECIMAL)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `24GiB`, `512 MB`, `1.5GB` or `1048576`. Raises ValueError with what was expected."""
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError(f"{text!r} is not a size: give bytes, or a number and B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    if size < 1:
+        raise ValueError(f"{text!r} is not a size: it must be at least 1 byte")
+    return size
 
 
 def limit(amount: float) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from observing import Bench
 
 from torchvet.commands import VERBS, main
-from torchvet.commands.options import parse_size
+from torchvet.formatting import parse_size
 from torchvet.rules import all_rules
 from torchvet.supervisor.supervise import interpreter_options
 

@@ -20,7 +20,7 @@ class _Host:
     active = True
     tick = 3
     known: Any = None
-    options: Any = SimpleNamespace(amp_mode=None, attempt=None)
+    options: Any = SimpleNamespace(amp_mode=None, attempt=None, every_step=False)
 
     def __init__(self) -> None:
         self.failed: list[str] = []

@@ -15,6 +15,8 @@ from torchvet.analysis.time_facts import time_facts
 from torchvet.formatting import picked
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import Step, Window
+from torchvet.recording.records.crossing import Crossing
+from torchvet.recording.records.memory import DevicePeak
 from torchvet.recording.records.nonfinite import NonFiniteTotals
 from torchvet.recording.records.training import CollectorUse, Host, Outcome, Overhead
 
@@ -37,6 +39,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
     peak = _peak(rank)
     if peak is not None:
         facts["peak"] = peak
+    facts.update(_on_device(rank))
     if growth.measured or growth.growths:
         facts["growth"] = {
             "bytes_per_step": growth.measured,
@@ -95,6 +98,20 @@ def _peak(rank: RankRecording) -> dict[str, Any] | None:
         return None
     highest = max(windows, key=lambda w: w.peak)
     return {"bytes": highest.peak, "categories": highest.categories, "sampled_steps": [highest.first, highest.last]}
+
+
+def _on_device(rank: RankRecording) -> dict[str, Any]:
+    """The peak of the device's allocator, of the device that has held most; and the lines that wait for the device."""
+    facts: dict[str, Any] = {}
+    highest = max(rank.latest(DevicePeak, "device"), key=lambda p: p.bytes, default=None)
+    if highest is not None and highest.bytes:
+        facts["device_peak"] = picked(highest, "device", "bytes", "exact")
+    waits = [c for c in rank.latest(Crossing, "place", "kind", "what") if c.kind != "to device" and c.waits]
+    if waits:
+        facts["waits"] = [
+            picked(c.place, "path", "line", "function") | picked(c, "what", "waits", "steps", "sampled") for c in waits
+        ]
+    return facts
 
 
 def _host(rank: RankRecording) -> dict[str, Any]:

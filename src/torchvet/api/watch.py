@@ -29,55 +29,85 @@ class Watch(contextlib.ContextDecorator):
         print(watched.report.verdict)
 
     As a decorator it watches every call of the function, and `report` is the last call's. `step()` marks step
-    boundaries where the program knows better than the steps that torchvet finds. One watch at a time in a process.
+    boundaries where the program knows better than the steps that torchvet finds. A process is observed once at a time:
+    within `torchvet run`, or another watch, the report is undetermined and says so.
     """
 
     def __init__(
-        self, *, record: str | Path | None = None, memory_limit: int | None = None, show: bool = False
+        self,
+        *,
+        record: str | Path | None = None,
+        memory_limit: int | None = None,
+        show: bool = False,
+        every_step: bool = False,
+        thorough: bool = False,
+        program: str | Path | None = None,
     ) -> None:
-        """`record` keeps the recording in a directory; `memory_limit` in bytes is what forecasts go by; `show` prints
-        the text report to stderr when the block ends."""
+        """See `watch()`."""
         self.report: Report | None = None
         self._record = record
         self._memory_limit = memory_limit
         self._show = show
+        self._every_step = every_step
+        self._thorough = thorough
+        self._program = program
         self._session: Session | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._within = 0
+        """How many times it was started while something else observed the process."""
 
-    def __enter__(self) -> Watch:
-        """Start observing. Raises `MissingExtra` without torch, `TorchvetError` where something is watched already."""
+    def start(self) -> None:
+        """Start observing, where the block is not one of code (callbacks). Raises `MissingExtra` without torch."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
-        from torchvet.probes.session.session import Options, Session, session_in_process
+        from torchvet.probes.session.session import Session, session_in_process
         from torchvet.recording import RecordingWriter
 
         if session_in_process() is not None:
-            raise TorchvetError("this process is being watched already (by `torchvet run`, or by an outer watch())")
+            self._within += 1
+            return
         if self._record is None:
             self._folder = tempfile.TemporaryDirectory(prefix="torchvet-")
         path = Path(self._record if self._record is not None else cast(Any, self._folder).name)
-        caller = sys._getframe(1).f_code.co_filename
-        options = Options(directory=str(path), path=caller, argv=list(sys.argv), user_root=str(Path(caller).parent))
-        options.memory_limit = self._memory_limit
-        self._session = Session(options, RecordingWriter(path))
+        self._session = Session(self._options(path), RecordingWriter(path))
         self._session.start()
-        return self
+
+    def _options(self, path: Path) -> Any:
+        from torchvet.probes.base.frames import user_place
+        from torchvet.probes.session.session import Options
+
+        if self._program is not None:
+            program, argv = str(self._program), []
+        else:
+            place = user_place(2)
+            program, argv = place.path if place is not None else sys.argv[0], list(sys.argv)
+        options = Options(directory=str(path), path=program, argv=argv, user_root=str(Path(program).parent))
+        options.memory_limit = self._memory_limit
+        options.every_step, options.thorough = self._every_step, self._thorough
+        simulation = sys.modules.get("torchvet.simulate.start")
+        card = simulation.card() if simulation is not None else None
+        options.simulated_gpu = card.name if card is not None else None
+        return options
 
     def step(self) -> None:
         """A step of the program's own ends here. From the first call on, only these count."""
         if self._session is not None and self._session.observer is not None:
             self._session.observer.step_ended()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop observing and diagnose. An exception passes through."""
+    def stop(self, error: BaseException | None = None) -> Report:
+        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Raises `TorchvetError` where
+        the watch was not started."""
+        if self._within:
+            self._within -= 1
+            self.report = _not_observed()
+            return self.report
         session, self._session = self._session, None
         if session is None:
-            return
+            raise TorchvetError("stop(): this watch is not running; call start() first")
         session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
+        session.release()
         session.writer.close()
-        self.report = self._diagnose(session.writer.path.parent)
+        self.report = self._diagnosed(session.writer.path.parent)
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -85,6 +115,18 @@ class Watch(contextlib.ContextDecorator):
             from torchvet.renderers import renderer_for
 
             print(renderer_for("text").render(self.report), file=sys.stderr)
+        return self.report
+
+    def __enter__(self) -> Watch:
+        """Start observing. Raises `MissingExtra` without torch."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop observing and diagnose. An exception passes through."""
+        self.stop(error)
 
     def __call__(self, function: F) -> F:
         """Watch every call of a function."""
@@ -96,14 +138,48 @@ class Watch(contextlib.ContextDecorator):
 
         return cast(F, watched)
 
-    @staticmethod
-    def _diagnose(path: Path) -> Report:
+    def _diagnosed(self, path: Path) -> Report:
         from torchvet.diagnosis.diagnose import diagnose
         from torchvet.recording import read
 
-        return diagnose(read(path))
+        recording = read(path)
+        if self._record is None:  # nobody is to be sent to a folder that is about to go
+            recording.path = None
+        return diagnose(recording)
 
 
-def watch(*, record: str | Path | None = None, memory_limit: int | None = None, show: bool = False) -> Watch:
-    """Watch a block or a function: see `Watch`. `record`: a directory; `memory_limit`: bytes."""
-    return Watch(record=record, memory_limit=memory_limit, show=show)
+def _not_observed() -> Report:
+    """The report on a block within what is observed already."""
+    from torchvet.finding import NotChecked, Report
+
+    reason = "the process is observed already, by `torchvet run` or another watch(): its report covers this block"
+    judged = {"earned": False, "reason": reason}
+    gaps = [NotChecked(check="this block by itself", reason=reason)]
+    return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=gaps, facts={"verdict": judged})
+
+
+def watch(
+    *,
+    record: str | Path | None = None,
+    memory_limit: int | None = None,
+    show: bool = False,
+    every_step: bool = False,
+    thorough: bool = False,
+    program: str | Path | None = None,
+) -> Watch:
+    """Watch a block or a function: see `Watch`.
+
+    `record` keeps the recording in a directory. `memory_limit`, in bytes, is what forecasts go by. `show` prints the
+    text report to stderr when the block ends. Two ask for more, whatever that costs: `every_step` samples all steps but
+    the first, so that no peak and no wait for the device is missed (the host's heap is not judged then); `thorough`
+    searches the names that hold memory from the eighth step on, so that fewer steps are enough to judge growth.
+    `program` is the file that the report is about; by default that of the caller.
+    """
+    return Watch(
+        record=record,
+        memory_limit=memory_limit,
+        show=show,
+        every_step=every_step,
+        thorough=thorough,
+        program=program,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from torchvet.commands.completion import codes
+from torchvet.formatting import parse_size
 from torchvet.workflows.report_output import Delivery
 
 T = TypeVar("T")
@@ -19,21 +19,6 @@ Command = Callable[..., int]
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 HELP = {"help_option_names": ["-h", "--help"]}
-_UNITS = {"": 1, "b": 1}
-_UNITS |= {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
-_UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
-
-
-def parse_size(text: str) -> int:
-    """Bytes from `24GiB`, `512 MB`, `1.5GB` or `1048576`. Raises ValueError with what was expected."""
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"{text!r} is not a size: give bytes, or a number and B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
-    size = int(float(match[1]) * _UNITS[match[2].lower()])
-    if size < 1:
-        raise ValueError(f"{text!r} is not a size: it must be at least 1 byte")
-    return size
 
 
 def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:

@@ -141,5 +141,6 @@ def _console(width: int, color: bool) -> Console:
         emoji=False,
         highlight=False,
         legacy_windows=False,
+        force_jupyter=False,  # else it shows the text itself in a notebook, and gives none
         _environ={},
     )

@@ -11,6 +11,10 @@ from torchvet.finding import Location
 _CELL = re.compile(r"(?P<file>.*\.ipynb):(?P<cell>cell \d+)", re.IGNORECASE | re.DOTALL)
 
 
+_NOTEBOOK_CELL = re.compile(r"cell \[\d+\]")
+"""What a cell that ran in a notebook is called, by its execution count: it has no file."""
+
+
 class Place(NamedTuple):
     """A file, relative to the working directory if it lies below it, and its cell; empty unless a notebook."""
 
@@ -25,6 +29,11 @@ def shown_path(path: str) -> str:
     except OSError:  # the program may have removed the directory that it ran in
         return path
     return path.removeprefix(here)
+
+
+def at(path: str, line: int) -> str:
+    """`train.py:12`, the path as `shown_path` has it; `cell [3], line 12` of a notebook that runs."""
+    return f"{path}, line {line}" if _NOTEBOOK_CELL.fullmatch(path) else f"{shown_path(path)}:{line}"
 
 
 def place_of(path: str) -> Place:

@@ -37,6 +37,14 @@ def add_findings(page: Page, report: Report) -> None:
     _add_notes(page, report)
 
 
+def findings_page(report: Report, findings: list[Finding], width: int) -> str:
+    """Some findings of a report in full, as text: for a failure's message."""
+    page = Page(width)
+    for finding in findings:
+        add_finding(page, finding, report.part("sources"))
+    return page.text(color=False)
+
+
 def add_rest(page: Page, report: Report) -> None:
     """What was not checked, and what to type next."""
     add_not_checked(page, report)

@@ -12,7 +12,7 @@ from torchvet.finding import Report
 from torchvet.formatting import ms
 from torchvet.renderers.markdown_text import escaped
 from torchvet.renderers.page import LABEL, Page, crop, padded
-from torchvet.renderers.places import shown_path
+from torchvet.renderers.places import at
 from torchvet.renderers.sections.amounts import add_amounts
 from torchvet.renderers.sections.dry import add_dry
 from torchvet.renderers.sections.forecast import add_forecast
@@ -117,7 +117,7 @@ def _add_time(page: Page, time: dict[str, Any], simulated: bool) -> None:
     if text:
         page.labelled("a step", text, 3)
     rows = [line for line in time.get("lines") or [] if line["share"] >= _LEAST_SHARE][:LINES]
-    names = [f"{shown_path(row['path'])}:{row['line']} {row['function']}" for row in rows]
+    names = [f"{at(row['path'], row['line'])} {row['function']}" for row in rows]
     widest = min(max(map(cell_len, map(printable, names)), default=0), _WIDEST_PLACE)
     if rows:
         page.labelled("most of it", "by line, from the watched steps", 1)

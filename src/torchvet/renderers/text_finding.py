@@ -10,7 +10,7 @@ from rich.text import Text
 
 from torchvet.finding import Finding, Location, Measured, Related
 from torchvet.renderers.page import Page, crop
-from torchvet.renderers.places import shown_path
+from torchvet.renderers.places import at
 from torchvet.renderers.wording import count, percent, printable, seconds, size
 from torchvet.source.quote import Quote, quote
 
@@ -38,14 +38,16 @@ def add_finding(page: Page, finding: Finding, sources: Mapping[str, Any]) -> Non
 
 def add_note(page: Page, finding: Finding) -> None:
     """A finding in two lines at most."""
-    at = f"{place(finding.location)}: " if finding.location else ""
-    page.paragraph(f"{finding.severity} {finding.code} {finding.name}: {at}{finding.message}", indent=2, hang=2, most=2)
+    where = f"{place(finding.location)}: " if finding.location else ""
+    page.paragraph(
+        f"{finding.severity} {finding.code} {finding.name}: {where}{finding.message}", indent=2, hang=2, most=2
+    )
 
 
 def place(location: Location) -> str:
-    """`path:line in function`, the path relative to the working directory if it lies below it."""
+    """`path:line in function`: see `places.at`."""
     within = f" in {location.function}" if location.function else ""
-    return f"{shown_path(location.path)}:{location.line}{within}"
+    return f"{at(location.path, location.line)}{within}"
 
 
 def ranks(finding: Finding) -> str:
@@ -128,6 +130,6 @@ def _add_related(page: Page, related: list[Related]) -> None:
         if len(page.lines) + 2 > last:
             page.labelled("", f"and {len(related) - number} more; JSON has all of them", 1)
             return
-        at = f"{shown_path(item.path)}:{item.line}: " if item.path else ""
+        where = f"{at(item.path, item.line or 1)}: " if item.path else ""
         repeated = number > 0 and related[number - 1].role == item.role
-        page.labelled("" if repeated else item.role.replace("-", " "), f"{at}{item.message}", 2)
+        page.labelled("" if repeated else item.role.replace("-", " "), f"{where}{item.message}", 2)

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
-from torchvet.renderers.places import shown_path
+from torchvet.renderers.places import at
 from torchvet.renderers.wording import binary, count, percent, size
 
 _MUCH = 0.25
@@ -144,9 +144,7 @@ def failed_at(outcome: dict[str, Any]) -> str:
     place = outcome.get("place")
     if not place:
         return ""
-    return f" at {shown_path(place['path'])}:{place['line']}" + (
-        f" in {place['function']}" if place["function"] else ""
-    )
+    return f" at {at(place['path'], place['line'])}" + (f" in {place['function']}" if place["function"] else "")
 
 
 def _idle(report: Report) -> str:
@@ -161,7 +159,7 @@ def _slowest(report: Report) -> str:
     most = max(lines, key=lambda line: float(line["share"]), default=None)
     if most is None or most["share"] < _MUCH:
         return ""
-    return f"; {percent(most['share'])} of a step's time is at {shown_path(most['path'])}:{most['line']}"
+    return f"; {percent(most['share'])} of a step's time is at {at(most['path'], most['line'])}"
 
 
 def _over_steps(report: Report, word: str = "in") -> str:

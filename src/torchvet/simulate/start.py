@@ -38,11 +38,17 @@ from torchvet.simulate.operations import (
 )
 
 _libraries: list[torch.library.Library] = []
+_cards: list[Card] = []
 
 
 def started() -> bool:
     """Whether this process has the GPU."""
     return bool(_libraries)
+
+
+def card() -> Card | None:
+    """The card that this process has; None where it has none."""
+    return _cards[0] if _cards else None
 
 
 def start(card: Card, count: int = 1) -> None:
@@ -57,6 +63,7 @@ def start(card: Card, count: int = 1) -> None:
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     # Kept, because torch takes the kernels back when the library object dies.
     _libraries.append(library)
+    _cards.append(card)
     factories.install(library)
     autocasting.install(library)
     transfers.install(library)

@@ -37,6 +37,10 @@ class Schedule:
     share: float = 0.03
     reserve: float = 0.01
     """Share that windows leave to censuses."""
+    every_step: bool = False
+    """Whether all steps are sampled, whatever that costs."""
+    thorough: bool = False
+    """Whether names are searched as if growth were suspected from the eighth step on, whatever that costs."""
     spent: float = 0.0
     window_at: int = 1
     window_length: int = 2
@@ -55,7 +59,8 @@ class Schedule:
 
     def restart(self) -> None:
         """Plan anew, as at the beginning; what is spent stays spent."""
-        vars(self).update(vars(Schedule(share=self.share, reserve=self.reserve, spent=self.spent)))
+        kept = {name: getattr(self, name) for name in ("share", "reserve", "every_step", "thorough", "spent")}
+        vars(self).update(vars(Schedule(**kept)))
 
     def graph_budget(self, elapsed: float, spent: float) -> float:
         """Seconds that following graphs between boundaries may take now, `spent` of them having gone."""
@@ -67,6 +72,8 @@ class Schedule:
 
     def opens_window(self, tick: int, elapsed: float) -> bool:
         """Whether to start noting storages at this boundary."""
+        if self.every_step:
+            return True
         if tick < self.window_at:
             return False
         if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
@@ -93,8 +100,10 @@ class Schedule:
 
     def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
         """Whether to look at all names at this boundary."""
+        if self.thorough and tick >= _SHORT:
+            self.suspect(tick)
         if self.suspected and self.census_at is not None and tick >= self.census_at:
-            allowed = self.censuses * expected <= CENSUS_ALLOWANCE
+            allowed = self.thorough or self.censuses * expected <= CENSUS_ALLOWANCE
             return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
         if self.suspected or tick < 2 * _SHORT:
             return False

@@ -54,7 +54,7 @@ class Host:
         self._here = threading.local()
         self.clock = StepClock()
         self.known = KnownMemory()
-        self.schedule = Schedule()
+        self.schedule = Schedule(every_step=session.options.every_step, thorough=session.options.thorough)
         self.costs = Costs(self.schedule)
 
     @property

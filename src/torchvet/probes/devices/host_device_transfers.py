@@ -71,6 +71,10 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: was it sampled?"""
+        if tick == 1 and self.host.options.every_step:  # what came before its end is the program's setting up
+            self.sites.clear()
+            self._in_step.clear()
+            return
         self._sampled += self.host.sampling
         for key, calls in self._in_step.items():
             record = self.sites[key]

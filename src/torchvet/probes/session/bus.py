@@ -47,6 +47,7 @@ PROBES: tuple[str, ...] = (
     "precision.amp.AmpWatcher",
     "devices.host_device_transfers.Crossings",
     "memory.cache_emptied.CacheWatcher",
+    "memory.device_peak.DevicePeaks",
     "memory.broadcast_losses.PairTables",
     "training.normalized_twice.NormalisedLosses",
     "training.graphless_terms.GraphlessTerms",

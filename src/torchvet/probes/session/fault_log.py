@@ -33,7 +33,7 @@ class FaultLog:
                 faulthandler.register(signal.SIGTERM, self._file, chain=True)
 
     def forsake(self) -> None:
-        """This is a forked child: its end is not that of the process."""
+        """This is a forked child, or the process goes on unobserved: its end is not to be written down here."""
         if self._file is not None:
             faulthandler.disable()
             if hasattr(faulthandler, "unregister"):

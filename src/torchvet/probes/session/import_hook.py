@@ -14,18 +14,24 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
+def when_imported(name: str, callback: Callable[[ModuleType], None]) -> Callable[[], None]:
     """Call `callback(module)` once `name` has run to its end, in the importing thread; at once if it is loaded.
 
     An import that fails leaves the watch in place, since programs try again. What the callback raises reaches the
-    program's import statement: callbacks guard themselves.
+    program's import statement: callbacks guard themselves. Gives a function that ends the wait.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         callback(module)
-        return
+        return _nothing
     # First in the list: a finder before it that finds the module ends the search.
-    sys.meta_path.insert(0, _Watch(name, callback))
+    watch = _Watch(name, callback)
+    sys.meta_path.insert(0, watch)
+    return watch.end
+
+
+def _nothing() -> None:
+    """There is no wait to end."""
 
 
 class _Watch:
@@ -62,6 +68,11 @@ class _Watch:
                 return spec
         return None
 
+    def end(self) -> None:
+        """Wait no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
     def _mark(self, loader: object) -> None:
         """Shadow `exec_module` on this one loader object; the shadow removes itself as it runs."""
         run = getattr(loader, "exec_module", None)
@@ -72,7 +83,7 @@ class _Watch:
             vars(loader).pop("exec_module", None)
             run(module)
             if self in sys.meta_path:
-                sys.meta_path.remove(self)
+                self.end()
                 self.callback(sys.modules.get(self.name, module))
 
         try:

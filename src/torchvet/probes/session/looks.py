@@ -207,6 +207,11 @@ class Looks(Host):
             self._sampling.start(kind, tick, elapsed, length)
             self.bus.sampled(True)
 
+    def sample_from_start(self) -> None:
+        """Open a window before the first step, where all is to be looked at."""
+        if self.schedule.every_step:
+            self._start_window("forward", 0, 0.0, self.schedule.window_length)
+
     def _evaluation_begins(self) -> None:
         """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
         evaluation whatever that costs."""

@@ -48,6 +48,7 @@ class Observer(Looks):
         self._taps.install()
         self._taps.watch_modules()
         self.bus.install()
+        self.sample_from_start()
 
     def release(self) -> None:
         """In a forked child: switch the ledger off; the taps pass everything through."""

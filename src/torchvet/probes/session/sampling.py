@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -93,7 +94,8 @@ class Sampling:
         self._taps.watch_modules()
         self.stack.clear()
         ledger.operators = self._noted = 0
-        ledger.most_operators = int((_WINDOW_SECONDS + self._schedule.share * elapsed) / OPERATOR_SECONDS)
+        seconds = math.inf if self._schedule.every_step else _WINDOW_SECONDS + self._schedule.share * elapsed
+        ledger.most_operators = int(min(seconds / OPERATOR_SECONDS, 1 << 60))
         self.windows += 1
         self._open = window.open_window(self.windows, tick, kind, length, self._known, ledger, time.perf_counter())
 
@@ -142,10 +144,12 @@ class Sampling:
         return self._closed(one, tick, partial)
 
     def end_for_good(self, tick: int) -> Closed | None:
-        """The program is over: close what is open, if a step of it was seen."""
+        """The program is over: close what is open, if a step of it was seen, or all is to be looked at."""
         self.ledger.leave()
         one, self._open = self._open, None
-        return None if one is None or not one.ticks else self._closed(one, tick)
+        if one is None or not (one.ticks or self._schedule.every_step):
+            return None
+        return self._closed(one, tick, partial=not one.ticks)
 
     def _closed(self, one: window.OpenWindow, tick: int, partial: bool = False) -> Closed:
         ledger = self.ledger

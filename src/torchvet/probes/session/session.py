@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +54,17 @@ class Options(msgspec.Struct, kw_only=True):
     """What random numbers start from where the program does not say; None leaves them to chance."""
     stop_file: str | None = None
     """The program is stopped at a step boundary once this file is there, as after `steps`."""
+    every_step: bool = False
+    """Whether all steps are sampled, whatever that costs, and the device's peak is counted anew."""
+    thorough: bool = False
+    """Whether names are searched early and often, whatever that costs."""
     snapshots: str | None = None
     """Where snapshots of device memory are left; None for the recording's folder."""
 
 
 _current: Session | None = None
+_forks_heard = False
+"""Whether forks are heard of: what is registered for that stays for the life of the process."""
 
 
 def session_of_parent() -> Session | None:
@@ -105,6 +112,7 @@ class Session:
         self._lock = threading.RLock()
         self._failures: set[tuple[str, str]] = set()
         self._faults = FaultLog()
+        self._end_wait: Callable[[], None] = lambda: None
 
     @property
     def ended(self) -> bool:
@@ -122,7 +130,7 @@ class Session:
             from torchvet.probes.session.seeding import seed_before_program
 
             seed_before_program(self.options.seed)
-        when_imported("torch", self._torch_is_here)
+        self._end_wait = when_imported("torch", self._torch_is_here)
 
     def _torch_is_here(self, torch: ModuleType) -> None:
         if os.getpid() != self._pid:  # forked before there was torch
@@ -140,8 +148,7 @@ class Session:
                 self.observer = self._observer()
                 self.observer.install()
             self.active = True
-            # In the child the probes are the parent's, and so is the file that they write to.
-            os.register_at_fork(after_in_child=self._in_child)
+            _hear_forks()
         if self.options.seed is not None:
             torch.manual_seed(self.options.seed)
 
@@ -226,6 +233,14 @@ class Session:
             self._write_outcome(how, status, error, elapsed)
         self._faults.end()
 
+    def release(self) -> None:
+        """The process goes on unobserved, and nothing of this session stays."""
+        global _current
+        self._end_wait()
+        self._faults.forsake()
+        if _current is self:
+            _current = None
+
     def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
         observer = self.observer
         if not self.described:
@@ -255,6 +270,19 @@ class Session:
             rank=int(rank) if rank.isdigit() else None, world_size=int(world) if world.isdigit() else None,
             memory_limit_source=source, address_space=space, user_roots=[self.options.user_root],
         )  # fmt: skip
+
+
+def _hear_forks() -> None:
+    """In the child the probes are the parent's, and so is the file that they write to."""
+    global _forks_heard
+    if not _forks_heard:
+        _forks_heard = True
+        os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    if _current is not None and not _current.ended:
+        _current._in_child()
 
 
 def _places(error: BaseException) -> list[Any]:

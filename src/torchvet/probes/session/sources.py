@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.watcher import Host, Watcher
@@ -39,19 +41,36 @@ class SourceKeeper(Watcher):
 
     def _keep(self, more: Iterable[str] = ()) -> None:
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        for file in (*files, *more):
-            if not isinstance(file, str) or file in self._kept or not file.endswith(".py"):
+        for file in (*files, *more, *_cells()):
+            if not isinstance(file, str) or file in self._kept:
+                continue
+            if not (file.endswith(".py") or _is_cell(file)):
                 continue
             if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:
                 continue
             self._kept.add(file)
-            try:
-                # A text that stands in for the file is what runs, and what a report quotes.
-                raw = content_of(file) or Path(file).read_bytes()
-            except OSError:
-                continue
-            if len(raw) <= _LARGEST:
-                self.host.write(Source(path=file, text=_text(raw)))
+            text = _text_of(file)
+            if text is not None and len(text) <= _LARGEST:
+                self.host.write(Source(path=file, text=text))
+
+
+def _cells() -> list[str]:
+    """What was compiled from no file, with its text in `linecache`: the cells of a notebook."""
+    return [name for name in list(linecache.cache) if _is_cell(name)]
+
+
+def _is_cell(file: str) -> bool:
+    """Whether `linecache` has a text for it, and no time of a file."""
+    entry: Any = linecache.cache.get(file, ())
+    return len(entry) == 4 and entry[1] is None
+
+
+def _text_of(file: str) -> str | None:
+    try:
+        # A text that stands in for the file is what runs, and what a report quotes.
+        return _text(content_of(file) or Path(file).read_bytes())
+    except OSError:
+        return "".join(linecache.getlines(file)) if _is_cell(file) else None
 
 
 def _text(raw: bytes) -> str:

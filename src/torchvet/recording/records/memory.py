@@ -16,6 +16,15 @@ class MemoryHistory(Record):
     snapshot: str
 
 
+class DevicePeak(Record):
+    """The most bytes of tensors that a device's allocator has held: running totals. Where it had held as much before it
+    was watched, `bytes` is only a bound, and `exact` is false."""
+
+    device: int
+    bytes: int
+    exact: bool = True
+
+
 class CacheEmptied(Record):
     """Calls of `empty_cache()` from one line: running totals.
 

@@ -1,0 +1,55 @@
+"""What callbacks of training frameworks share: a watch that begins and ends with the training, and its report."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from pathlib import Path
+
+from torchvet.api.watch import Watch
+from torchvet.finding import Report
+
+
+class Training:
+    """Watches one training after another; `report` is the last one's."""
+
+    def __init__(self, output: str | Path | None, show: bool, record: str | Path | None, memory_limit: int | None):
+        """`output` gets the report, in the format of its extension; `show` prints it to stderr. Raises `BadInput` for
+        an extension that is no format's."""
+        from torchvet.renderers import renderer_for, renderer_for_path
+
+        self.report: Report | None = None
+        self._text = renderer_for("text")
+        self._format = renderer_for_path(output) if output is not None else self._text
+        self._watch = Watch(record=record, memory_limit=memory_limit)
+        self._output = output
+        self._show = show
+        self._running = False
+
+    def begin(self) -> None:
+        """The training begins. One before it that has failed unnoticed ends now."""
+        self.end()
+        self._running = True
+        self._watch.start()
+        atexit.register(self._end_at_exit)
+
+    def end(self, error: BaseException | None = None, leads: bool = True) -> Report | None:
+        """The training ended, by `error` if one is given: the report is shown, and written by the rank that leads. None
+        if none is running."""
+        if not self._running:
+            return None
+        self._running = False
+        atexit.unregister(self._end_at_exit)
+        self.report = report = self._watch.stop(error)
+        if self._output is not None and leads:
+            try:
+                Path(self._output).write_text(self._format.render(report), encoding="utf-8")
+            except OSError as problem:  # no reason to end a training
+                print(f"torchvet: the report was not written: {problem}", file=sys.stderr)
+        if self._show:
+            print(self._text.render(report), file=sys.stderr)
+        return report
+
+    def _end_at_exit(self) -> None:
+        """The program ends, and the training has not: it failed."""
+        self.end(getattr(sys, "last_value", None))

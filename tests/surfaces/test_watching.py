@@ -1,0 +1,161 @@
+"""`torchvet.watch()` as surfaces use it: again and again, within another watch, and with every step sampled."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchvet
+from torchvet.probes.session.session import Session, session_in_process
+from torchvet.recording import read
+from torchvet.recording.records.base import Window
+
+
+def train(steps: int, keep: list[torch.Tensor] | None = None, model: nn.Module | None = None) -> list[float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)) if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(steps):
+        loss = model(torch.randn(256, 64)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if keep is not None:
+            keep.append(model(torch.randn(256, 64)))
+    return losses
+
+
+def leaks(watch: torchvet.Watch) -> list[str]:
+    assert watch.report is not None
+    return [f.code for f in watch.report.findings if (f.measured.bytes_per_step or 0) > 0]
+
+
+def sessions() -> int:
+    gc.collect()
+    return sum(type(one) is Session for one in gc.get_objects())
+
+
+def test_watches_that_follow_each_other_leave_nothing_behind() -> None:
+    """But for the last, which stands in tables, and one that torch's compiler has found while it looked at torch."""
+    for _ in range(4):
+        with torchvet.watch():
+            train(2)
+    assert sessions() <= 2
+    assert session_in_process() is None
+
+
+def test_a_later_watch_sees_what_a_first_one_would() -> None:
+    with torchvet.watch() as first:
+        train(24, [])
+    with torchvet.watch() as second:
+        train(24)
+    with torchvet.watch() as third:
+        train(24, [])
+    assert leaks(first) == leaks(third) == ["MEM101"]
+    assert leaks(second) == []
+
+
+def test_a_watch_sees_as_much_once_something_was_compiled() -> None:
+    compiled = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)), backend="eager")
+    compiled(torch.randn(256, 64))
+    with torchvet.watch() as plain:
+        train(24, [])
+    with torchvet.watch() as within:
+        train(24, [], compiled)
+    assert leaks(plain) == leaks(within) == ["MEM101"]
+    assert plain.report is not None and plain.report.not_checked == []
+
+
+def test_a_watch_within_another_says_that_it_is_not_the_one_that_sees() -> None:
+    with torchvet.watch() as outer:
+        with torchvet.watch() as inner:
+            train(3)
+        train(24, [])
+    assert inner.report is not None and inner.report.verdict == "undetermined"
+    assert "observed already" in inner.report.not_checked[0].reason
+    assert leaks(outer) == ["MEM101"]
+
+
+def test_a_watched_function_may_call_itself() -> None:
+    watch = torchvet.watch()
+
+    @watch
+    def count(number: int) -> int:
+        train(12)
+        return number if number == 0 else count(number - 1)
+
+    assert count(1) == 0
+    assert watch.report is not None and watch.report.facts["steps"] == 24
+
+
+def test_a_watch_that_met_no_torch_waits_for_it_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(sys.meta_path)
+    watch = torchvet.watch()
+    with monkeypatch.context() as without:
+        without.delitem(sys.modules, "torch")
+        watch.start()
+        assert sys.meta_path != before
+        watch.stop()
+    assert sys.meta_path == before
+
+
+def test_the_interpreters_fault_handler_is_as_it_was() -> None:
+    enabled = faulthandler.is_enabled()
+    faulthandler.disable()
+    try:
+        with torchvet.watch():
+            assert faulthandler.is_enabled()
+        assert not faulthandler.is_enabled()
+    finally:
+        if enabled:
+            faulthandler.enable(sys.__stderr__)
+
+
+def test_a_fork_after_many_watches_calls_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[object] = []
+    with torchvet.watch():
+        pass
+    monkeypatch.setattr(os, "register_at_fork", lambda **calls: registered.append(calls))
+    with torchvet.watch():
+        train(1)
+    assert registered == []
+
+
+def test_all_steps_but_the_first_are_sampled_where_that_is_asked(tmp_path: Path) -> None:
+    with torchvet.watch(record=tmp_path / "all", every_step=True) as watch:
+        train(12)
+    windows = read(tmp_path / "all").ranks[0].all(Window)
+    assert {step for w in windows for step in range(w.first, w.last + 1)} >= set(range(2, 13))
+    assert leaks(watch) == []
+
+
+def test_a_peak_is_known_without_any_step() -> None:
+    model = nn.Linear(1000, 1000)
+    with torchvet.watch(every_step=True) as watch:
+        model(torch.randn(500, 1000))
+    assert watch.report is not None
+    # The input and the output, 2 MB each, beside 4 MB of parameters that the window did not see made.
+    assert 4_000_000 <= watch.report.facts["peak"]["bytes"] <= 8_100_000
+
+
+def test_losses_are_the_same_with_every_step_sampled() -> None:
+    plain = train(12)
+    with torchvet.watch(every_step=True):
+        watched = train(12)
+    assert watched == plain
+
+
+def test_the_program_that_is_named_is_the_reports_subject(tmp_path: Path) -> None:
+    with torchvet.watch(program=tmp_path / "test_it.py") as watch:
+        train(3)
+    assert watch.report is not None
+    assert watch.report.subject["path"] == str(tmp_path / "test_it.py") and watch.report.subject["argv"] == []
