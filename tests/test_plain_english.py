@@ -14,10 +14,10 @@ from torchvet.commands import VERBS, cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "casebook/README.md")
-DOCS = """
-check decisions doctor editors fix fleet glossary inspect integrations limits mcp mechanisms nonfinite pytest python-api run
-simulated-gpu skill
-""".split()
+DOCS = [
+    *("check", "decisions", "doctor", "editors", "fix", "fleet", "glossary", "inspect", "integrations", "limits"),
+    *("mcp", "mechanisms", "nonfinite", "pytest", "python-api", "run", "simulated-gpu", "skill"),
+]
 TEXTS = [*PAGES, *(f"docs/{name}.md" for name in DOCS)]
 LONGEST = 30
 """Words of a sentence."""
