@@ -23,6 +23,7 @@ UPWARD: dict[str, set[str]] = {
     "formatting": set(),
     "gc_pause": set(),
     "patches": set(),
+    "scratch": set(),
     "undo": set(),
     "configuration": {"errors"},
     "readers": {"errors", "gc_pause"},
@@ -44,7 +45,7 @@ UPWARD: dict[str, set[str]] = {
         "snapshots",
         "analysis",
     },
-    "supervisor": {"errors", "formatting", "undo", "simulate", "recording", "probes"},
+    "supervisor": {"errors", "formatting", "scratch", "undo", "simulate", "recording", "probes"},
     "whatif": {"finding", "formatting", "recording", "renderers", "analysis"},
     "checking": {"errors", "finding", "formatting", "gc_pause", "configuration", "source", "rules"},
     "docgen": {"finding", "patches", "rules"},
@@ -88,6 +89,7 @@ UPWARD: dict[str, set[str]] = {
         "traces",
         "diagnosis",
         "inspecting",
+        "scratch",
     },
     "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
     "api": {
@@ -100,6 +102,7 @@ UPWARD: dict[str, set[str]] = {
         "checking",
         "diagnosis",
         "inspecting",
+        "scratch",
     },
     "workflows": {
         "errors",
@@ -115,6 +118,7 @@ UPWARD: dict[str, set[str]] = {
         "diagnosis",
         "fixing",
         "verifying",
+        "scratch",
     },
     "commands": {
         "errors",

@@ -6,13 +6,13 @@ import contextlib
 import functools
 import importlib.util
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from torchvet.errors import MissingExtra, TorchvetError
+from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
     from torchvet.finding import Report
@@ -42,7 +42,7 @@ class Watch(contextlib.ContextDecorator):
         self._memory_limit = memory_limit
         self._show = show
         self._session: Session | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
 
     def __enter__(self) -> Watch:
         """Start observing. Raises `MissingExtra` without torch, `TorchvetError` where something is watched already."""
@@ -54,8 +54,8 @@ class Watch(contextlib.ContextDecorator):
         if session_in_process() is not None:
             raise TorchvetError("this process is being watched already (by `torchvet run`, or by an outer watch())")
         if self._record is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="torchvet-")
-        path = Path(self._record if self._record is not None else cast(Any, self._folder).name)
+            self._folder = Scratch()
+        path = Path(self._record) if self._record is not None else cast(Any, self._folder).path
         caller = sys._getframe(1).f_code.co_filename
         options = Options(directory=str(path), path=caller, argv=list(sys.argv), user_root=str(Path(caller).parent))
         options.memory_limit = self._memory_limit
@@ -79,7 +79,7 @@ class Watch(contextlib.ContextDecorator):
         session.writer.close()
         self.report = self._diagnose(session.writer.path.parent)
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
             self._folder = None
         if self._show:
             from torchvet.renderers import renderer_for

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from torchvet._version import __version__
-from torchvet.errors import TorchvetError
+from torchvet.errors import BadInput, TorchvetError
 
 VERBS = ("run", "amp", "check", "fix", "inspect", "report", "compare", "whatif", "explain", "skill")
 
@@ -40,6 +40,16 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that was asked for. Raises `BadInput` where the working directory has been removed."""
+        try:
+            os.getcwd()
+        except OSError as error:
+            raise BadInput("the working directory has been removed: change to one that exists") from error
+        return super().resolve_command(ctx, args)
+
 
 @click.command(cls=_Verbs, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="torchvet")
@@ -52,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A usage error is one message on stderr and status 2, never a traceback.
     """
+    from torchvet.workflows.streams import drop_stdout, ready
+
+    ready()
     try:
         status = cli.main(args=arguments, prog_name="torchvet", standalone_mode=False)
     except click.ClickException as error:
@@ -63,8 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         status = -signal.SIGINT
     except BrokenPipeError:
-        from torchvet.workflows.streams import drop_stdout
-
         drop_stdout()
         status = 1
     except Exception:

@@ -24,11 +24,12 @@ SIMULATES = (2, 13)
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: a script's path or a module's name, and the program's own arguments."""
+    """What to run: a script's path, a module's name or the code itself, and the program's own arguments."""
 
     path: str | None
     module: str | None
     arguments: tuple[str, ...]
+    code: str | None = None
 
     @property
     def folder(self) -> str:
@@ -38,7 +39,9 @@ class Program:
 
 def check(program: Program) -> None:
     """Raises `BadInput` for what is not there or cannot be read or parsed, `MissingExtra` without torch."""
-    if program.path is None:
+    if program.code is not None:
+        _check_syntax("-c", program.code.encode("utf-8", "surrogateescape"))
+    elif program.path is None:
         _spec_of(program.module or "")
     else:
         _check_path(program.path)

@@ -150,7 +150,8 @@ def _check_writable(path: Path) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print on stdout what any terminal can take; a reader that has gone away is no error."""
+    """Print on stdout what any terminal can take; a reader that has gone away is no error. Raises `BadInput` where the
+    disk behind it is full."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -158,6 +159,9 @@ def print_text(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the verdict stands all the same
         drop_stdout()
+    except OSError as error:
+        drop_stdout()
+        raise BadInput(f"the report could not be printed: {error.strerror}") from error
 
 
 def color() -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchvet.probes.base import frames
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.session.overlay import content_of
+from torchvet.probes.session.program import COMMAND
 from torchvet.recording.records.base import Source
 
 _LARGEST = 400_000
@@ -38,6 +39,7 @@ class SourceKeeper(Watcher):
         self._keep(frame.f_code.co_filename for frame in frames.traceback_frames(error))
 
     def _keep(self, more: Iterable[str] = ()) -> None:
+        self._keep_command()
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         for file in (*files, *more):
             if not isinstance(file, str) or file in self._kept or not file.endswith(".py"):
@@ -52,6 +54,13 @@ class SourceKeeper(Watcher):
                 continue
             if len(raw) <= _LARGEST:
                 self.host.write(Source(path=file, text=_text(raw)))
+
+    def _keep_command(self) -> None:
+        """The code that stood on the command line."""
+        text = self.host.options.code
+        if text is not None and COMMAND not in self._kept:
+            self._kept.add(COMMAND)
+            self.host.write(Source(path=COMMAND, text=text))
 
 
 def _text(raw: bytes) -> str:
