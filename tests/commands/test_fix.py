@@ -139,7 +139,7 @@ def test_a_module_is_fixed_where_it_lies_and_no_package_is_run(fix: Fix, here: P
     (package / "__main__.py").write_bytes(TEXT)
     (package / "fit.py").write_bytes(TEXT)
     status, out, _ = fix("-m", "package", "AAA")
-    assert status == 1 and "-apple = 1" in out and "torchvet fix -m package --verify" in out
+    assert status == 1 and "-apple = 1" in out and "torchvet fix -m package AAA --verify" in out
     status, out, _ = fix("-m", "package.fit", "--apply", "--format", "json")
     assert facts(out)["written"] == [os.path.join("package", "fit.py")]
     assert (package / "__main__.py").read_bytes() == TEXT and b"pear = 1" in (package / "fit.py").read_bytes()

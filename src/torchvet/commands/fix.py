@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from torchvet.commands.options import GPUS, shared, verb
-from torchvet.workflows.fix_options import STEPS, TOLERANCE
 
 EPILOG = """\b
 Examples:
@@ -52,16 +51,12 @@ class FixCommand(click.Command):
 @click.option("--unsafe-fixes", is_flag=True, help="Include fixes that may change the program's results.")
 @click.option("--verify", is_flag=True, help="Run the program with and without fixes; keep those proven to help.")
 @click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=STEPS,
-    show_default=True,
-    help="With --verify: the steps of each run.",
+    "--steps", type=click.IntRange(min=1), default=100, show_default=True, help="With --verify: the steps of each run."
 )
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    default=TOLERANCE,
+    default=1e-4,
     show_default=True,
     help="With --verify: losses with at most this relative difference count as equal.",
 )

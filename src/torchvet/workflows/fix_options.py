@@ -16,8 +16,6 @@ from torchvet.workflows.report_output import Delivery, print_text
 if TYPE_CHECKING:
     from torchvet.finding import Report
 
-STEPS, TOLERANCE = 100, 1e-4
-"""What --verify takes where nothing is said."""
 _CODE = re.compile(r"[A-Z]{3}\d{0,3}(,[A-Z]{3}\d{0,3})*", re.IGNORECASE)
 
 
@@ -60,11 +58,9 @@ class Asked(Struct, frozen=True, kw_only=True):
         return {"kind": "fix", "path": self.script, "module": self.module, "argv": [*program, *self.arguments]}
 
     def again(self) -> list[str]:
-        """The options that another call needs to come to the same, but those for what it does at the end."""
+        """The options without which another call would run or fix something else."""
         words = ["--simulate-gpu", self.simulate_gpu] if self.simulate_gpu else []
         words += ["--gpus", str(self.gpus)] if self.simulate_gpu and self.gpus != 1 else []
-        words += ["--steps", str(self.steps)] if self.verify and self.steps != STEPS else []
-        words += ["--tolerance", f"{self.tolerance:g}"] if self.verify and self.tolerance != TOLERANCE else []
         return [*words, *(["--unsafe-fixes"] if self.unsafe_fixes else [])]
 
     def chosen(self, configuration: Configuration) -> Configuration:
