@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -78,9 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         drop_stdout()
         status = 1
-    except Exception:
-        tell_fault()
+    except Exception as error:
         status = TorchvetError.status
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            drop_stdout()
+            click.echo(f"torchvet: {error.filename or 'stdout'}: {error.strerror}", err=True)
+        else:
+            tell_fault()
     return die_by(-status) if isinstance(status, int) and status < 0 else int(status or 0)
 
 
