@@ -164,7 +164,17 @@ def look_after(trials: Trials, kind: str, what: str, folder: Path, env: dict[str
     if (folder / "theirs.txt").read_text() != "mine\n" * 100 or (folder / "program.py").read_text() != PROGRAM:
         trials.fault(kind, f"{what}: a file of the user's was changed")
     names = {p.name for p in folder.iterdir()}
-    if litter := names - {"program.py", "quick.py", "theirs.txt", "out", "err", "tmp", "state", "report.json", "run.vet"}:
+    if litter := names - {
+        "program.py",
+        "quick.py",
+        "theirs.txt",
+        "out",
+        "err",
+        "tmp",
+        "state",
+        "report.json",
+        "run.vet",
+    }:
         trials.fault(kind, f"{what}: left beside the program: {sorted(litter)}")
     quick = subprocess.run(
         trials.command("run", "-q", "--exit-zero", "quick.py"), cwd=folder, env=env, capture_output=True, text=True
@@ -236,7 +246,9 @@ def disk(trials: Trials, dice: random.Random, folder: Path) -> None:
         trials.fault(kind, f"{what}: still alive: {left}")
 
 
-def read_all(trials: Trials, kind: str, folder: Path, good: Path, env: dict[str, str], verbs: tuple[tuple[str, ...], ...]) -> None:
+def read_all(
+    trials: Trials, kind: str, folder: Path, good: Path, env: dict[str, str], verbs: tuple[tuple[str, ...], ...]
+) -> None:
     """Have the verbs read one recording."""
     before = {str(p): p.lstat().st_mtime_ns for p in sorted(folder.rglob("*"))}
     for verb in verbs:
@@ -303,7 +315,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--disks", type=int, default=30)
-    parser.add_argument("--fuzzed", type=int, default=300, help="recordings with random values; -1: no recordings at all")
+    parser.add_argument(
+        "--fuzzed", type=int, default=300, help="recordings with random values; -1: no recordings at all"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--source", type=Path, default=HERE / "src", help="the torchvet that is tried")
     parser.add_argument("-v", "--verbose", action="store_true")

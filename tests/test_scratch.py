@@ -32,7 +32,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def another(temporary: Path, *name: str) -> tuple[subprocess.Popen[str], Path]:
     """Another process that has a folder."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDING, str(temporary), *name], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(temporary), *name], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 

@@ -132,7 +132,9 @@ def test_a_message_that_nobody_can_read_changes_nothing(bench: Bench) -> None:
 @linux
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams_are_closed_for_the_program_too(bench: Bench, closed: tuple[int, ...]) -> None:
-    bench.write("program.py", "import sys; open('seen', 'w').write(str([sys.stdin, sys.stdout, sys.stderr].count(None)))")
+    bench.write(
+        "program.py", "import sys; open('seen', 'w').write(str([sys.stdin, sys.stdout, sys.stderr].count(None)))"
+    )
 
     def prepare() -> None:
         for number in closed:

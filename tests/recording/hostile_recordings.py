@@ -121,7 +121,9 @@ def zeros(folder: Path) -> None:
 @_hostile
 def numbers_that_are_none(folder: Path) -> None:
     text = (folder / "rank0.jsonl").read_text("utf-8")
-    (folder / "rank0.jsonl").write_text(text.replace('"t":', '"t":NaN,"u":').replace('"bytes":', '"bytes":Infinity,"c":'))
+    (folder / "rank0.jsonl").write_text(
+        text.replace('"t":', '"t":NaN,"u":').replace('"bytes":', '"bytes":Infinity,"c":')
+    )
 
 
 @_hostile

@@ -103,7 +103,9 @@ def test_values_that_no_run_has(folder: Path, seed: int) -> None:
     assert not any(c in text for c in "\x1b\x07\u202e\u2066")
 
 
-@pytest.mark.parametrize("name", ["a_device_behind_a_link", "a_link_to_a_file_outside", "a_pipe", "a_folder_for_a_file"])
+@pytest.mark.parametrize(
+    "name", ["a_device_behind_a_link", "a_link_to_a_file_outside", "a_pipe", "a_folder_for_a_file"]
+)
 def test_only_regular_files_of_the_recording_are_read(folder: Path, name: str) -> None:
     HOSTILE[name](folder)
     with pytest.raises(BadInput, match=r"rank[01]\.jsonl"):

@@ -199,9 +199,8 @@ class GraphRetained(GrowthRule):
 
 
 def _tensor_in(file: SourceFile, value: ast.expr, event: Event) -> ast.expr:
-    """What has the graph in a tuple or another container that is written down: what has `.item()`."""
-    parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
-    found = next((part for part in parts if file.gradients.carries(part, event) == "yes"), None)
+    """What has the graph in a tuple or a list that is written down: they have no `.item()`."""
+    found = next((e for e in getattr(value, "elts", ()) if file.gradients.carries(e, event) == "yes"), None)
     return value if found is None else _tensor_in(file, found, event)
 
 
