@@ -1,17 +1,17 @@
-"""Has torchvet meet signals, full disks and hostile recordings, at random, and looks at what is left. By hand, on Linux:
+"""Has torchvet meet signals, full disks and hostile recordings at random, and looks at what is left. By hand, on Linux:
 
     python benchmarks/survival.py [--kills 60] [--disks 30] [--fuzzed 300] [--seed 0] [--source DIR] [-v]
 
 - *kills*: a small training under `torchvet run` in its own session. The program, torchvet or both get a signal at a
   random moment. Then nobody may be alive, the user's files must be as they were, and the next run must leave no
   temporary folder. A recording that was kept must be readable.
-- *disks*: the same with room for a few bytes only, by `ulimit -f`, or on a small tmpfs (as root) that holds the temporary
-  files or the recording. The program must end as it would alone, and all that it printed must come.
+- *disks*: the same with room for a few bytes only, by `ulimit -f`, or a small tmpfs (as root) for the temporary files, the
+  recording or the report. The program must end as it would alone, and all that it printed must come.
 - *hostile*: the recordings of tests/recording/hostile_recordings.py, and good ones with random values changed, read by
   every verb that reads recordings.
 
-A fault is a traceback of torchvet's, a wrong exit status, output of the program that is lost, a process or a file that is
-left, or a reader that takes too long. Prints a table. Exit status 1 where there were faults.
+A fault is a traceback of torchvet's, a wrong exit status, output of the program that is lost, a process or a file that
+is left, or a reader that takes too long. Prints a table. Exit status 1 where there were faults.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HERE / "tests" / "recording"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "recording"))
 
 from hostile_recordings import HOSTILE, SECRET, mutated
 
+HERE = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import os, sys, time
 import torch
@@ -221,7 +221,7 @@ def disk(trials: Trials, dice: random.Random, folder: Path) -> None:
     if way == "report":
         words += ["-o", "small/report.json"]
     place.mkdir(exist_ok=True)
-    with small_disk(place, 4096 * (pages + 2)) if way != "ulimit" else suppress():
+    with small_disk(place, 4096 * (pages + 2)) if way != "ulimit" else nullcontext():
         if way != "ulimit" and os.path.ismount(place):
             with suppress(OSError):
                 # The folder itself takes a page; what is left is for torchvet.

@@ -1,5 +1,5 @@
-"""Full disks, closed streams, folders that vanish, recordings that are there already: the program's own end stands, nothing
-of the user's is lost, and what could not be seen is said."""
+"""Full disks, closed streams, folders that vanish, recordings that are there already: the program's own end stands,
+nothing of the user's is lost, and what could not be seen is said."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ def ready() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
     if not isinstance(sys.stderr, _Messages):
-        sys.stderr = _Messages(sys.stderr)  # type: ignore[assignment]
+        setattr(sys, "stderr", _Messages(sys.stderr))  # noqa: B010 - it is no TextIO in name
 
 
 class _Messages:
