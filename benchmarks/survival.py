@@ -5,7 +5,7 @@
 - *kills*: a small training under `torchvet run` in its own session. The program, torchvet or both get a signal at a
   random moment. Then nobody may be alive, the user's files must be as they were, and the next run must leave no
   temporary folder. A recording that was kept must be readable.
-- *disks*: the same with room for a few bytes only, by `ulimit -f`, or a small tmpfs (as root) for the temporary files, the
+- *disks*: the same with room for a few bytes only, by `ulimit -f`, or a small tmpfs (as root) for temporary files, the
   recording or the report. The program must end as it would alone, and all that it printed must come.
 - *hostile*: the recordings of tests/recording/hostile_recordings.py, and good ones with random values changed, read by
   every verb that reads recordings.

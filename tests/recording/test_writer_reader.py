@@ -267,6 +267,14 @@ def test_a_full_disk_leaves_whole_records_and_how_the_program_ended(tmp_path: Pa
     assert lost is None or (lost.failed == "everything" and "File too large" in lost.reason)
 
 
+def test_what_was_recorded_stays_where_nothing_can_be_written_any_more(tmp_path: Path) -> None:
+    late = OUT_OF_ROOM.replace("resource.setrlimit", "limit = lambda: resource.setrlimit")
+    late = late.replace("writer.write_last", "limit()\nwriter.write_last")
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", late, str(tmp_path / "run.vet"), "0"], check=True, env=there)
+    assert len(only(tmp_path / "run.vet").all(Step)) == 399
+
+
 def test_a_program_that_closes_all_files_gets_none_of_its_own_written_to(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path / "run.vet")
     writer.write(program())

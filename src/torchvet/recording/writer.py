@@ -17,8 +17,8 @@ from torchvet.recording.records.base import Record
 from torchvet.recording.records.training import Unchecked
 
 FORMAT, MANIFEST, CLAIM = "torchvet.recording/1", "manifest.json", ".manifest-"
-_REPLACED, _BLOCK = 4096, 8192
-"""Lines that may be replaced by the last ones on a full disk, and bytes more than those need: disks have blocks."""
+_REPLACED = 4096
+"""Lines that may be replaced by the last ones on a full disk."""
 _HIGHEST, _OURS = 1024, 32
 """Below which number, by how many, files are kept out of a program's way."""
 MOST_CHILDREN = 64
@@ -148,14 +148,19 @@ class _Lines:
         self._size += len(line)
 
     def replace_newest(self, lines: list[bytes]) -> None:
-        """Append lines, in the place of as many of the newest as it takes. The first line stays. Raises OSError."""
-        file, text, end = self._own(), b"".join(lines), self._size
-        if self._shared:
-            return
-        while self._starts and self._starts[-1] > 0 and end - self._size < len(text) + _BLOCK:
-            self._size = self._starts.pop()
-        os.ftruncate(file, self._size)
-        self.add(text)
+        """Append lines, or write them over as many of the newest as it takes, but for the first: what is in the file
+        already has its room on the disk. Raises OSError, and leaves the others as they are then."""
+        text = b"".join(lines)
+        try:
+            self.add(text)
+        except OSError:
+            starts = [start for start in self._starts if start > 0 and self._size - start >= len(text)]
+            if self._shared or not starts:
+                raise
+            file, end = self._own(), starts[-1] + len(text)
+            _write(file, text, starts[-1])
+            os.ftruncate(file, end)
+            self._size = end
 
     def close(self) -> None:
         """Close it, if it is still this file."""
