@@ -75,10 +75,8 @@ def _add_proven(page: Page, row: dict[str, Any]) -> None:
     page.labelled("losses", _losses(row), 3)
     before, after = row["seconds_per_step"]
     if before and after:
-        page.labelled(
-            "time",
-            f"{seconds(before)} per step, then {seconds(after)} (medians of one run each, other load included: no proof)",
-        )
+        note = "medians of one run each, other load included: no proof"
+        page.labelled("time", f"{seconds(before)} per step, then {seconds(after)} ({note})")
 
 
 def _losses(row: dict[str, Any]) -> str:
