@@ -126,6 +126,19 @@ def test_a_message_that_nobody_can_read_changes_nothing(bench: Bench) -> None:
         assert bench.run(bench.command("run", "missing.py"), stderr=nowhere).status == 2
 
 
+def test_a_report_that_cannot_be_written_is_printed_and_an_earlier_one_stays(bench: Bench) -> None:
+    bench.write("program.py", "raise SystemExit(5)")
+    bench.write("report.json", "an earlier one").chmod(0o640)
+    words = ("run", "--format", "json", "-o", "report.json", "program.py")
+    ended = bench.run(bench.command(*words), preexec_fn=most(300))
+    assert ended.status == 5 and json.loads(ended.out)["facts"]["test"]["status"] == 5
+    assert ended.err == "torchvet: report.json: the report could not be written: File too large\n"
+    assert (bench.folder / "report.json").read_text() == "an earlier one"
+    assert bench.run(bench.command(*words)).status == 5 and bench.facts["status"] == 5
+    assert (bench.folder / "report.json").stat().st_mode & 0o777 == 0o640
+    assert {p.name for p in bench.folder.iterdir()} == {"program.py", "report.json"}
+
+
 # Streams and folders --------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -208,6 +209,24 @@ def test_a_rank_that_cannot_be_opened_is_said(directory: Path) -> None:
     (directory / "rank0.jsonl").mkdir()
     with pytest.raises(BadInput):
         read(directory)
+
+
+def test_a_childs_file_that_nobody_may_read_is_said_and_the_programs_own_is_read(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may take all permissions from the files that it makes from then on."""
+    child = directory / "rank0.child1.jsonl"
+    child.write_text("")
+
+    def opened(folder: Path, file: Path) -> BinaryIO:
+        if file == child:
+            raise PermissionError(13, "Permission denied", str(file))
+        return file.open("rb")
+
+    monkeypatch.setattr("torchvet.recording.reader.opened", opened)
+    own, other = read(directory).ranks
+    assert own.lines == RECORDS and not own.damaged
+    assert other.child == 1 and "Permission denied" in other.unreadable
 
 
 # Writing where it does not work --------------------------------------------------------------------------------------

@@ -252,6 +252,8 @@ def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecord
     try:
         stream = opened(directory, file)
     except OSError as error:
+        if child:  # the program may have taken all permissions from its new files (`umask`)
+            return _damaged(RankRecording(rank, [], 1, child, file.stem), str(error))
         raise BadInput(f"{file}: the recording cannot be read: {error.strerror}") from error
     with stream:
         for raw in lines(stream):
@@ -261,9 +263,12 @@ def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecord
                 damaged, damage = damaged + 1, damage or str(error)
         if stream.tell() > MOST_FILE:
             damaged, damage = damaged + 1, damage or f"more than {MOST_FILE:,} bytes are not read"
-    read = RankRecording(rank, found, damaged, child, file.stem)
-    read.damage = damage
-    return read
+    return _damaged(RankRecording(rank, found, damaged, child, file.stem), damage)
+
+
+def _damaged(rank: RankRecording, damage: str) -> RankRecording:
+    rank.damage = damage
+    return rank
 
 
 def _decoded(raw: bytes) -> Record:
