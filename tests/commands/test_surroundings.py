@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,26 @@ def test_a_recording_that_the_program_removes_is_said_to_be_gone(bench: Bench) -
     ended = bench.observed("--record", "run.vet", "program.py")
     assert (ended.out, ended.status) == ("done\n", 5)
     assert bench.facts["damaged"] == 1 and bench.facts["status"] == 5
+
+
+WATCHED = """
+import shutil, torch, torchvet
+with torchvet.watch(record="run.vet") as watched:
+    shutil.rmtree("run.vet")
+print(watched.report.verdict, watched.report.not_checked[0].reason)
+try:
+    torchvet.watch(record="watched.py/run.vet").__enter__()
+except torchvet.errors.BadInput as error:
+    print(error)
+"""
+
+
+def test_a_program_that_watches_itself_goes_on_without_its_recording(tmp_path: Path) -> None:
+    (tmp_path / "watched.py").write_text(WATCHED)
+    ended = subprocess.run([sys.executable, "watched.py"], cwd=tmp_path, capture_output=True, text=True)
+    first, second = ended.stdout.splitlines()
+    assert first.startswith("undetermined ") and "no such recording" in first
+    assert second.startswith("watch(): the recording cannot be written") and not ended.stderr
 
 
 # Disks ----------------------------------------------------------------------------------------------------------

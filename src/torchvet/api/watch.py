@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from torchvet.errors import MissingExtra, TorchvetError
+from torchvet.errors import BadInput, MissingExtra, TorchvetError
 from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Watch(contextlib.ContextDecorator):
         self._folder: Scratch | None = None
 
     def __enter__(self) -> Watch:
-        """Start observing. Raises `MissingExtra` without torch, `TorchvetError` where something is watched already."""
+        """Start observing. Raises `MissingExtra` without torch, `BadInput` where nothing can be recorded, `TorchvetError`
+        where something is watched already."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
         from torchvet.probes.session.session import Options, Session, session_in_process
@@ -53,13 +54,17 @@ class Watch(contextlib.ContextDecorator):
 
         if session_in_process() is not None:
             raise TorchvetError("this process is being watched already (by `torchvet run`, or by an outer watch())")
-        if self._record is None:
-            self._folder = Scratch()
-        path = Path(self._record) if self._record is not None else cast(Any, self._folder).path
+        try:
+            if self._record is None:
+                self._folder = Scratch()
+            path = Path(self._record) if self._record is not None else cast(Any, self._folder).path
+            writer = RecordingWriter(path)
+        except OSError as error:
+            raise BadInput(f"watch(): the recording cannot be written: {error}") from error
         caller = sys._getframe(1).f_code.co_filename
         options = Options(directory=str(path), path=caller, argv=list(sys.argv), user_root=str(Path(caller).parent))
         options.memory_limit = self._memory_limit
-        self._session = Session(options, RecordingWriter(path))
+        self._session = Session(options, writer)
         self._session.start()
         return self
 
@@ -99,9 +104,14 @@ class Watch(contextlib.ContextDecorator):
     @staticmethod
     def _diagnose(path: Path) -> Report:
         from torchvet.diagnosis.diagnose import diagnose
+        from torchvet.finding import NotChecked, Report
         from torchvet.recording import read
 
-        return diagnose(read(path))
+        try:
+            return diagnose(read(path))
+        except BadInput as error:  # the program has removed it: no reason for the program to end here
+            gap = NotChecked(check="everything", reason=str(error))
+            return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap])
 
 
 def watch(*, record: str | Path | None = None, memory_limit: int | None = None, show: bool = False) -> Watch:
