@@ -45,8 +45,8 @@ class Watch(contextlib.ContextDecorator):
         self._folder: Scratch | None = None
 
     def __enter__(self) -> Watch:
-        """Start observing. Raises `MissingExtra` without torch, `BadInput` where nothing can be recorded, `TorchvetError`
-        where something is watched already."""
+        """Start observing. Raises `MissingExtra` without torch, `BadInput` where nothing can be recorded, and
+        `TorchvetError` where something is watched already."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
         from torchvet.probes.session.session import Options, Session, session_in_process
