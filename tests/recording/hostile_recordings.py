@@ -254,6 +254,11 @@ def every_line_many_times(folder: Path) -> None:
 
 
 @_hostile
+def a_source_without_end(folder: Path) -> None:
+    _every(folder, lambda key, value: "x = [1]\n" * 2_000_000 if key == "text" else value)
+
+
+@_hostile
 def sources_that_are_no_python(folder: Path) -> None:
     deep = "x = " + "(" * 5000 + ")" * 5000 + "\n" + "if x:\n" + "\0"
     _every(folder, lambda key, value: deep if key == "text" else value)

@@ -19,7 +19,7 @@ from torchvet.recording import records
 from torchvet.recording.faults import position
 from torchvet.recording.opening import MOST_FILE, lines, opened
 from torchvet.recording.records import base, training
-from torchvet.recording.records.base import Place, Program, Record, Source
+from torchvet.recording.records.base import LARGEST_SOURCE, Place, Program, Record, Source
 from torchvet.recording.records.ranks import ChildEnd, Member
 from torchvet.recording.writer import FORMAT, MANIFEST, Manifest
 
@@ -110,7 +110,12 @@ class RankRecording:
         """Answers questions about the source text that this rank kept."""
         from torchvet.source.stores import SourceIndex
 
-        return SourceIndex({s.path: s.text for s in self.all(Source)})
+        return SourceIndex(self.sources)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The texts of the user's files, by path. One that is larger than any that is kept would be read for hours."""
+        return {s.path: s.text for s in self.all(Source) if len(s.text) <= LARGEST_SOURCE}
 
     @cached_property
     def program(self) -> Program | None:
@@ -131,7 +136,7 @@ class Recording:
     def __init__(self, ranks: list[RankRecording], path: Path | None = None) -> None:
         self.ranks = ranks
         self.path = path
-        self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+        self.sources = {path: text for rank in ranks for path, text in rank.sources.items()}
         self._models: dict[str, SourceFile | None] = {}
 
     @property

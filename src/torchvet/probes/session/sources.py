@@ -10,9 +10,8 @@ from torchvet.probes.base import frames
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.session.overlay import content_of
 from torchvet.probes.session.program import COMMAND
-from torchvet.recording.records.base import Source
+from torchvet.recording.records.base import LARGEST_SOURCE, Source
 
-_LARGEST = 400_000
 _MOST = 120
 
 
@@ -52,7 +51,7 @@ class SourceKeeper(Watcher):
                 raw = content_of(file) or Path(file).read_bytes()
             except OSError:
                 continue
-            if len(raw) <= _LARGEST:
+            if len(raw) <= LARGEST_SOURCE:
                 self.host.write(Source(path=file, text=_text(raw)))
 
     def _keep_command(self) -> None:

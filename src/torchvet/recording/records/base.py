@@ -84,6 +84,10 @@ class Program(Record):
     simulated_by: list[str] = []
 
 
+LARGEST_SOURCE = 400_000
+"""Bytes of a file's text beyond which it is not kept, and characters beyond which one that was is not read."""
+
+
 class Source(Record):
     """The text of one of the user's files that facts point into, so that a report can be rendered elsewhere."""
 
