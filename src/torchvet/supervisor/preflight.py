@@ -83,7 +83,10 @@ def _check_path(path: str) -> None:
         if not os.path.exists(os.path.join(path, "__main__.py")):
             raise BadInput(f"{path}: is a folder without a __main__.py; give the script to run")
         path = os.path.join(path, "__main__.py")
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    kind = os.stat(path).st_mode
+    if stat.S_ISBLK(kind) or (stat.S_ISCHR(kind) and not _is_terminal(path)):
+        raise BadInput(f"{path}: is a device; give the script to run")
+    if not stat.S_ISREG(kind):
         return  # a pipe can be read only once, and not here
     try:
         text = Path(path).read_bytes()
@@ -91,6 +94,15 @@ def _check_path(path: str) -> None:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     if not _is_binary(path, text):
         _check_syntax(path, text)
+
+
+def _is_terminal(path: str) -> bool:
+    """Whether a device is a terminal, at which somebody types the program."""
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            return stream.isatty()
+    except OSError:
+        return False
 
 
 def _is_binary(path: str, text: bytes) -> bool:
