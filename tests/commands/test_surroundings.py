@@ -77,6 +77,17 @@ def test_ranks_of_another_launch_are_refused_and_those_of_their_own_are_not(
         Keep(str(tmp_path / "run.vet"))
 
 
+def test_the_only_rank_of_no_launcher_is_a_program_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    Keep(str(tmp_path / "run.vet"))
+    with pytest.raises(BadInput, match="has the recording of another run"):
+        Keep(str(tmp_path / "run.vet"))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    for _ in range(2):  # torchrun starts it again after a failure
+        Keep(str(tmp_path / "launched.vet"))
+
+
 def test_a_program_that_did_not_start_leaves_no_recording(bench: Bench) -> None:
     bench.write("package/__init__.py", "")
     assert bench.observed("--record", "new/run.vet", "-m", "package").status == 2

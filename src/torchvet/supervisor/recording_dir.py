@@ -170,7 +170,8 @@ _TAKEN = (
 
 def _launch(ranks: LocalRanks | None) -> str:
     """What all ranks that one launcher starts have in common, on several hosts too; empty for a program on its own."""
-    if ranks is None and "RANK" not in os.environ:
+    alone = os.environ.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in os.environ
+    if ranks is None and (alone or "RANK" not in os.environ):
         return ""
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "WORLD_SIZE")
     words = "\n".join(os.environ.get(name, "") for name in names)
