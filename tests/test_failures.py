@@ -86,6 +86,20 @@ def test_of_a_failure_its_own_snapshot_speaks(history: str, left: str) -> None:
     assert "MEM301" not in {f.code for f in diagnose(run).findings}
 
 
+def test_a_kept_recording_is_read_no_further_than_its_folder(left: str, tmp_path: Path) -> None:
+    """It may be a stranger's, and name any file of the reader's."""
+    run = recording(program(device="cuda"), steps(30), failed(left), MemoryHistory(snapshot=left), ended("finished"))
+    run.path = tmp_path
+    assert not diagnose(run).findings
+    assert sum("No such file" in gap.reason for gap in diagnose(run).not_checked) == 2
+    (tmp_path / Path(left).name).symlink_to(left)
+    assert not diagnose(run).findings
+    assert sum("leads out of the recording" in gap.reason for gap in diagnose(run).not_checked) == 2
+    (tmp_path / Path(left).name).unlink()
+    (tmp_path / Path(left).name).write_bytes(Path(left).read_bytes())
+    assert "MEM304" in {f.code for f in diagnose(run).findings}
+
+
 def test_a_recording_that_was_moved_has_its_history_with_it(history: str) -> None:
     run = recording(program(device="cuda"), steps(30), MemoryHistory(snapshot="/gone/memory.pickle"), ended("finished"))
     assert any("MEM301" in gap.check for gap in diagnose(run).not_checked)

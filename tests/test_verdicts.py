@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from handmade import census, evidence, heap, holding, outcome, program, recording, steps, survivors, window
+from handmade import census, evidence, heap, holding, outcome, program, rank, recording, steps, survivors, window
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Report
+from torchvet.recording import Recording
 from torchvet.recording.records.base import Record, Step
 from torchvet.recording.records.dry import DrySize
 from torchvet.recording.records.training import Host, HostSamples, Unchecked
@@ -32,6 +33,13 @@ def states(report: Report) -> dict[str, str]:
 
 def windows() -> list[Record]:
     return [window(1, 2, 3), window(2, 5, 6)]
+
+
+def test_a_recording_that_is_gone_is_not_a_program_without_torch() -> None:
+    lost = rank(damaged=1)
+    lost.damage = "no such recording"
+    (gap,) = diagnose(Recording([lost])).not_checked[-1:]
+    assert gap.check == "everything" and "no such recording" in gap.reason
 
 
 def test_a_clean_report_says_what_it_rests_on() -> None:

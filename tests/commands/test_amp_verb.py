@@ -45,9 +45,12 @@ def test_bad_input_is_one_message_and_status_2(tmp_path: Path, words: tuple[str,
 
 
 def test_a_program_is_measured_in_all_three_and_its_arguments_are_its_own(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "train.py").write_text(TRAIN + "open('log.txt', 'a').write('x'); open('new.txt', 'w').write('x')\n")
+    (tmp_path / "log.txt").write_text("mine")
     done = amp(tmp_path, "--trials", "1", "--steps", "12", "--show-output", "-o", "amp.json", "train.py", "10")
     assert done.returncode == 0, done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"train.py", "log.txt", "amp.json"}, "as docs/fix.md says of files"
+    assert (tmp_path / "log.txt").read_text() == "mine"
     assert done.stderr.count("done 10") == 3 and done.stdout.startswith("On this CPU float16 ")
     facts = json.loads((tmp_path / "amp.json").read_text())["facts"]["amp"]
     assert [m["mode"] for m in facts["modes"]] == ["float32", "float16", "bfloat16"]

@@ -139,7 +139,7 @@ def test_a_module_is_fixed_where_it_lies_and_no_package_is_run(fix: Fix, here: P
     (package / "__main__.py").write_bytes(TEXT)
     (package / "fit.py").write_bytes(TEXT)
     status, out, _ = fix("-m", "package", "AAA")
-    assert status == 1 and "-apple = 1" in out and "torchvet fix -m package --verify" in out
+    assert status == 1 and "-apple = 1" in out and "torchvet fix -m package AAA --verify" in out
     status, out, _ = fix("-m", "package.fit", "--apply", "--format", "json")
     assert facts(out)["written"] == [os.path.join("package", "fit.py")]
     assert (package / "__main__.py").read_bytes() == TEXT and b"pear = 1" in (package / "fit.py").read_bytes()
@@ -196,11 +196,13 @@ class Runs:
         self.failure = ""
         self.steps = 40
         self.evidence: Any = "observed"
+        self.acts: list[str] = []
 
     def run(self, bench: Bench, contents: Mapping[str, bytes]) -> Trial:
         data = contents.get(str(self.path), self.path.read_bytes())
         self.ran.append(data)
         self.options.append((bench.steps, bench.target.arguments))
+        bench.outside.update(dict.fromkeys(self.acts))
         text = data.decode().replace("\r\n", "\n")
         found = [self._seen(f) for rule in RULES for f in rule.in_source(SourceFile(str(self.path), text))]
         return Trial(
@@ -217,6 +219,20 @@ def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs(here / "train.py")
     monkeypatch.setattr(Bench, "run", lambda bench, contents: made.run(bench, contents))
     return made
+
+
+def test_what_the_runs_did_beyond_files_is_listed_once(fix: Fix, runs: Runs) -> None:
+    runs.acts = ["started `git push`", "connected to 192.0.2.1:443"]
+    assert facts(fix("train.py", "AAA101", "--verify", "--format", "json")[1])["not_undone"] == runs.acts
+    text = fix("train.py", "AAA101", "--verify")[1]
+    assert "that is not undone\n  started `git push`\n  connected to 192.0.2.1:443\n" in text
+    runs.acts = []
+    assert "not undone" not in fix("train.py", "AAA101", "--verify")[1]
+
+
+def test_the_next_command_runs_on_the_same_simulated_gpu(fix: Fix, runs: Runs) -> None:
+    words = ("train.py", "AAA101", "--verify", "--simulate-gpu", "l4", "--gpus", "2", "--", "--lr", "1")
+    assert "fix train.py AAA101 --verify --apply --simulate-gpu l4 --gpus 2 -- --lr 1\n" in fix(*words)[1]
 
 
 def test_a_fix_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:

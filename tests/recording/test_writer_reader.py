@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -209,6 +211,24 @@ def test_a_rank_that_cannot_be_opened_is_said(directory: Path) -> None:
         read(directory)
 
 
+def test_a_childs_file_that_nobody_may_read_is_said_and_the_programs_own_is_read(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may take all permissions from the files that it makes from then on."""
+    child = directory / "rank0.child1.jsonl"
+    child.write_text("")
+
+    def opened(folder: Path, file: Path) -> BinaryIO:
+        if file == child:
+            raise PermissionError(13, "Permission denied", str(file))
+        return file.open("rb")
+
+    monkeypatch.setattr("torchvet.recording.reader.opened", opened)
+    own, other = read(directory).ranks
+    assert own.lines == RECORDS and not own.damaged
+    assert other.child == 1 and "Permission denied" in other.unreadable
+
+
 # Writing where it does not work --------------------------------------------------------------------------------------
 
 
@@ -235,6 +255,88 @@ def test_a_full_disk_does_not_stop_the_program(tmp_path: Path) -> None:
         writer.write(record)
     assert writer.failed is not None and writer.failed.errno is not None
     writer.close()
+
+
+OUT_OF_ROOM = """
+import resource, sys
+from pathlib import Path
+from torchvet.recording import RecordingWriter
+from torchvet.recording.records.base import Step
+from torchvet.recording.records.training import Outcome, Unchecked
+from handmade import program
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+writer = RecordingWriter(Path(sys.argv[1]))
+writer.write(program())
+for n in range(1, 400):
+    writer.write(Step(n=n, kind="training", t=n / 10))
+writer.write_last(Outcome(how="finished", status=0, ticks=399, seconds=40.0))
+"""
+
+
+@pytest.mark.parametrize("room", [9_000, 9_001, 9_013, 12_345, 60_000])
+def test_a_full_disk_leaves_whole_records_and_how_the_program_ended(tmp_path: Path, room: int) -> None:
+    """The newest make room for the end, and for a word that others are missing."""
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", OUT_OF_ROOM, str(tmp_path / "run.vet"), str(room)], check=True, env=there)
+    rank = only(tmp_path / "run.vet")
+    assert rank.damaged == 0 and rank.program is not None
+    assert [o.how for o in rank.all(Outcome)] == ["finished"]
+    (lost,) = [*rank.all(Unchecked), None] if room == 60_000 else rank.all(Unchecked)
+    assert (lost is None) == (room == 60_000) == (len(rank.all(Step)) == 399)
+    assert lost is None or (lost.failed == "everything" and "File too large" in lost.reason)
+
+
+def test_what_was_recorded_stays_where_nothing_can_be_written_any_more(tmp_path: Path) -> None:
+    late = OUT_OF_ROOM.replace("resource.setrlimit", "limit = lambda: resource.setrlimit")
+    late = late.replace("writer.write_last", "limit()\nwriter.write_last")
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", late, str(tmp_path / "run.vet"), "0"], check=True, env=there)
+    assert len(only(tmp_path / "run.vet").all(Step)) == 399
+
+
+def test_a_program_that_closes_all_files_gets_none_of_its_own_written_to(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "run.vet")
+    writer.write(program())
+    number = writer._lines.file
+    assert number is not None and number > 100, "out of the way of a program's own"
+    theirs = os.open(tmp_path / "theirs", os.O_RDWR | os.O_CREAT)
+    os.dup2(theirs, number)
+    writer.write(steps(1)[0])
+    writer.close()
+    assert (tmp_path / "theirs").read_bytes() == b""
+    os.fstat(number)  # it is the program's now, and open
+    for file in (theirs, number):
+        os.close(file)
+    assert [type(r) for r in only(tmp_path / "run.vet").lines] == [Program, Step]
+
+
+def test_a_recording_that_is_removed_meanwhile_stops_nothing(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "run.vet")
+    number = writer._lines.file
+    assert number is not None
+    os.close(number)
+    shutil.rmtree(tmp_path / "run.vet")
+    writer.write(program())
+    writer.write_last(Outcome(how="finished", status=0, ticks=0, seconds=0.0))
+    writer.close()
+    assert writer.failed is not None and not list(tmp_path.iterdir())
+
+
+def test_a_relative_folder_stays_the_same_when_the_program_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert RecordingWriter(Path("run.vet")).path == tmp_path / "run.vet" / "rank0.jsonl"
+
+
+class Version(str):
+    """As torch's own: text, and no `str`."""
+
+
+def test_text_of_a_class_of_its_own_is_text_beside_names_that_are_none(tmp_path: Path) -> None:
+    write(tmp_path / "run.vet", [program(path="/project/\udcff.py", torch=Version("2.13.0"))])
+    (written,) = only(tmp_path / "run.vet").all(Program)
+    assert (written.torch, written.path) == ("2.13.0", "/project/\\udcff.py")
 
 
 def test_writing_after_closing_is_dropped(directory: Path) -> None:

@@ -55,6 +55,26 @@ def test_a_fix_that_source_has_is_offered(report: Report, leak: Finding, program
     assert "torchvet check" not in TEXT.render(report) and "torchvet fix" not in TEXT.render(report)
 
 
+def test_a_command_that_is_offered_runs_what_was_run(report: Report, leak: Finding, program: Path) -> None:
+    edit = Edit(path=str(program), start=(4, 1), end=(4, 5), text="x")
+    fixed = with_(leak, remedy=Remedy(summary="s", safe=True, edits=[edit]))
+
+    def offered(found: object = fixed, **facts: object) -> str:
+        shown = with_(report, findings=[found], facts={**report.facts, **facts})
+        return TEXT.render(shown).partition("\nNext\n")[2]  # type: ignore[arg-type]
+
+    simulated = ["--simulate-gpu", "l4", "--gpus", "2"]
+    assert "fix train.py MEM101 --verify --simulate-gpu l4 --gpus 2 -- --name 'a b'" in offered(simulated_by=simulated)
+    row = {"rank": 0, "host": "h", "steps": 9, "seconds_per_step": None, "phases": {}, "peak_bytes": None}
+    row |= {"bytes_per_step": None, "how": "finished", "status": 0}
+    # A run that has not shown a fault proves no fix of it, and one process is not what several are.
+    for text in (offered(with_(fixed, evidence="suspected")), offered(ranks=[row], rank=0)):
+        assert "--verify" not in text and "torchvet check --diff --select MEM101 train.py" in text
+    # Code on the command line is in no file.
+    there = with_(fixed, remedy=Remedy(summary="s", edits=[with_(edit, path="<string>")]))  # type: ignore[list-item]
+    assert "check" not in offered(there) and "fix" not in offered(there)
+
+
 def test_facts_are_written_for_people(report: Report) -> None:
     text = " ".join(TEXT.render(report).split())
     assert "200 training steps, 100 evaluation steps; the run took 12.3 s" in text

@@ -186,6 +186,15 @@ def test_once_an_epoch_is_a_warning() -> None:
     assert one.severity == "warning"
 
 
+@pytest.mark.parametrize("stored", ["(number, {0})", "[number, {0}]", "(1, (2, {0}))"])
+def test_advice_is_about_what_has_the_graph_in_what_is_stored(stored: str) -> None:
+    """A tuple has no `.item()`."""
+    text = TRAIN.replace("for x, y in batches:", "for number, (x, y) in enumerate(batches):")
+    kept = f"    again = model(x)\n    kept.append({stored.format('again.mean()')})\nprint(len(kept))\n"
+    (one,) = found("MEM101", text + kept)
+    assert one.remedy.summary.startswith("keep `again.mean().item()` in it if it is a scalar")
+
+
 def test_what_may_be_a_tuple_is_not_detached() -> None:
     (one,) = found("MEM101", TRAIN + "    kept.append(model(x + 1))\nprint(len(kept))\n")
     assert not one.remedy.edits

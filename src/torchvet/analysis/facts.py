@@ -31,6 +31,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
         facts["memory_limit"] = {"bytes": limit.bytes, "source": limit.source}
         if program.simulated is not None:
             facts["simulated_gpu"] = program.simulated
+            facts["simulated_by"] = program.simulated_by
     if outcome is not None:
         facts["outcome"] = outcome_facts(outcome)
         facts["seconds"] = outcome.seconds

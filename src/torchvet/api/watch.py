@@ -6,13 +6,13 @@ import contextlib
 import functools
 import importlib.util
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from torchvet.errors import MissingExtra, TorchvetError
+from torchvet.errors import BadInput, MissingExtra, TorchvetError
+from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
     from torchvet.finding import Report
@@ -52,12 +52,13 @@ class Watch(contextlib.ContextDecorator):
         self._thorough = thorough
         self._program = program
         self._session: Session | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
         self._within = 0
         """How many times it was started while something else observed the process."""
 
     def start(self) -> None:
-        """Start observing, where the block is not one of code (callbacks). Raises `MissingExtra` without torch."""
+        """Start observing, where the block is not one of code (callbacks). Raises `MissingExtra` without torch,
+        `BadInput` where nothing can be recorded."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
         from torchvet.probes.session.session import Session, session_in_process
@@ -66,10 +67,14 @@ class Watch(contextlib.ContextDecorator):
         if session_in_process() is not None:
             self._within += 1
             return
-        if self._record is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="torchvet-")
-        path = Path(self._record if self._record is not None else cast(Any, self._folder).name)
-        self._session = Session(self._options(path), RecordingWriter(path))
+        try:
+            if self._record is None:
+                self._folder = Scratch()
+            path = Path(self._record) if self._record is not None else cast(Any, self._folder).path
+            writer = RecordingWriter(path)
+        except OSError as error:
+            raise BadInput(f"watch(): the recording cannot be written: {error}") from error
+        self._session = Session(self._options(path), writer)
         self._session.start()
 
     def _options(self, path: Path) -> Any:
@@ -109,7 +114,7 @@ class Watch(contextlib.ContextDecorator):
         session.writer.close()
         self.report = self._diagnosed(session.writer.path.parent)
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
             self._folder = None
         if self._show:
             from torchvet.renderers import renderer_for
@@ -140,9 +145,14 @@ class Watch(contextlib.ContextDecorator):
 
     def _diagnosed(self, path: Path) -> Report:
         from torchvet.diagnosis.diagnose import diagnose
+        from torchvet.finding import NotChecked, Report
         from torchvet.recording import read
 
-        recording = read(path)
+        try:
+            recording = read(path)
+        except BadInput as error:  # the program has removed it: no reason for the program to end here
+            gap = NotChecked(check="everything", reason=str(error))
+            return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap])
         if self._record is None:  # nobody is to be sent to a folder that is about to go
             recording.path = None
         return diagnose(recording)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from torchvet._version import __version__
-from torchvet.errors import TorchvetError
+from torchvet.errors import BadInput, TorchvetError
 
 VERBS = (
     "run",
@@ -54,6 +55,16 @@ class _Verbs(click.Group):
         command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb that was asked for. Raises `BadInput` where the working directory has been removed."""
+        try:
+            os.getcwd()
+        except OSError as error:
+            raise BadInput("the working directory has been removed: change to one that exists") from error
+        return super().resolve_command(ctx, args)
+
 
 @click.command(cls=_Verbs, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="torchvet")
@@ -66,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A usage error is one message on stderr and status 2, never a traceback.
     """
+    from torchvet.workflows.streams import drop_stdout, ready
+
+    ready()
     try:
         status = cli.main(args=arguments, prog_name="torchvet", standalone_mode=False)
     except click.ClickException as error:
@@ -77,13 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         status = -signal.SIGINT
     except BrokenPipeError:
-        from torchvet.workflows.streams import drop_stdout
-
         drop_stdout()
         status = 1
-    except Exception:
-        tell_fault()
+    except Exception as error:
         status = TorchvetError.status
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            drop_stdout()
+            click.echo(f"torchvet: {error.filename or 'stdout'}: {error.strerror}", err=True)
+        else:
+            tell_fault()
     return die_by(-status) if isinstance(status, int) and status < 0 else int(status or 0)
 
 

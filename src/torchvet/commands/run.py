@@ -32,6 +32,7 @@ Examples:
   torchvet run --steps 200 --memory-limit 24GiB train.py
   torchvet run --until-verdict -o report.json train.py
   torchvet run --export time.speedscope.json train.py
+  torchvet run -c 'import train; train.main()'
   torchvet run -o report.json --record run.vet -m project.train --lr 0.1
   torchvet run --quiet --format json train.py > report.json
 
@@ -42,7 +43,7 @@ Exit status: the program's own if it fails; otherwise 0 clean, 1 findings,
 
 
 class RunCommand(click.Command):
-    """Ends torchvet's own options where Python would: at the script, or after `-m MODULE`."""
+    """Ends torchvet's own options where Python would: at the script, or after `-m MODULE` and `-c CODE`."""
 
     allow_interspersed_args = False
 
@@ -53,13 +54,14 @@ class RunCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _end_of_module(self, args: list[str]) -> int | None:
-        """The index after `-m MODULE`, or None where a script comes first."""
+        """The index after `-m MODULE` or `-c CODE`, or None where a script comes first."""
         takes_value = {o for p in self.params if isinstance(p, click.Option) and not p.is_flag for o in p.opts}
+        last = tuple(takes_value & {"-m", "-c"})
         i = 0
         while i < len(args) and args[i].startswith("-") and args[i] not in ("-", "--"):
-            if args[i] == "-m":
+            if args[i] in last:
                 return i + 2
-            if args[i].startswith("-m"):
+            if args[i].startswith(last):
                 return i + 1
             i += 2 if args[i] in takes_value else 1
         return None
@@ -67,6 +69,7 @@ class RunCommand(click.Command):
 
 @verb("run", "Run a program and report its faults.", EPILOG, RunCommand)
 @MODULE
+@click.option("-c", "code", metavar="CODE", help="Run code, as `python -c` does.")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Stop the program after N steps.")
 @click.option("--until-verdict", is_flag=True, help="Stop the program once further steps would not change the report.")
 @click.option("--record", metavar="DIR", type=click.Path(), help="Keep the recording in DIR, by convention NAME.vet.")
@@ -119,6 +122,7 @@ class RunCommand(click.Command):
 def command(
     program: tuple[str, ...],
     module: str | None,
+    code: str | None,
     steps: int | None,
     until_verdict: bool,
     record: str | None,
@@ -136,8 +140,8 @@ def command(
 ) -> int:
     """Run a program unchanged, and report what leaks, what holds it and what to change.
 
-    Everything after the script, or after -m MODULE, is passed to the program. The report is printed when the program
-    ends: normally, by Ctrl-C, out of memory, by a crash or by a signal.
+    Everything after the script, after -m MODULE or after -c CODE is passed to the program. The report is printed when
+    the program ends: normally, by Ctrl-C, out of memory, by a crash or by a signal.
     """
     from torchvet.exporting import Exports
     from torchvet.supervisor import preflight
@@ -146,7 +150,7 @@ def command(
     from torchvet.supervisor.supervise import Observe
     from torchvet.workflows.until_verdict import UntilVerdict
 
-    target = target_of(module, program)
+    target = target_of(module, program, code)
     delivery = delivery.of(target.path)
     delivery.check()
     preflight.check(target)
@@ -183,6 +187,8 @@ def _launched(target: Program, nproc: int) -> Program:
     """torchrun, with the program as what it starts."""
     from torchvet.supervisor.preflight import Program
 
+    if target.code is not None:
+        raise BadInput("--nproc starts scripts and modules, as torchrun does: write the code to a file and run that")
     what = ["-m", target.module] if target.module is not None else [target.path or ""]
     words = ["--standalone", "--nproc-per-node", str(nproc), *what, *target.arguments]
     return Program(None, "torch.distributed.run", tuple(words))
@@ -221,9 +227,12 @@ def _check_tries(simulate_gpu: str | None, nproc: int | None) -> None:
         raise BadInput("--try-fixes times a program of one process: run it without --nproc and without a launcher")
 
 
-def target_of(module: str | None, program: tuple[str, ...]) -> Program:
+def target_of(module: str | None, program: tuple[str, ...], code: str | None = None) -> Program:
+    """What is to run, by the options and words of a verb. Raises a usage error where there is nothing."""
     from torchvet.supervisor.preflight import Program
 
+    if code is not None:
+        return Program(None, None, program, code)
     if module is not None:
         return Program(None, module, program)
     if not program:
@@ -253,6 +262,7 @@ def _observe(
     progress.clear()
     recording, outcome = keep.read(status, seconds)
     if outcome.how == "not-started":
+        keep.discard()
         raise BadInput(outcome.error or "the program could not be started")
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     if not keep.reports:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchvet.diagnosis.out_of_memory import there
 from torchvet.errors import TorchvetError
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
@@ -25,21 +25,19 @@ def with_parts(recording: Recording) -> Recording:
     """The recording with the parts of its peak, if it is of a dry run whose history is there."""
     if not any(rank.last(DrySize) for rank in recording.ranks):
         return recording
-    ranks = [RankRecording(r.rank, [*r.lines, *_parts(r, recording.path)], r.damaged, r.child) for r in recording.ranks]
+    ranks = [RankRecording(r.rank, [*r.lines, *_parts(r, recording)], r.damaged, r.child) for r in recording.ranks]
     return Recording(ranks, recording.path)
 
 
-def _parts(rank: RankRecording, folder: Path | None) -> Iterator[Record]:
+def _parts(rank: RankRecording, recording: Recording) -> Iterator[Record]:
     size = rank.last(DrySize)
     if size is None or size.snapshot is None or rank.last(DryPart) is not None:
         return
     from torchvet.readers.isolated import read_snapshot
     from torchvet.snapshots.memory import SnapshotMemory
 
-    kept = Path(size.snapshot)
     try:
-        # A recording that was kept may have been moved.
-        memory = SnapshotMemory(read_snapshot(kept if folder is None else folder / kept.name), None)
+        memory = SnapshotMemory(read_snapshot(there(recording, size.snapshot)), None)
         found = [*_records(memory.devices[0], size)] if memory.devices else []
     except (TorchvetError, OSError) as error:
         yield Unchecked(check="the parts of the peak", reason=str(error))

@@ -12,6 +12,7 @@ import msgspec
 from torchvet.errors import TorchvetError
 from torchvet.finding import Finding, NotChecked, Related
 from torchvet.recording import RankRecording, Recording
+from torchvet.recording.opening import inside
 from torchvet.recording.records.dry import DrySize
 from torchvet.recording.records.memory import MemoryHistory
 from torchvet.recording.records.training import MemoryFailure, Outcome
@@ -32,13 +33,13 @@ def explained(recording: Recording, rules: Sequence[Rule]) -> tuple[list[Finding
         found: list[Finding] = []
         if snapshot is not None:
             with _noting(gaps, "what was alive when memory ran out"):
-                found += _of_failure(rank, Path(snapshot), [r for r in rules if r.code in EXPLAIN])
+                found += _of_failure(rank, there(recording, snapshot), [r for r in rules if r.code in EXPLAIN])
         history = rank.last(MemoryHistory)
         if history is not None:
             # Of a failure's layout its own snapshot has spoken.
             codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
             with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
-                found += _of_history(_there(recording, Path(history.snapshot)), [r for r in rules if r.code in codes])
+                found += _of_history(there(recording, history.snapshot), [r for r in rules if r.code in codes])
         several = len(recording.ranks) > 1
         findings += [msgspec.structs.replace(f, rank=rank.rank) for f in found] if several else found
     return findings, gaps
@@ -71,9 +72,11 @@ def _of_history(path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
         yield from rule.in_snapshot(memory)
 
 
-def _there(recording: Recording, path: Path) -> Path:
-    """A file that was left in the recording's folder, which may have been moved since."""
-    return recording.path / path.name if recording.path is not None else path
+def there(recording: Recording, snapshot: str) -> Path:
+    """A file that was left in the recording's folder, which may have been moved since. Raises `BadInput` for one that
+    leads out of it."""
+    path = Path(snapshot)
+    return inside(recording.path, recording.path / path.name) if recording.path is not None else path
 
 
 def _told(finding: Finding, path: Path, caught: bool) -> Finding:

@@ -107,6 +107,9 @@ def _evidence(rank: RankRecording, recording: Recording, growth: bool) -> Iterat
 
 def _of_rank(rank: RankRecording, recording: Recording, growth: bool) -> Iterator[Evidence]:
     program = rank.program
+    if program is None and rank.damaged:
+        yield Evidence(witness="recording", state="not seen", reason=rank.unreadable, check="everything")
+        return
     if program is None or not program.torch:
         reason = "the program did not import torch, or ended before it had"
         yield Evidence(witness="program", state="not seen", reason=reason, check="everything")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torchvet.checking.workers import cores, interrupts_blocked
 from torchvet.fleet.digest import Digest
 from torchvet.fleet.engines import DIED, Work
+from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -34,8 +35,8 @@ class LocalEngine:
 
     def digests(self, paths: Sequence[str], work: Work) -> Generator[Digest, None, None]:
         """As `Engine` says."""
-        with tempfile.TemporaryDirectory(prefix="torchvet-fleet-") as folder:
-            crew = _Crew(work, folder)
+        with Scratch() as folder:
+            crew = _Crew(work, str(folder))
             try:
                 yield from crew.run(deque(paths), self.workers)
             finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,6 +11,7 @@ from typing import Any
 
 from torchvet.errors import BadInput, MissingExtra
 from torchvet.inspecting import ENDINGS
+from torchvet.scratch import Scratch
 
 _MANIFEST = "manifest.json"
 """What tells a recording from other folders."""
@@ -44,8 +44,8 @@ def local_copy(path: str) -> Iterator[Path]:
         yield Path(path)
         return
     system, name = _system(path)
-    with tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
-        place = Path(folder, PurePosixPath(name).name)
+    with Scratch() as folder:
+        place = folder / PurePosixPath(name).name
         for source in system.ls(name, detail=False) if system.isdir(name) else [name]:
             target = place / PurePosixPath(source).name if source != name else place
             target.parent.mkdir(exist_ok=True)

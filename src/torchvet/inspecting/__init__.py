@@ -92,8 +92,10 @@ def inspect_paths(
 def kind_of(path: Path) -> Kind:
     """What a file is, by its beginning. Raises `BadInput` where nothing here reads it."""
     try:
-        if path.is_fifo():
-            raise BadInput(f"{path}: is a pipe, and a file is read more than once: write it to a file first")
+        if not path.is_file() and path.exists():
+            raise BadInput(
+                f"{path}: is a pipe or a device, and a file is read more than once: write it to a file first"
+            )
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:

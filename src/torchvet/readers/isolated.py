@@ -109,6 +109,8 @@ def _refuse(path: Path) -> None:
     try:
         if path.is_dir():
             raise BadInput(f"{path}: is a folder; give a snapshot file")
+        if not path.is_file() and path.exists():
+            raise BadInput(f"{path}: is a device or a pipe; give a snapshot file")
         with path.open("rb") as file:
             if not file.read(1):
                 raise BadInput(f"{path}: is empty; expected a CUDA memory snapshot")

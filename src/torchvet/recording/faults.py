@@ -6,10 +6,12 @@ import os
 import re
 from pathlib import Path
 
+from torchvet.errors import BadInput
+from torchvet.recording.opening import opened
 from torchvet.recording.records.base import Place, Program
 from torchvet.recording.records.ranks import Standstill
 
-_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_FRAME = re.compile(r'  File "(.*)", line (\d{1,9}) in (.*)')
 _MOST = 1 << 20
 _WRAPPERS = ("wrapper",)
 _NOT_THEIRS = re.compile(
@@ -20,16 +22,17 @@ _NOT_THEIRS = re.compile(
 def position(file: Path, program: Program, tick: int) -> Standstill | None:
     """The program's line, and the function of torch's that it had called; None where the file says nothing of them."""
     try:
-        with file.open("rb") as stream:
+        with opened(file.parent, file) as stream:
             text = stream.read(_MOST).decode("utf-8", "replace")
-    except OSError:
+    except (OSError, BadInput):
         return None
     # Threads are listed from the newest on, and each from its innermost frame: the main thread is the last.
     blocks = [block for block in re.split(r"\n\s*\n", text) if _FRAME.search(block)]
     inside: list[tuple[str, str]] = []
     for path, line, function in _FRAME.findall(blocks[-1]) if blocks else ():
-        if _is_users(path):
-            return _standstill(inside, Place(os.path.join(program.cwd, path), int(line), function), tick)
+        if path == program.path or _is_users(path):
+            whole = path if path.startswith("<") else os.path.join(program.cwd, path)
+            return _standstill(inside, Place(whole, int(line), function), tick)
         inside.append((path, function))
     return None
 

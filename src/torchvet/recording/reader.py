@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeVar, Union
 
 import msgspec
@@ -14,10 +17,11 @@ import msgspec
 from torchvet.errors import BadInput
 from torchvet.recording import records
 from torchvet.recording.faults import position
+from torchvet.recording.opening import MOST_FILE, lines, opened
 from torchvet.recording.records import base, training
-from torchvet.recording.records.base import Place, Program, Record, Source
+from torchvet.recording.records.base import LARGEST_SOURCE, Place, Program, Record, Source
 from torchvet.recording.records.ranks import ChildEnd, Member
-from torchvet.recording.writer import FORMAT, Manifest
+from torchvet.recording.writer import FORMAT, MANIFEST, Manifest
 
 if TYPE_CHECKING:
     from torchvet.source.model import SourceFile
@@ -34,6 +38,9 @@ def _record_types() -> list[type[Record]]:
 
 _Line = msgspec.json.Decoder(Union[tuple(_record_types())])  # noqa: UP007
 R = TypeVar("R", bound=Record)
+_RANK_FILE = re.compile(r"rank([0-9]{1,9})(?:\.child([0-9]{1,9}))?\.jsonl")
+_MOST_MANIFEST = 1 << 16
+_LONG, _LARGEST = re.compile(rb"[0-9]{19}"), 1 << 64
 ENOUGH = 9
 """Step boundaries below which growth cannot be told from warming up."""
 
@@ -103,7 +110,12 @@ class RankRecording:
         """Answers questions about the source text that this rank kept."""
         from torchvet.source.stores import SourceIndex
 
-        return SourceIndex({s.path: s.text for s in self.all(Source)})
+        return SourceIndex(self.sources)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The texts of the user's files, by path. One that is larger than any that is kept would be read for hours."""
+        return {s.path: s.text for s in self.all(Source) if len(s.text) <= LARGEST_SOURCE}
 
     @cached_property
     def program(self) -> Program | None:
@@ -124,7 +136,7 @@ class Recording:
     def __init__(self, ranks: list[RankRecording], path: Path | None = None) -> None:
         self.ranks = ranks
         self.path = path
-        self.sources = {s.path: s.text for r in ranks for s in r.all(Source)}
+        self.sources = {path: text for rank in ranks for path, text in rank.sources.items()}
         self._models: dict[str, SourceFile | None] = {}
 
     @property
@@ -181,24 +193,42 @@ def _newer(one: RankRecording, other: RankRecording) -> bool:
     return (one.member.restart, one.ticks) > (other.member.restart, other.ticks)
 
 
-def read(directory: Path) -> Recording:
-    """Read a recording directory.
+def read(directory: Path, ended: Mapping[str, training.Outcome] = MappingProxyType({})) -> Recording:
+    """Read a recording directory. `ended` says how processes ended that could not write it, by their files' stems.
 
     Raises `BadInput` when the path is not one: missing, without a manifest, or of a format this version cannot read.
     """
-    manifest = directory / "manifest.json"
     if not directory.is_dir():
         raise BadInput(f"{directory}: no such recording (a recording is a directory that `torchvet run --record` made)")
-    try:
-        known = msgspec.json.decode(manifest.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{directory}: not a torchvet recording: {manifest.name}: {error}") from error
+    known = manifest_of(directory)
     if known.format != FORMAT:
         raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
-    ranks = [_read_rank(f) for f in sorted(directory.glob("rank*.jsonl"))]
+    ranks = [_read_rank(directory, *found) for found in _rank_files(directory)]
+    for one in ranks:
+        if one.name in ended and one.last(training.Outcome) is None:
+            one.lines.append(ended[one.name])
     _add_ends(directory, ranks)
     # First who has trained: a launcher only starts others.
     return Recording(sorted(ranks, key=lambda r: (r.ticks == 0, r.rank, r.child)), directory)
+
+
+def manifest_of(directory: Path) -> Manifest:
+    """What a folder says of itself. Raises `BadInput` where it is no recording."""
+    file = directory / MANIFEST
+    try:
+        with opened(directory, file) as stream:
+            return msgspec.json.decode(stream.read(_MOST_MANIFEST), type=Manifest)
+    except (OSError, BadInput, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{directory}: not a torchvet recording: {file.name}: {error}") from error
+
+
+def _rank_files(directory: Path) -> list[tuple[Path, int, int]]:
+    """The files of ranks and of their children, each with both numbers. Other names are no writer's."""
+    try:
+        matches = ((file, _RANK_FILE.fullmatch(file.name)) for file in sorted(directory.iterdir()))
+        return [(file, int(found[1]), int(found[2] or 0)) for file, found in matches if found is not None]
+    except OSError as error:
+        raise BadInput(f"{directory}: the recording cannot be read: {error.strerror}") from error
 
 
 def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
@@ -221,20 +251,44 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
                 outcome.place = at.place
 
 
-def _read_rank(file: Path) -> RankRecording:
-    rank, child = ("".join(c for c in part if c.isdigit()) for part in (file.stem + ".").split(".")[:2])
-    lines: list[Record] = []
+def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:
+    found: list[Record] = []
     damaged, damage = 0, ""
     try:
-        stream = file.open("rb")
+        stream = opened(directory, file)
     except OSError as error:
+        if child:  # the program may have taken all permissions from its new files (`umask`)
+            return _damaged(RankRecording(rank, [], 1, child, file.stem), str(error))
         raise BadInput(f"{file}: the recording cannot be read: {error.strerror}") from error
     with stream:
-        for raw in stream:
+        for raw in lines(stream):
             try:
-                lines.append(_Line.decode(raw))
+                found.append(_decoded(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 damaged, damage = damaged + 1, damage or str(error)
-    found = RankRecording(int(rank or 0), lines, damaged, int(child or 0), file.stem)
-    found.damage = damage
-    return found
+        if stream.tell() > MOST_FILE:
+            damaged, damage = damaged + 1, damage or f"more than {MOST_FILE:,} bytes are not read"
+    return _damaged(RankRecording(rank, found, damaged, child, file.stem), damage)
+
+
+def _damaged(rank: RankRecording, damage: str) -> RankRecording:
+    rank.damage = damage
+    return rank
+
+
+def _decoded(raw: bytes) -> Record:
+    """A line's record. Raises `msgspec.DecodeError` for what no writer writes."""
+    record: Record = _Line.decode(raw)
+    # JSON's numbers have no end, and arithmetic has: a float of 400 digits is none. Few lines have that many.
+    if _LONG.search(raw) and not _is_measured(msgspec.to_builtins(record)):
+        raise msgspec.ValidationError("a number in it is larger than any that is measured")
+    return record
+
+
+def _is_measured(value: object) -> bool:
+    """Whether all numbers in a value are of a size that a run can have."""
+    if isinstance(value, dict):
+        return all(map(_is_measured, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_measured, value))
+    return not isinstance(value, int) or -_LARGEST <= value <= _LARGEST

@@ -31,7 +31,7 @@ def run_page(report: Report, color: bool, width: int) -> str:
 
 def add_findings(page: Page, report: Report) -> None:
     """Errors and warnings in full, notes in brief."""
-    sources = report.part("sources")
+    sources = report.facts.get("sources")
     for finding in serious(report)[:IN_FULL]:
         add_finding(page, finding, sources)
     _add_notes(page, report)
@@ -64,7 +64,7 @@ def _add_notes(page: Page, report: Report) -> None:
 def _add_next(page: Page, report: Report) -> None:
     codes = list(dict.fromkeys(f.code for f in serious(report) + notes(report)))[:CODES]
     commands = [f"torchvet explain {code}" for code in codes]
-    if fixable := [f for f in serious(report) if f.remedy.edits]:
+    if fixable := [f for f in serious(report) if f.remedy.edits and not f.remedy.edits[0].path.startswith("<")]:
         commands.append(_fix_command(report, fixable))
     if recording := report.facts.get("recording"):
         commands.append(f"torchvet report {shlex.quote(shown_path(str(recording)))} -o report.json")
@@ -76,14 +76,23 @@ def _add_next(page: Page, report: Report) -> None:
 
 
 def _fix_command(report: Report, fixable: list[Finding]) -> str:
-    """`fix --verify` for a script that was run; else `check --diff` on the first fixable file."""
-    chosen = list(dict.fromkeys(f.code for f in fixable))
-    argv = report.subject.get("argv") or []
-    if report.subject.get("kind") == "run" and argv and str(argv[0]).endswith(".py"):
-        own = ["--", *argv[1:]] if argv[1:] else []
-        return shlex.join(["torchvet", "fix", shown_path(argv[0]), *chosen, "--verify", *own])
+    """`fix --verify` for a script of one process, of what its run has shown; else `check --diff` on the first fixable
+    file."""
+    shown = list(dict.fromkeys(f.code for f in fixable if f.evidence == "observed"))
+    if shown and _is_of_one_script(report):
+        script, *arguments = report.subject["argv"]
+        simulated = report.facts.get("simulated_by") or []
+        own = ["--", *arguments] if arguments else []
+        return shlex.join(["torchvet", "fix", shown_path(script), *shown, "--verify", *simulated, *own])
     path = fixable[0].remedy.edits[0].path
     there = [f for f in fixable if f.remedy.edits[0].path == path]
     unsafe = "" if all(f.remedy.safe for f in there) else " --unsafe-fixes"
     codes = ",".join(dict.fromkeys(f.code for f in there))
     return f"torchvet check --diff{unsafe} --select {codes} {shlex.quote(shown_path(path))}"
+
+
+def _is_of_one_script(report: Report) -> bool:
+    """Whether it is the run of a script in one process: `fix` runs no other in the same way."""
+    argv = report.subject.get("argv") or []
+    script = bool(argv) and str(argv[0]).endswith(".py")
+    return script and report.subject.get("kind") == "run" and not report.facts.get("ranks")

@@ -19,7 +19,7 @@ MESSAGE, CAUSE, PATH, RELATED, MEASURED, REMEDY = 4, 7, 4, 6, 3, 7
 """The most lines that each part takes, so that a whole finding fits on one screen; JSON has all of it."""
 
 
-def add_finding(page: Page, finding: Finding, sources: Mapping[str, Any]) -> None:
+def add_finding(page: Page, finding: Finding, sources: Mapping[str, Any] | None) -> None:
     """The whole finding, preceded by an empty line."""
     page.blank()
     page.styled(_header(finding, page.room(0)))
@@ -90,7 +90,7 @@ def _header(finding: Finding, width: int) -> Text:
     )
 
 
-def _add_location(page: Page, location: Location, sources: Mapping[str, Any]) -> None:
+def _add_location(page: Page, location: Location, sources: Mapping[str, Any] | None) -> None:
     page.blank()
     page.paragraph(place(location), "cyan", indent=2, most=2)
     found = quote(location, sources)

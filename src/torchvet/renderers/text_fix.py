@@ -34,6 +34,7 @@ def fix_page(report: Report, color: bool, width: int) -> str:
     _add_rows(page, not_shown, facts.get("not_shown", []), _remedy)
     _add_rows(page, "Only with --unsafe-fixes, because the results change", facts.get("unsafe", []), _remedy)
     _add_rows(page, "No fix, only advice", facts["advice"], _remedy)
+    _add_not_undone(page, facts.get("not_undone", []))
     _add_diff(page, facts["diff"])
     add_not_checked(page, report)
     _add_next(page, report)
@@ -74,7 +75,8 @@ def _add_proven(page: Page, row: dict[str, Any]) -> None:
     page.labelled("losses", _losses(row), 3)
     before, after = row["seconds_per_step"]
     if before and after:
-        page.labelled("time", f"{seconds(before)} per step, then {seconds(after)} (medians; observed)")
+        note = "medians of one run each, other load included: no proof"
+        page.labelled("time", f"{seconds(before)} per step, then {seconds(after)} ({note})")
 
 
 def _losses(row: dict[str, Any]) -> str:
@@ -110,6 +112,16 @@ def _add_rows(page: Page, title: str, rows: list[dict[str, Any]], describe: Call
     page.more(len(rows) - MOST)
 
 
+def _add_not_undone(page: Page, acts: list[str]) -> None:
+    """What the runs did beyond the files that are restored."""
+    if not acts:
+        return
+    page.heading("What the program did in its runs that is not undone")
+    for act in acts[:MOST]:
+        page.paragraph(act, indent=2, hang=2, most=2)
+    page.more(len(acts) - MOST)
+
+
 def _remedy(row: dict[str, Any]) -> str:
     return str(row["remedy"])
 
@@ -135,7 +147,9 @@ def _add_next(page: Page, report: Report) -> None:
     module, given = report.subject["module"], report.subject["argv"]
     words = ["torchvet", "fix", *(given[:2] if module else [shown_path(str(report.subject["path"]))])]
     page.heading("Next")
+    again = facts.get("again", [])
     if not facts["verified"]:
+        words += again
         page.verbatim(shlex.join([*words, "--verify"]), indent=2)
         if by_source:
             page.paragraph("runs the program and fixes the faults that it shows", indent=4)
@@ -143,7 +157,7 @@ def _add_next(page: Page, report: Report) -> None:
             page.verbatim(shlex.join([*words, "--apply"]), indent=2)
         return
     codes = dict.fromkeys(row["code"] for row in facts["proven"])
-    unsafe = ["--unsafe-fixes"] if facts.get("needs_unsafe_fixes") else []
+    again += ["--unsafe-fixes"] if facts.get("needs_unsafe_fixes") and "--unsafe-fixes" not in again else []
     arguments = given[2 if module else 1 :]
     own = ["--", *arguments] if arguments else []
-    page.verbatim(shlex.join([*words, *codes, "--verify", "--apply", *unsafe, *own]), indent=2)
+    page.verbatim(shlex.join([*words, *codes, "--verify", "--apply", *again, *own]), indent=2)

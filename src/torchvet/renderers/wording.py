@@ -5,6 +5,7 @@ Sizes and counts are written as `torchvet.formatting` says, the same as in the r
 
 from __future__ import annotations
 
+import math
 import unicodedata
 
 from torchvet.formatting import binary, count, limit, percent, size
@@ -14,6 +15,8 @@ __all__ = ["binary", "count", "limit", "percent", "size"]
 
 def seconds(duration: float) -> str:
     """A duration in seconds: `850 us`, `12.3 ms`, `300 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if not math.isfinite(duration):  # a recording may claim anything
+        return "an unknown time"
     if duration < 0.0009995:
         return f"{duration * 1e6:.0f} us"
     if duration < 0.09995:

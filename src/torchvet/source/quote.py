@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tokenize
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,12 +21,14 @@ class Quote(NamedTuple):
 def quote(location: Location, sources: Mapping[str, Any] | None = None, around: int = 1) -> Quote | None:
     """The lines `around` a location, or None where its text cannot be read.
 
-    `sources` is the report's `facts["sources"]`: `{path: {"start": number of the first line, "lines": [...]}}`. What
-    it does not hold is read from disk; a file that cannot be read or decoded is no error, only no quote.
+    `sources` is the report's `facts["sources"]`: `{path: {"start": number of the first line, "lines": [...]}}`. Where
+    a report has them nothing else is read: its recording may be a stranger's and name any file of the reader's. Without
+    them the file is read; one that cannot be read or decoded is no error, only no quote.
     """
-    kept = (sources or {}).get(location.path)
-    found = _cut(int(kept.get("start", 1)), list(kept.get("lines", [])), location.line, around) if kept else None
-    return found or _cut(1, _from_disk(location.path), location.line, around)
+    if sources is None:
+        return _cut(1, _from_disk(location.path), location.line, around)
+    kept = sources.get(location.path)
+    return _cut(int(kept.get("start", 1)), list(kept.get("lines", [])), location.line, around) if kept else None
 
 
 def _cut(start: int, lines: list[str], line: int, around: int) -> Quote | None:
@@ -37,6 +40,9 @@ def _cut(start: int, lines: list[str], line: int, around: int) -> Quote | None:
 
 
 def _from_disk(path: str) -> list[str]:
+    """The lines of a Python file. A snapshot may be a stranger's: of other files, or devices, nothing is quoted."""
+    if not path.endswith(".py") or not os.path.isfile(path):
+        return []
     try:
         with tokenize.open(path) as stream:
             return stream.read().splitlines()

@@ -12,15 +12,12 @@ import hashlib
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
-
-from torchvet.errors import BadInput
 
 try:
     import fcntl
@@ -56,23 +53,13 @@ class LocalRanks:
         """Whether this rank reports for those on its host."""
         return self.local_rank == 0
 
-    def folder(self) -> Path:
-        """A temporary folder that all ranks of this launcher and this start of it have in common.
-
-        Raises `BadInput` where it cannot be made, or where it is not this user's.
-        """
+    def folder(self) -> str:
+        """The name of the temporary folder that all ranks of this launcher and this start of it have in common."""
         variables = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
         parent = os.getppid()
         words = [os.environ.get(name, "") for name in variables] + [str(parent), _started(parent)]
         digest = hashlib.sha256("\n".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        path = Path(tempfile.gettempdir(), f"torchvet-ranks-{os.getuid()}-{digest}")
-        try:
-            path.mkdir(mode=0o700, exist_ok=True)
-            if path.is_symlink() or path.stat().st_uid != os.getuid():
-                raise BadInput(f"{path}: is not yours; name a folder for the recording with --record DIR")
-        except OSError as error:
-            raise BadInput(f"no temporary folder for the recording: {error}; name one with --record DIR") from error
-        return path
+        return f"ranks-{os.getuid()}-{digest}"
 
     def enter(self, directory: Path) -> None:
         """This rank runs, until `leave()` or its death."""

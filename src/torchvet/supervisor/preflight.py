@@ -24,11 +24,12 @@ SIMULATES = (2, 13)
 
 @dataclass(frozen=True)
 class Program:
-    """What to run: a script's path or a module's name, and the program's own arguments."""
+    """What to run: a script's path, a module's name or the code itself, and the program's own arguments."""
 
     path: str | None
     module: str | None
     arguments: tuple[str, ...]
+    code: str | None = None
 
     @property
     def folder(self) -> str:
@@ -38,7 +39,9 @@ class Program:
 
 def check(program: Program) -> None:
     """Raises `BadInput` for what is not there or cannot be read or parsed, `MissingExtra` without torch."""
-    if program.path is None:
+    if program.code is not None:
+        _check_syntax("-c", program.code.encode("utf-8", "surrogateescape"))
+    elif program.path is None:
         _spec_of(program.module or "")
     else:
         _check_path(program.path)
@@ -80,7 +83,10 @@ def _check_path(path: str) -> None:
         if not os.path.exists(os.path.join(path, "__main__.py")):
             raise BadInput(f"{path}: is a folder without a __main__.py; give the script to run")
         path = os.path.join(path, "__main__.py")
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    kind = os.stat(path).st_mode
+    if stat.S_ISBLK(kind) or (stat.S_ISCHR(kind) and not _is_terminal(path)):
+        raise BadInput(f"{path}: is a device; give the script to run")
+    if not stat.S_ISREG(kind):
         return  # a pipe can be read only once, and not here
     try:
         text = Path(path).read_bytes()
@@ -88,6 +94,15 @@ def _check_path(path: str) -> None:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     if not _is_binary(path, text):
         _check_syntax(path, text)
+
+
+def _is_terminal(path: str) -> bool:
+    """Whether a device is a terminal, at which somebody types the program."""
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            return stream.isatty()
+    except OSError:
+        return False
 
 
 def _is_binary(path: str, text: bytes) -> bool:

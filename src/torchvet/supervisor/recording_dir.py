@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchvet.errors import BadInput
-from torchvet.recording import RecordingWriter, read
+from torchvet.recording import RankRecording, Recording, RecordingWriter, read
+from torchvet.recording.reader import manifest_of
 from torchvet.recording.records.base import Step
 from torchvet.recording.records.training import Outcome
+from torchvet.recording.writer import CLAIM, MANIFEST, claim
+from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
-    from torchvet.recording import Recording
     from torchvet.supervisor.local_ranks import LocalRanks
 
 
@@ -31,13 +33,19 @@ class Keep:
         self.rank = ranks.rank if ranks is not None else _rank()
         self.ranks = ranks
         self.kept = directory is not None
-        if directory is not None:
-            self.directory = _prepare(Path(directory), ranks)
+        self._made: list[Path] = []
+        self._claimed = False
+        self._scratch = None if directory is not None else _temporary(ranks)
+        if self._scratch is not None:
+            self.directory = self._scratch.path
         else:
-            self.directory = ranks.folder() if ranks is not None else _temporary()
+            assert directory is not None
+            self.directory = Path(directory).absolute()
+            self._prepare(directory)
         try:
             RecordingWriter(self.directory, self.rank).close()
         except OSError as error:
+            self.discard()
             raise BadInput(f"{self.directory}: the recording cannot be written there: {error.strerror}") from error
         if ranks is not None:
             ranks.enter(self.directory)
@@ -60,33 +68,64 @@ class Keep:
     ) -> None:
         if self.ranks is not None:
             self.ranks.leave()
-        if not self.kept and self.reports:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        if self._scratch is not None:
+            if self.reports:
+                self._scratch.close()
+            else:
+                self._scratch.leave()
+
+    def discard(self) -> None:
+        """Nothing has run: leave nothing of a recording in a folder that the user named."""
+        if self.ranks is not None:
+            return
+        if self._scratch is not None:
+            self._scratch.close()
+        for file in (self.file, self.file.with_suffix(".fault"), self.directory / MANIFEST) if self._claimed else ():
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+        for folder in self._made:
+            with suppress(OSError):
+                folder.rmdir()
 
     def read(self, status: int, seconds: float) -> tuple[Recording, Outcome]:
         """The finished recording and how the program ended, written down here where the program could not. Of several
         ranks the one that reports waits here for the others.
 
-        `status` is what the system said of the process: its exit status, or -N where signal N killed it.
+        `status` is what the system said of the process: its exit status, or -N where signal N killed it. A recording
+        that is gone or damaged is one of which that much is known.
         """
-        recording = read(self.directory)
-        mine = next((r for r in recording.ranks if r.name == self.file.stem), None)
-        outcome = mine.last(Outcome) if mine else None
+        recording = self._read({})
+        mine = self._mine(recording)
+        outcome = mine.last(Outcome)
         if outcome is None:
-            step = mine.last(Step) if mine else None
+            step = mine.last(Step)
             how = "killed" if status < 0 else "os-exit"
             outcome = Outcome(how=how, status=status, ticks=step.n if step else 0, seconds=seconds)  # type: ignore[arg-type]
-            self._append(outcome)
-            recording = read(self.directory)
+            with suppress(OSError):
+                self._append(outcome)
+            recording = self._read({self.file.stem: outcome})
         if self.ranks is not None:
             self.ranks.leave()
             if self.ranks.reports:
                 self.ranks.wait(self.directory, failed=status != 0)
-                recording = read(self.directory)
+                recording = self._read({self.file.stem: outcome})
         # The folder is removed on leaving, so no report may name it.
         if not self.kept:
             recording.path = None
         return recording, outcome
+
+    def _read(self, ended: dict[str, Outcome]) -> Recording:
+        try:
+            return read(self.directory, ended)
+        except BadInput as error:
+            lost = RankRecording(self.rank, [*ended.values()], damaged=1, name=self.file.stem)
+            lost.damage = str(error)
+            return Recording([lost], self.directory)
+
+    def _mine(self, recording: Recording) -> RankRecording:
+        """This process's own records, none where the program has removed them."""
+        found = next((r for r in recording.ranks if r.name == self.file.stem), None)
+        return found if found is not None else RankRecording(self.rank, [], name=self.file.stem)
 
     def _append(self, outcome: Outcome) -> None:
         """Add a line, on its own even where the process died in the middle of one."""
@@ -95,14 +134,55 @@ class Keep:
             torn = size > 0 and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n"
             stream.write((b"\n" if torn else b"") + msgspec.json.encode(outcome) + b"\n")
 
+    def _prepare(self, given: str) -> None:
+        """Take a folder that is empty or new, or beside other ranks the one that they share. Nothing that lies in a
+        folder is ever replaced, but by a launcher's next start of the same ranks."""
+        directory = self.directory
+        try:
+            if directory.exists() and not directory.is_dir():
+                raise BadInput(f"--record {given}: is a file; a recording is a folder")
+            self._made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+            directory.mkdir(parents=True, exist_ok=True)
+            launch = _launch(self.ranks)
+            self._check_free(given, launch)
+            self._claimed = claim(directory, launch)
+            if not self._claimed and (not launch or manifest_of(directory).launch != launch):
+                raise BadInput(_TAKEN.format(given))
+            for old in directory.glob("rank*.jsonl"):
+                if _is_stale(old.name, self.ranks):
+                    old.unlink()
+        except OSError as error:
+            self.discard()
+            raise BadInput(f"--record {given}: the recording cannot be written there: {error.strerror}") from error
+
+    def _check_free(self, given: str, launch: str) -> None:
+        if (self.directory / MANIFEST).is_file():
+            if not launch or manifest_of(self.directory).launch != launch:
+                raise BadInput(_TAKEN.format(given))
+        elif any(not file.name.startswith(CLAIM) for file in self.directory.iterdir()):
+            raise BadInput(f"--record {given}: is not empty and no recording; name a new folder")
+
+
+_TAKEN = (
+    "--record {0}: has the recording of another run, which would be lost; name a new folder, or remove that one first"
+)
+
+
+def _launch(ranks: LocalRanks | None) -> str:
+    """What all ranks that one launcher starts have in common, on several hosts too; empty for a program on its own."""
+    alone = os.environ.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in os.environ
+    if ranks is None and (alone or "RANK" not in os.environ):
+        return ""
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "WORLD_SIZE")
+    words = "\n".join(os.environ.get(name, "") for name in names)
+    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
 
 def _is_stale(name: str, ranks: LocalRanks | None) -> bool:
-    """Whether a file is an earlier run's. Beside other ranks each writes its own over, and removes its children's; the
-    first removes what a larger world has left."""
-    if ranks is None:
-        return "RANK" not in os.environ
+    """Whether a file is one of an earlier start of these ranks. Each writes its own over, and removes its children's;
+    the first removes what a larger world has left."""
     rank, _, rest = name[len("rank") :].partition(".")
-    if not rank.isdecimal():
+    if ranks is None or not rank.isdecimal():
         return False
     return (int(rank) == ranks.rank and rest != "jsonl") or (ranks.rank == 0 and int(rank) >= ranks.world_size)
 
@@ -112,25 +192,8 @@ def _rank() -> int:
     return int(rank) if rank.isdecimal() else 0
 
 
-def _temporary() -> Path:
+def _temporary(ranks: LocalRanks | None) -> Scratch:
     try:
-        return Path(tempfile.mkdtemp(prefix="torchvet-"))
+        return Scratch(ranks.folder() if ranks is not None else None)
     except OSError as error:
         raise BadInput(f"no temporary folder for the recording: {error}; name one with --record DIR") from error
-
-
-def _prepare(directory: Path, ranks: LocalRanks | None) -> Path:
-    """Take a folder that is empty, new, or an earlier recording, whose lines are removed."""
-    try:
-        if directory.exists() and not directory.is_dir():
-            raise BadInput(f"--record {directory}: is a file; a recording is a folder")
-        is_recording = (directory / "manifest.json").is_file()
-        if directory.exists() and not is_recording and any(directory.iterdir()):
-            raise BadInput(f"--record {directory}: is not empty and no recording; name a new folder")
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("rank*.jsonl"):
-            if _is_stale(old.name, ranks):
-                old.unlink()
-    except OSError as error:
-        raise BadInput(f"--record {directory}: the recording cannot be written there: {error.strerror}") from error
-    return directory.absolute()

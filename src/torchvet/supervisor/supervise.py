@@ -42,6 +42,7 @@ def child_command(program: Program, observe: Observe) -> list[str]:
         "rank": observe.rank,
         "path": program.path,
         "module": program.module,
+        "code": program.code,
         "steps": observe.steps,
         "memory_limit": observe.memory_limit,
         "probes": observe.probes,

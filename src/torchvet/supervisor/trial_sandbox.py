@@ -18,6 +18,7 @@ import click
 from torchvet.errors import BadInput
 from torchvet.formatting import count
 from torchvet.supervisor.signal_forwarding import run_relayed
+from torchvet.undo.effects import noted
 from torchvet.undo.folders import SLACK, Held, left_behind, new_folder
 from torchvet.undo.rollback import Undone, roll_back
 
@@ -58,6 +59,8 @@ class Untouched:
         self._passed: list[int] = []
         self._useful = False
         self._interrupted = False
+        self.outside: list[str] = []
+        """What the trial did beyond its files, which is not undone."""
 
     @property
     def folder(self) -> Any:
@@ -115,6 +118,7 @@ class Untouched:
         with _undisturbed():
             # First: what forked processes change after the rollback is not undone.
             ended = self._held.wait(_PATIENCE)
+            self.outside = noted(self._held.folder)
             undone = _finish(self._held, self._useful)
         if not ended:
             running = "processes started by the program are still running; their further changes will not be undone"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
+from torchvet.undo.effects import Effects
 from torchvet.undo.journal import How, Notes
 from torchvet.undo.places import is_nobodys
 
@@ -18,9 +19,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class Hearing:
-    """What audit events mean for the files of a trial."""
+    """What audit events mean for the files of a trial, and beyond them if `effects` are noted."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, effects: Effects | None = None) -> None:
         self.notes = notes
         self.table: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "open": self._opened,
@@ -35,6 +36,7 @@ class Hearing:
             "os.chown": lambda told: self.changing(told[0], "attributes", told[3]),
             "os.utime": lambda told: self.changing(told[0], "attributes", told[3]),
             "sqlite3.connect": self._connected,
+            **(effects.table if effects is not None else {}),
         }
 
     def install(self) -> None:

@@ -59,6 +59,7 @@ def _report(asked: Asked, found: list[Finding], left: list[Finding], fixed: FixR
     gone = [f for f in found if f not in left] if asked.apply else found
     facts: dict[str, Any] = {
         "verified": False,
+        "again": [*asked.codes, *asked.again()],
         "diff": diff,
         "written": [asked.script] if asked.apply and diff else [],
         "mended": [row(f) for f in gone if _usable(f, asked)],

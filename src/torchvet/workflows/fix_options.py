@@ -57,6 +57,12 @@ class Asked(Struct, frozen=True, kw_only=True):
         program = [self.script] if self.module is None else ["-m", self.module]
         return {"kind": "fix", "path": self.script, "module": self.module, "argv": [*program, *self.arguments]}
 
+    def again(self) -> list[str]:
+        """The options without which another call would run or fix something else."""
+        words = ["--simulate-gpu", self.simulate_gpu] if self.simulate_gpu else []
+        words += ["--gpus", str(self.gpus)] if self.simulate_gpu and self.gpus != 1 else []
+        return [*words, *(["--unsafe-fixes"] if self.unsafe_fixes else [])]
+
     def chosen(self, configuration: Configuration) -> Configuration:
         """The configuration with the codes that are to be fixed."""
         named = codes_in(self.codes)

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchvet.scratch import Scratch
 from torchvet.supervisor.recording_dir import Keep
 from torchvet.supervisor.supervise import Observe, child_command
 from torchvet.supervisor.trial_sandbox import Untouched
@@ -38,6 +38,8 @@ class Bench:
     steps: int
     show_output: bool = False
     probes: dict[str, Any] = field(default_factory=dict)
+    outside: dict[str, None] = field(default_factory=dict)
+    """What the trials did beyond their files, which is not undone."""
     _seconds: float | None = None
 
     def run(self, contents: Mapping[str, bytes]) -> Trial:
@@ -48,10 +50,10 @@ class Bench:
         """
         from torchvet.verifying.trial import trial_of
 
-        with Keep(None) as keep, tempfile.TemporaryDirectory(prefix="torchvet-") as folder:
+        with Keep(None) as keep, Scratch() as folder:
             probes = {"seed": SEED, "losses": True, **self.probes}
-            overlay = write_overlay(Path(folder), contents) if contents else None
-            output = Path(folder, "output")
+            overlay = write_overlay(folder, contents) if contents else None
+            output = folder / "output"
             with Untouched(self.delivery.quiet) as files:
                 observe = Observe(
                     keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay, files.folder
@@ -59,6 +61,7 @@ class Bench:
                 status, seconds = self._process(child_command(self.target, observe), output, files)
                 recording, outcome = keep.read(status, seconds)
                 files.ended(outcome)
+            self.outside.update(dict.fromkeys(files.outside))
             printed = output.read_text("utf-8", "replace")[:_PRINTED]
             self._show(printed)
             return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)

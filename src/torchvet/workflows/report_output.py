@@ -103,12 +103,15 @@ class Delivery:
         return bool(prefixes) and finding.code.startswith(prefixes)
 
     def deliver(self, report: Report) -> int:
-        """Write the files, then stdout. Gives the exit status; raises `BadInput` if a file cannot be written."""
-        self.write(report)
-        if self.format is not None or not self.quiet:
-            from torchvet.renderers import renderer_for
+        """Write the files, then stdout, on which the report comes also if a file cannot be written. Gives the exit
+        status; raises `BadInput` then."""
+        try:
+            self.write(report)
+        finally:
+            if self.format is not None or not self.quiet:
+                from torchvet.renderers import renderer_for
 
-            print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
+                print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
         return self.status(report)
 
     def write(self, report: Report) -> None:
@@ -117,7 +120,7 @@ class Delivery:
 
         for name in self.outputs:
             try:
-                Path(name).write_text(renderer_for_path(Path(name)).render(report, width=0), encoding="utf-8")
+                _write_whole(Path(name), renderer_for_path(Path(name)).render(report, width=0))
             except OSError as error:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
@@ -139,6 +142,22 @@ class Delivery:
         return CLEAN if report.earned or worst not in (None, "info") else UNDETERMINED
 
 
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that is as it was until it is whole: an earlier report is not lost to a full disk."""
+    place = Path(os.path.realpath(path))
+    beside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
+    if (place.exists() and not place.is_file()) or not os.access(place.parent, os.W_OK):
+        place.write_text(text, encoding="utf-8")  # a pipe or a device; or a file in a folder that takes no others
+        return
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if place.exists():
+            beside.chmod(place.stat().st_mode)
+        beside.replace(place)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def _check_writable(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
@@ -150,7 +169,8 @@ def _check_writable(path: Path) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print on stdout what any terminal can take; a reader that has gone away is no error."""
+    """Print on stdout what any terminal can take; a reader that has gone away is no error. Raises `BadInput` where the
+    disk behind it is full."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -158,6 +178,9 @@ def print_text(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # `| head`: the verdict stands all the same
         drop_stdout()
+    except OSError as error:
+        drop_stdout()
+        raise BadInput(f"the report could not be printed: {error.strerror}") from error
 
 
 def color() -> bool:

@@ -39,6 +39,7 @@ def verify(asked: Asked) -> int:
     plan = Plan(asked, before)
     verified = plan.verified(bench.run)
     report = plan.report(verified)
+    report.facts["fix"]["not_undone"] = list(bench.outside)
     if asked.apply:
         report.facts["fix"]["written"] = plan.write(verified)
     deliver(report, asked)
@@ -174,6 +175,7 @@ class Plan:
         told = Told(asked.subject(), self.before, self.wanted, self.difference(verified), SEED, asked.tolerance)
         report = report_of(told, verified)
         held = [m.finding for m, _ in verified.proven if m not in self.written(verified)]
+        report.facts["fix"]["again"] = asked.again()
         report.facts["fix"]["needs_unsafe_fixes"] = [f.code for f in held]
         return report
 

@@ -15,6 +15,7 @@ class Options(msgspec.Struct):
     path: str
     argv: list[str]
     user_root: str
+    code: str | None = None
     steps: int | None = None
     memory_limit: int | None = None
     precision_forecast: bool = False

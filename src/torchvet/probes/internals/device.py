@@ -7,7 +7,7 @@ import torch
 from torchvet.recording.records.base import Program
 
 
-def describe(program: Program, limited: bool, simulated: bool) -> None:
+def describe(program: Program, limited: bool, card: str | None = None, cards: int = 1) -> None:
     """Say in the program's record what its device is. Where the user has not `limited` memory, the device does."""
     if program.device != "cuda":
         return
@@ -16,8 +16,9 @@ def describe(program: Program, limited: bool, simulated: bool) -> None:
         program.memory_limit_source = torch.cuda.get_device_name(0)
         free, total = torch.cuda.mem_get_info(0)
         program.memory_outside = max(0, total - free - torch.cuda.memory_reserved(0))
-    if simulated:
+    if card is not None:
         program.simulated = torch.cuda.get_device_name(0)
+        program.simulated_by = ["--simulate-gpu", card, *(["--gpus", str(cards)] if cards > 1 else [])]
 
 
 def memory() -> tuple[int, int] | None:

@@ -126,7 +126,7 @@ class OutOfMemoryWatcher(Watcher):
         """Write the snapshot of the latest failure in place of the one before."""
         began = time.perf_counter()
         options = self.host.options
-        path = Path(options.snapshots or options.directory) / snapshot_name(Path(options.path).stem)
+        path = Path(options.snapshots or options.directory) / snapshot_name(Path(options.path).stem.strip("<>"))
         write_snapshot(path)
         self._seconds += time.perf_counter() - began
         _latest[:] = [Left(path, time.monotonic())]

@@ -13,6 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from torchvet.recording.writer import out_of_the_way
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
+
 
 class FaultLog:
     """The file beside a process's record; there is none once the process has ended in another way."""
@@ -27,7 +31,7 @@ class FaultLog:
             return
         self._path = record.with_suffix(".fault")
         with suppress(OSError, RuntimeError):
-            self._file = self._path.open("wb", buffering=0)
+            self._file = os.fdopen(out_of_the_way(os.open(self._path, _NEW)), "wb", buffering=0)
             faulthandler.enable(self._file)
             if os.environ.get("WORLD_SIZE", "1") not in ("", "1") and hasattr(faulthandler, "register"):
                 faulthandler.register(signal.SIGTERM, self._file, chain=True)

@@ -125,7 +125,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
     from torchvet.probes.session.step_log import StepsReached
 
     writer = RecordingWriter(Path(config["directory"]), config["rank"])
-    target = Target(config["path"], config["module"], arguments)
+    target = Target(config["path"], config["module"], arguments, config.get("code"))
     try:
         if config.get("overlay"):
             # Before the program's own file is read, which may be among those replaced.
@@ -134,13 +134,14 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
             _note_changes(config)
         target.install()
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        not_started(writer, f"{config['path']}: {error}")
+        not_started(writer, f"{target.name}: {error}")
         raise SystemExit(2) from None
     options = Options(
         directory=config["directory"],
-        path=_text(config["path"] or config["module"]),
-        argv=[_text(w) for w in (*([config["path"]] if config["path"] else ["-m", config["module"]]), *arguments)],
+        path=_text(target.name),
+        argv=[_text(word) for word in (*target.words, *arguments)],
         user_root=target.search_path,
+        code=_text(target.text) if target.text is not None else None,
         steps=config["steps"],
         memory_limit=config["memory_limit"],
         **config.get("probes", {}),

@@ -40,8 +40,9 @@ class Observer(Looks):
     def install(self) -> None:
         """Start listening."""
         graphs.forget_types()
-        program = self._session.program(torch.__version__, "cuda" if torch.cuda.is_available() else "cpu")
-        device.describe(program, self.options.memory_limit is not None, self.options.simulated_gpu is not None)
+        program = self._session.program(str(torch.__version__), "cuda" if torch.cuda.is_available() else "cpu")
+        simulated = self.options.simulated_gpu, self.options.simulated_gpus
+        device.describe(program, self.options.memory_limit is not None, *simulated)
         self.write(program)
         self._session.described = True
         self._proofs.begin()

@@ -38,16 +38,16 @@ def content_of(path: str) -> bytes | None:
     """The content that stands in for a file's; None where the file speaks for itself."""
     content = _contents.get(os.path.realpath(path)) if _contents else None
     if content is not None:
-        _fill_line_cache(path, content)
+        from importlib.util import decode_source
+
+        fill_line_cache(path, decode_source(content))
     return content
 
 
-def _fill_line_cache(path: str, content: bytes) -> None:
-    """An entry without a time of change is never held against the file on disk."""
+def fill_line_cache(path: str, text: str) -> None:
+    """Have tracebacks quote this text. An entry without a time of change is never held against the file on disk."""
     import linecache
-    from importlib.util import decode_source
     from io import StringIO
 
     if path not in linecache.cache:
-        text = decode_source(content)
         linecache.cache[path] = (len(text), None, StringIO(text).readlines(), path)

@@ -8,19 +8,37 @@ import os
 import sys
 from types import CodeType, ModuleType
 
-from torchvet.probes.session.overlay import content_of
+from torchvet.probes.base import frames
+from torchvet.probes.session.overlay import content_of, fill_line_cache
+
+COMMAND = "<string>"
+"""The file name that the interpreter gives to code on the command line."""
 
 
 class Target:
-    """What is to run. `code` is set for a script; for anything else `module` names what `runpy` is to run."""
+    """What is to run. `code` is set for a script and for code on the command line (`text`); for anything else `module`
+    names what `runpy` is to run."""
 
-    def __init__(self, path: str | None, module: str | None, arguments: list[str]) -> None:
+    def __init__(self, path: str | None, module: str | None, arguments: list[str], text: str | None = None) -> None:
         self.path = path
         self.module = module
+        self.text = text
         self.alter_argv = module is not None
         self.code: CodeType | None = None
         self.arguments = arguments
         self.search_path = os.getcwd() if path is None else _folder_of(path)
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return self.path or self.module or COMMAND
+
+    @property
+    def words(self) -> list[str]:
+        """The interpreter's own words for it on a command line."""
+        if self.text is not None:
+            return ["-c", self.text]
+        return [self.path] if self.path else ["-m", self.module or ""]
 
     def install(self) -> None:
         """Set `sys.argv`, `sys.path`, `sys.orig_argv` and `sys.modules["__main__"]`; compile a script.
@@ -28,12 +46,22 @@ class Target:
         Raises OSError and SyntaxError as the interpreter would.
         """
         sys.modules["__main__"] = _fresh_main()
-        if self.path is None:
+        if self.text is not None:
+            self._install_text(self.text)
+        elif self.path is None:
             self._install_module()
         elif _is_container(self.path):
             self._install_container(self.path)
         else:
             self._install_script(self.path)
+
+    def _install_text(self, text: str) -> None:
+        sys.argv[:] = ["-c", *self.arguments]
+        self._search(self.words, force=False, first="")
+        self.code = compile(text, COMMAND, "exec", dont_inherit=True)
+        frames.count_as_users(COMMAND)
+        if sys.version_info >= (3, 13):  # from then on the interpreter quotes it in tracebacks
+            fill_line_cache(COMMAND, text)
 
     def _install_module(self) -> None:
         assert self.module is not None
@@ -56,10 +84,10 @@ class Target:
             __file__=absolute, __cached__=None, __loader__=loader("__main__", absolute)
         )
 
-    def _search(self, operands: list[str], force: bool) -> None:
+    def _search(self, operands: list[str], force: bool, first: str | None = None) -> None:
         """Put the program's own folder first on `sys.path`, unless the interpreter was told not to."""
         if force or not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-            sys.path.insert(0, self.search_path)
+            sys.path.insert(0, self.search_path if first is None else first)
         own = next((i for i, word in enumerate(sys.orig_argv) if word.endswith("_importlib_bootstrap.py")), 1)
         sys.orig_argv[:] = [*sys.orig_argv[:own], *operands, *self.arguments]
 

@@ -36,6 +36,8 @@ class Options(msgspec.Struct, kw_only=True):
     path: str
     argv: list[str]
     user_root: str
+    code: str | None = None
+    """The program itself, where it stood on the command line."""
     steps: int | None = None
     memory_limit: int | None = None
     precision_forecast: bool = False
@@ -253,7 +255,7 @@ class Session:
         ticks = observer.clock.n if observer is not None else 0
         outcome = Outcome(how=how, status=status, ticks=ticks, seconds=elapsed, error=text, stack=places[-12:])
         outcome.place = places[-1] if places else None
-        self.writer.write(outcome)
+        self.writer.write_last(outcome)
 
     def program(self, torch: str = "", device: str = "none") -> Program:
         """What runs here, and the memory limit in force."""
@@ -265,7 +267,7 @@ class Session:
             limit, source, space = self.options.memory_limit, "--memory-limit", 0
         rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
         return Program(
-            argv=self.options.argv, path=self.options.path, cwd=os.getcwd(), python=sys.version.split()[0],
+            argv=self.options.argv, path=self.options.path, cwd=_folder(), python=sys.version.split()[0],
             torch=torch, device=device, started=time.time(), pid=self._pid, memory_limit=limit,
             rank=int(rank) if rank.isdigit() else None, world_size=int(world) if world.isdigit() else None,
             memory_limit_source=source, address_space=space, user_roots=[self.options.user_root],
@@ -283,6 +285,14 @@ def _hear_forks() -> None:
 def _forked() -> None:
     if _current is not None and not _current.ended:
         _current._in_child()
+
+
+def _folder() -> str:
+    """The working directory; empty where the program has removed it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _places(error: BaseException) -> list[Any]:

@@ -11,9 +11,9 @@ from typing import Any
 from torchvet.probes.base import frames
 from torchvet.probes.base.watcher import Host, Watcher
 from torchvet.probes.session.overlay import content_of
-from torchvet.recording.records.base import Source
+from torchvet.probes.session.program import COMMAND
+from torchvet.recording.records.base import LARGEST_SOURCE, Source
 
-_LARGEST = 400_000
 _MOST = 120
 
 
@@ -40,6 +40,7 @@ class SourceKeeper(Watcher):
         self._keep(frame.f_code.co_filename for frame in frames.traceback_frames(error))
 
     def _keep(self, more: Iterable[str] = ()) -> None:
+        self._keep_command()
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         for file in (*files, *more, *_cells()):
             if not isinstance(file, str) or file in self._kept:
@@ -50,8 +51,15 @@ class SourceKeeper(Watcher):
                 continue
             self._kept.add(file)
             text = _text_of(file)
-            if text is not None and len(text) <= _LARGEST:
+            if text is not None and len(text) <= LARGEST_SOURCE:
                 self.host.write(Source(path=file, text=text))
+
+    def _keep_command(self) -> None:
+        """The code that stood on the command line."""
+        text = self.host.options.code
+        if text is not None and COMMAND not in self._kept:
+            self._kept.add(COMMAND)
+            self.host.write(Source(path=COMMAND, text=text))
 
 
 def _cells() -> list[str]:

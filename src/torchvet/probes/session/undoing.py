@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torchvet
+from torchvet.probes.base import frames
 from torchvet.probes.session.import_hook import when_imported
 from torchvet.undo.audit_hook import Hearing
+from torchvet.undo.effects import Effects
 from torchvet.undo.journal import Notes
 
 _TORCH = (
@@ -31,12 +34,23 @@ _TORCH = (
 def install(folder: Path, spared: tuple[str, ...], at_work: tuple[str, ...]) -> None:
     """Listen from now on, and write into a trial's folder. `spared` are folders that torchvet writes to; `at_work`
     those that the program works and lies in. Raises OSError where the folder has no log."""
-    hearing = Hearing(Notes(folder, spared, at_work))
+    hearing = Hearing(Notes(folder, spared, at_work), Effects(folder, _is_the_programs))
     hearing.install()
     when_imported("torch", lambda torch: _wrap_torch(torch, hearing))
     when_imported("safetensors", lambda module: _wrap(module, "serialize_file", 1, hearing))
     when_imported("h5py.h5f", lambda module: _wrap_h5f(module, hearing))
     when_imported("multiprocessing.spawn", lambda module: _tell(module, _Start(folder, spared, at_work)))
+
+
+def _is_the_programs() -> bool:
+    """Whether what happens now is not torch's own doing, nor torchvet's: compiling a kernel, reading a version."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        whose = frames.owner(frame.f_code.co_filename)
+        if whose in (frames.TORCH, frames.USER, frames.INSTALLED):
+            return whose != frames.TORCH
+        frame = frame.f_back
+    return False
 
 
 def _wrap_torch(torch: ModuleType, hearing: Hearing) -> None:

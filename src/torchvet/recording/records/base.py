@@ -58,7 +58,8 @@ class SiteBytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Program(Record):
-    """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there.
+    """What ran, where, and the memory limit that forecasts go by. `simulated` names the GPU that was not there,
+    `simulated_by` has the options of the command line that asked for it.
 
     `memory_outside` bytes of a device were not this process's tensors' to have: the driver's, other programs'.
     `address_space` is the limit on the process's virtual memory; 0 where there is none.
@@ -80,6 +81,11 @@ class Program(Record):
     address_space: int = 0
     user_roots: list[str] = []
     simulated: str | None = None
+    simulated_by: list[str] = []
+
+
+LARGEST_SOURCE = 400_000
+"""Bytes of a file's text beyond which it is not kept, and characters beyond which one that was is not read."""
 
 
 class Source(Record):

@@ -169,15 +169,16 @@ class GraphRetained(GrowthRule):
 
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
         value, holder = file.segment(store.value), file.segment(store.root)
-        closed_value = edits.operand(file, store.value)
+        inner = _tensor_in(file, store.value, store.event)
+        closed_value = edits.operand(file, inner)
         until = "as long as the program runs" if store.lasting else f"until {holder} is freed"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
             severity="error" if _is_proven(file, store) else "warning",
             cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
             f"{until}, one more graph each pass",
-            advice=f"keep `{closed_value}.item()` if it is a scalar, `.detach()` if a tensor is wanted, "
-            "or compute it under `torch.no_grad()`",
+            advice=f"keep `{closed_value}.item()` {'' if inner is store.value else 'in it '}if it is a scalar, "
+            "`.detach()` if a tensor is wanted, or compute it under `torch.no_grad()`",
             edits=_detached(file, store), safe=sure, about=About(operands=(holder,)),
             related=[self.also(file, "computed", graph, file.segment(graph.node))][: graph.line != store.event.line],
         )  # fmt: skip
@@ -195,6 +196,12 @@ class GraphRetained(GrowthRule):
                 yield self._suspected(
                     file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
                 )
+
+
+def _tensor_in(file: SourceFile, value: ast.expr, event: Event) -> ast.expr:
+    """What has the graph in a tuple or a list that is written down: they have no `.item()`."""
+    found = next((e for e in getattr(value, "elts", ()) if file.gradients.carries(e, event) == "yes"), None)
+    return value if found is None else _tensor_in(file, found, event)
 
 
 def _grows_with(graph: Event, store: _stores.Stored) -> bool:
