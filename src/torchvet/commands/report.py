@@ -12,7 +12,7 @@ from torchvet.workflows.report_output import Delivery
 EPILOG = """\b
 Examples:
   torchvet report run.vet
-  torchvet report run.vet --quiet -o report.json
+  torchvet report run.vet --quiet -o report.html
   torchvet report run.vet --memory-limit 16GiB --select MEM
 """
 
@@ -22,7 +22,11 @@ Examples:
 @shared
 def command(recording: str, delivery: Delivery) -> int:
     """Report on a RECORDING kept by `torchvet run --record`. Runs nothing and needs no torch."""
+    from functools import partial
+
+    from torchvet.drawing.run import drawing_of
     from torchvet.recording import read
 
     delivery.check()
-    return delivery.deliver(delivery.diagnose(read(Path(recording))))
+    found = read(Path(recording))
+    return delivery.deliver(delivery.diagnose(found), partial(drawing_of, found))

@@ -27,7 +27,7 @@ Examples:
   torchvet run train.py --epochs 3
   torchvet run --steps 200 --memory-limit 24GiB train.py
   torchvet run --export time.speedscope.json train.py
-  torchvet run -o report.json --record run.vet -m project.train --lr 0.1
+  torchvet run -o report.html --record run.vet -m project.train --lr 0.1
   torchvet run --quiet --format json train.py > report.json
 
 \b
@@ -211,6 +211,7 @@ def _observe(
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
+    from torchvet.drawing.run import drawing_of
     from torchvet.supervisor.progress import Progress
     from torchvet.supervisor.supervise import supervise
 
@@ -233,7 +234,7 @@ def _observe(
             from torchvet.supervisor.trial_sandbox import Shown
 
             report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
-        verdict = delivery.deliver(report)
+        verdict = delivery.deliver(report, lambda report: drawing_of(recording, report))
         writing.recording(recording)
         writing.finish(report)
         return own, verdict

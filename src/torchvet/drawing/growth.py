@@ -1,0 +1,96 @@
+"""What the name of a finding held at each search, beside the rate that was reported, up to where memory ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchvet.analysis import growth_of
+from torchvet.analysis.growth import usable_censuses
+from torchvet.analysis.growth_series import series_of, size_of
+from torchvet.analysis.steps import steps_until
+from torchvet.charts import Chart, Mark, Series, View
+from torchvet.formatting import count, size
+
+if TYPE_CHECKING:
+    from torchvet.analysis.growth import Growth
+    from torchvet.analysis.growth_series import Points
+    from torchvet.finding import Finding, Report
+    from torchvet.recording import RankRecording, Recording
+
+MOST = 6
+"""Findings whose growth is drawn, the gravest ones."""
+
+
+def growth_charts(recording: Recording, report: Report) -> list[Chart]:
+    """One for each of the findings that speak of a name that grows."""
+    found: list[Chart] = []
+    for number, finding in enumerate(report.findings):
+        if len(found) < MOST and finding.holder is not None and finding.measured.bytes_per_step:
+            for rank in recording.ranks:
+                chart = _chart(finding, number, len(found), rank)
+                if chart is not None and (finding.rank is None or rank.rank == finding.rank):
+                    found.append(chart)
+                    break
+    return found
+
+
+def _chart(finding: Finding, number: int, place: int, rank: RankRecording) -> Chart | None:
+    path = finding.holder.path if finding.holder is not None else []
+    growth = next((g for g in growth_of(rank).growths if g.holding.path == path), None)
+    if growth is None:
+        return None
+    points = series_of(usable_censuses(rank)).get((growth.holding.scope, *path), [])
+    if len(points) < 2:
+        return None
+    x = [float(steps_until(rank, tick, growth.kind)) for tick, _ in points]
+    y = [float(size_of(h)) for _, h in points]
+    rate = finding.measured.bytes_per_step or 0.0
+    end = finding.measured.exhausted_at_step
+    until = float(end) if end is not None and end > x[-1] else 2 * x[-1]
+    # From where the name began to rise; the rate is that of the report.
+    first = next((i for i, (tick, _) in enumerate(points) if tick >= growth.first_tick), 0)
+    forecast = [x[first], x[-1], until]
+    line = [y[-1] - rate * (x[-1] - at) for at in forecast]
+    name = finding.holder.name if finding.holder is not None else ""
+    return Chart(
+        id="growth" if place == 0 else f"growth-{place + 1}",
+        title=f"Growth of {name}",
+        kind="lines",
+        caption=_told(finding, growth, points, x),
+        x_title=f"{growth.kind} step",
+        unit="bytes",
+        series=[
+            Series(name=f"forecast: {size(rate)} a step", role="forecast", x=forecast, y=[*(max(0.0, v) for v in line)], style="dash"),
+            Series(name=f"held by {name}", role="growing", x=x, y=[*y], style="line", notes=[_items(points, i) for i in range(len(points))]),
+        ],
+        marks=[Mark(x=float(end), label=f"memory ends at step {count(end)}", finding=number)] if end is not None else [],
+        views=_views(x, y, rate, until if end is not None else None),
+        columns=["step", "bytes", "tensors", "graph nodes"],
+        rows=[[count(at), size(held), count(h.tensors), count(h.nodes)] for at, held, (_, h) in zip(x, y, points, strict=True)],
+    )  # fmt: skip
+
+
+def _items(points: Points, at: int) -> str:
+    holding = points[at][1]
+    parts = [count(holding.tensors, "tensor")] if holding.tensors else []
+    return ", ".join(parts + ([count(holding.nodes, "graph node")] if holding.nodes else []))
+
+
+def _views(x: list[float], y: list[float], rate: float, end: float | None) -> list[View]:
+    """What was measured, and, where memory ends, the way there."""
+    wide = max(1.0, x[-1] - x[0])
+    near = View(
+        label="measured", x=(x[0] - 0.1 * wide, x[-1] + 0.5 * wide), y=(0.0, 1.08 * (y[-1] + 0.5 * wide * rate))
+    )
+    if end is None:
+        return [near]
+    return [near, View(label="until memory ends", x=(0.0, 1.04 * end), y=(0.0, 1.08 * (y[-1] + rate * (end - x[-1]))))]
+
+
+def _told(finding: Finding, growth: Growth, points: Points, x: list[float]) -> str:
+    first, last = points[0][1], points[-1][1]
+    told = f"It held {size(size_of(first))} at step {count(x[0])} and {size(size_of(last))} at step {count(x[-1])}"
+    rate = finding.measured.bytes_per_step or 0.0
+    told += f": {size(rate)} more every {growth.kind} step"
+    end = finding.measured.exhausted_at_step
+    return f"{told}. At that rate memory ends at step {count(end)}." if end is not None else f"{told}."

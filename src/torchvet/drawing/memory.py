@@ -1,0 +1,230 @@
+"""A run's memory over its steps, and the peaks of its sampled steps by category."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchvet.analysis.growth_series import size_of
+from torchvet.analysis.memory_limit import limit_of
+from torchvet.analysis.memory_series import device_sizes, heap_sizes, resident_sizes
+from torchvet.analysis.steps import current_steps
+from torchvet.charts import Chart, Mark, Series, Span, kept, thinned
+from torchvet.formatting import count, limit, size
+from torchvet.recording.records.base import Census, Window
+from torchvet.recording.records.training import MemoryFailure, Outcome
+
+if TYPE_CHECKING:
+    from torchvet.analysis.trend import Sizes
+    from torchvet.finding import Report
+    from torchvet.recording import RankRecording
+    from torchvet.recording.records.base import Holding
+
+NAMES = 4
+"""Names that have an area of their own."""
+STEP = "step boundary"
+_NEAR = 1.5
+"""Times the highest value within which the limit is drawn: further away it would press everything else to the ground."""
+
+
+def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
+    """What lives on from step to step by category and name, at each search for names, and what the system counted."""
+    searched = _censuses(rank)
+    lines = [_line(*one) for one in _counted(rank) if len(one[1]) > 1]
+    notes = [note for _, found in lines for note in found]
+    areas = _areas(searched)
+    series = [*areas, *(one for one, _ in lines)]
+    if not series:
+        return None
+    marks = [*_failures(rank), *findings_at(report, rank)]
+    highest = max((y for s in series for y in s.y if y is not None), default=0.0)
+    marks += _limit(rank, highest)
+    return Chart(
+        id="memory",
+        title="Memory over the steps",
+        kind="lines",
+        caption=_told(rank, searched, [(name, sizes) for name, sizes, _ in _counted(rank)]),
+        x_title=STEP,
+        unit="bytes",
+        rank=rank.rank,
+        series=series,
+        marks=marks,
+        spans=[Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in _windows(rank)],
+        notes=[*notes, *_sampled_note(rank), *_areas_note(searched)],
+        columns=["step", *(s.name for s in areas)],
+        rows=[[f"{at:,}", *(size(s.y[i] or 0) for s in areas)] for i, at in enumerate(c.tick for c in searched)],
+    )
+
+
+def peaks_chart(rank: RankRecording, report: Report) -> Chart | None:
+    """The peak of each sampled window by category."""
+    windows = _windows(rank)
+    if not windows:
+        return None
+    totals: dict[str, int] = {}
+    for window in windows:
+        for name, held in window.categories.items():
+            totals[name] = max(totals.get(name, 0), held)
+    names = [name for name in sorted(totals, key=lambda n: -totals[n]) if totals[name]]
+    # A window has its categories at its peak; bars stand in a row, since windows lie far apart.
+    places = [float(number) for number in range(len(windows))]
+    series = [
+        Series(name=n, role=n, x=places, y=[float(w.categories.get(n, 0)) for w in windows], style="bar") for n in names
+    ]
+    highest = max(windows, key=lambda w: w.peak)
+    most = max(highest.categories.items(), key=lambda c: c[1], default=("", 0))
+    told = f"The highest peak of {count(len(windows), 'sampled stretch', 'sampled stretches')} is {size(highest.peak)}, {_steps(highest)}"
+    return Chart(
+        id="peaks",
+        title="Peak of sampled steps by category",
+        kind="lines",
+        caption=told + (f"; most of it is {most[0]} ({size(most[1])})." if most[1] else "."),
+        x_title="sampled stretch, oldest first",
+        unit="bytes",
+        rank=rank.rank,
+        series=[_noted(s, windows) for s in series],
+        notes=["a peak counts what its own steps made and what lasts; what earlier steps left behind is not in it"],
+        columns=["steps", "peak", *names],
+        rows=[[_steps(w), size(w.peak), *(size(w.categories.get(n, 0)) for n in names)] for w in windows],
+    )
+
+
+def _noted(series: Series, windows: list[Window]) -> Series:
+    import msgspec
+
+    return msgspec.structs.replace(series, notes=[_steps(w) for w in windows])
+
+
+def _steps(window: Window) -> str:
+    return f"step {window.first:,}" if window.first == window.last else f"steps {window.first:,} to {window.last:,}"
+
+
+def _windows(rank: RankRecording) -> list[Window]:
+    return rank.since_restart(Window)
+
+
+def _censuses(rank: RankRecording) -> list[Census]:
+    """The last of each boundary, without those in the middle of a step and the look after the program's end."""
+    found = {c.tick: c for c in rank.since_restart(Census) if not (c.amid or c.final)}
+    return [found[tick] for tick in sorted(found)]
+
+
+def _areas(searched: list[Census]) -> list[Series]:
+    """Known categories, the names that have gained most, and the rest; they add up to what names reach."""
+    if len(searched) < 2:
+        return []
+    x = [float(c.tick) for c in searched]
+    categories = dict.fromkeys(name for c in searched for name in c.categories)
+    areas = [
+        Series(name=name, role=name, x=x, y=[float(c.categories.get(name, 0)) for c in searched], style="area")
+        for name in categories
+    ]
+    names = _gaining(searched)
+    held = [{tuple(h.path): size_of(h) for h in c.holdings} for c in searched]
+    for path, name in names:
+        areas.append(Series(name=name, role="growing", x=x, y=[float(h.get(path, 0)) for h in held], style="area"))
+    told = [sum(area.y[i] or 0.0 for area in areas) for i in range(len(searched))]
+    rest = [max(0.0, c.total - t) for c, t in zip(searched, told, strict=True)]
+    areas.append(Series(name="other names", role="other", x=x, y=list(rest), style="area"))
+    return [area for area in areas if any(area.y)]
+
+
+def _gaining(searched: list[Census]) -> list[tuple[tuple[str, ...], str]]:
+    """The names that have gained most; of one within another the inner, which says more."""
+    last = {tuple(h.path): h for h in searched[-1].holdings}
+    before = {tuple(h.path): size_of(h) for h in searched[0].holdings}
+
+    def gain(path: tuple[str, ...], holding: Holding) -> int:
+        return size_of(holding) - before.get(path, 0)
+
+    found: list[tuple[tuple[str, ...], Holding]] = []
+    for path, holding in sorted(last.items(), key=lambda one: (-gain(*one), -len(one[0]))):
+        within = any(path == p[: len(path)] or p == path[: len(p)] for p, _ in found)
+        if not within and gain(path, holding) > max(0, searched[-1].total) // 50:
+            found.append((path, holding))
+    return [(path, holding.name) for path, holding in found[:NAMES]]
+
+
+def _counted(rank: RankRecording) -> list[tuple[str, Sizes, str]]:
+    """What the device's allocator or the system counted: a name, the sizes, a style."""
+    device = device_sizes(rank)
+    if device:
+        reserved = [(s.n, s.reserved) for s in current_steps(rank) if s.reserved is not None]
+        return [("allocated on the device", device, "line"), ("reserved on the device", reserved, "dash")]
+    return [
+        ("heap of the process", heap_sizes(rank), "line"),
+        ("resident set of the process", resident_sizes(rank), "dash"),
+    ]
+
+
+def _line(name: str, sizes: Sizes, style: str) -> tuple[Series, list[str]]:
+    values = [float(held) for _, held in sizes]
+    places, width = kept(values)
+    series = Series(
+        name=name,
+        role="heap" if style == "line" else "reserved",
+        x=[float(sizes[p][0]) for p in places],
+        y=[values[p] for p in places],
+        style="dash" if style == "dash" else "line",
+    )
+    return series, thinned(len(values), len(places), width, f"samples of the {name}")
+
+
+def _told(rank: RankRecording, searched: list[Census], counted: list[tuple[str, Sizes]]) -> str:
+    parts = []
+    if len(searched) > 1:
+        first, last = searched[0], searched[-1]
+        parts.append(
+            f"tensors that names reach: {size(first.total)} at step {first.tick:,}, {size(last.total)} at step {last.tick:,}"
+        )
+    for name, sizes in counted:
+        if len(sizes) > 1:
+            parts.append(
+                f"{name}: {size(sizes[0][1])} at step {sizes[0][0]:,}, {size(sizes[-1][1])} at step {sizes[-1][0]:,}"
+            )
+    told = "; ".join(parts)
+    return told[:1].upper() + told[1:] + "."
+
+
+def _areas_note(searched: list[Census]) -> list[str]:
+    if len(searched) < 2:
+        return []
+    places = ", ".join(f"{c.tick:,}" for c in searched[:12]) + (", ..." if len(searched) > 12 else "")
+    return [f"the areas are what names reach, searched for at steps {places}; between them nothing was searched"]
+
+
+def _sampled_note(rank: RankRecording) -> list[str]:
+    return ["shaded: steps in which every new storage was noted"] if _windows(rank) else []
+
+
+def _failures(rank: RankRecording) -> list[Mark]:
+    failures = rank.all(MemoryFailure)
+    if failures:
+        last = failures[-1]
+        return [
+            Mark(x=float(last.tick + 1), label=f"out of memory: {size(last.asked)} asked for, {size(last.free)} free")
+        ]
+    outcome = rank.last(Outcome)
+    if outcome is not None and outcome.how == "out-of-memory":
+        return [Mark(x=float(outcome.ticks), label="out of memory")]
+    return []
+
+
+def _limit(rank: RankRecording, highest: float) -> list[Mark]:
+    allowed = limit_of(rank)
+    if allowed is None or not highest or allowed.bytes > _NEAR * highest:
+        return []
+    return [Mark(y=float(allowed.bytes), label=f"limit: {limit(allowed.bytes)}")]
+
+
+def findings_at(report: Report, rank: RankRecording) -> list[Mark]:
+    """Findings whose first step is known: of a growth the step from which its name rose to the last."""
+    from torchvet.analysis import growth_of
+
+    began = {tuple(g.holding.path): g.first_tick for g in growth_of(rank).growths}
+    found = []
+    for number, finding in enumerate(report.findings):
+        path = tuple(finding.holder.path) if finding.holder is not None else ()
+        if path in began and (finding.rank is None or finding.rank == rank.rank):
+            name = finding.holder.name if finding.holder is not None else ""
+            found.append(Mark(x=float(began[path]), label=f"{finding.code}: {name} grows", finding=number))
+    return found[:5]

@@ -1,0 +1,116 @@
+"""Losses, gradient norms and loss scales over a run's steps, as far as it wrote them down."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from torchvet.analysis.steps import current_steps
+from torchvet.charts import Chart, Mark, Series, kept, thinned
+from torchvet.drawing.memory import STEP
+from torchvet.formatting import count
+from torchvet.recording.records.base import Step
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
+from torchvet.recording.records.scaling import ScalingUse
+from torchvet.recording.records.verify import Losses
+
+if TYPE_CHECKING:
+    from torchvet.finding import Report
+    from torchvet.recording import RankRecording
+
+Pairs = list[tuple[float, float | None]]
+
+
+def numbers_chart(rank: RankRecording, report: Report) -> Chart | None:
+    """The loss on the left axis, gradient norm and loss scale on the right one; steps that were not finite are marked."""
+    losses, norms = _losses(rank)
+    scales = _scales(rank)
+    marks = _marks(rank)
+    if not any(len(pairs) > 1 for pairs in (losses, norms, scales)):
+        return None
+    notes: list[str] = []
+    series = []
+    for name, pairs, right in (("loss", losses, False), ("gradient norm", norms, True), ("loss scale", scales, True)):
+        if len(pairs) > 1:
+            places, width = kept([value for _, value in pairs])
+            notes += thinned(len(pairs), len(places), width, f"values of the {name}")
+            drawn = [pairs[p] for p in places]
+            series.append(Series(name=name, role=name, x=[x for x, _ in drawn], y=[y for _, y in drawn], right=right))
+    if any(value is None for _, value in (*losses, *norms)):
+        notes.append("a gap is a value that was NaN or infinite")
+    return Chart(
+        id="numbers",
+        title="Loss, gradient norm and loss scale",
+        kind="lines",
+        caption=_told(losses, norms, scales, rank),
+        x_title=STEP,
+        y_title="loss" if losses else "",
+        right_title=" and ".join(s.name for s in series if s.right),
+        rank=rank.rank,
+        series=series,
+        marks=marks,
+        notes=notes,
+        columns=["step", "what", "value"],
+        rows=[[f"{x:,.0f}", s.name, _written(y)] for s in series for x, y in zip(s.x, s.y, strict=True)],
+    )
+
+
+def _losses(rank: RankRecording) -> tuple[Pairs, Pairs]:
+    """The mean of each step's finite losses, and of its gradients' norms; None where one was not finite."""
+    records = rank.since_restart(Losses)
+    return (
+        [(float(r.tick), _mean(r.values)) for r in records if r.values],
+        [(float(r.tick), _mean(r.gradients)) for r in records if r.gradients],
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def _scales(rank: RankRecording) -> Pairs:
+    """The scale whenever a scaler's totals were written, at the last step boundary before."""
+    found: Pairs = []
+    tick = 0
+    current = set(map(id, current_steps(rank)))
+    for line in rank.lines:
+        if isinstance(line, Step) and id(line) in current:
+            tick = line.n
+        elif isinstance(line, ScalingUse) and line.enabled and line.scale is not None and math.isfinite(line.scale):
+            found.append((float(tick), line.scale))
+    return found
+
+
+def _marks(rank: RankRecording) -> list[Mark]:
+    """The first step with each kind of value that is not finite, and where an operator was found for it."""
+    totals = rank.last(NonFiniteTotals)
+    found = [
+        Mark(x=float(r.tick), label=f"{r.operator.removeprefix('aten.') or r.symptom}: first value that is not finite")
+        for r in rank.all(NonFinite)[:1]
+    ]
+    if totals is None or found:
+        return found
+    firsts = (("loss", totals.first_loss), ("gradient", totals.first_gradient))
+    return [Mark(x=float(at), label=f"first {what} that is not finite") for what, at in firsts if at is not None]
+
+
+def _told(losses: Pairs, norms: Pairs, scales: Pairs, rank: RankRecording) -> str:
+    parts = []
+    for name, pairs in (("loss", losses), ("gradient norm", norms), ("loss scale", scales)):
+        known = [(x, y) for x, y in pairs if y is not None]
+        if known:
+            parts.append(
+                f"{name}: {_written(known[0][1])} at step {count(known[0][0])}, {_written(known[-1][1])} at step {count(known[-1][0])}"
+            )
+    totals = rank.last(NonFiniteTotals)
+    if totals is not None and (totals.losses or totals.gradients):
+        parts.append(
+            f"not finite in {count(totals.losses, 'loss', 'losses')} and {count(totals.gradients, 'step')} of gradients"
+        )
+    told = "; ".join(parts)
+    return told[:1].upper() + told[1:] + "."
+
+
+def _written(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"

@@ -1,0 +1,330 @@
+"use strict";
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const charts = read("charts");
+  const root = document.documentElement;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  /* What Plotly draws as text it reads as a small HTML of its own: names of the program must stay text. */
+  const text = (s) => String(s).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  /* Theme ------------------------------------------------------------------------------------------------------ */
+  const LIGHT = {
+    ink: "#1b2330", soft: "#55606f", line: "#e3e7ee", card: "#ffffff", error: "#b3261e", span: "rgba(90,105,130,0.13)", tick: "rgba(90,105,130,0.22)",
+    palette: ["#2f6bd8", "#d9731a", "#7a4fd0", "#219a5f", "#1594a6", "#b98900", "#c2417f", "#7d8794", "#8a5a3c", "#c7352b"],
+    heat: [[0, "#f1f5fb"], [0.5, "#7aa7ea"], [1, "#173f8f"]],
+  };
+  const DARK = {
+    ink: "#e6eaf0", soft: "#a3aebd", line: "#2b3442", card: "#191f28", error: "#ff9a92", span: "rgba(170,185,210,0.13)", tick: "rgba(170,185,210,0.22)",
+    palette: ["#6f9ff5", "#f09a4e", "#ab8bf0", "#4fc389", "#45bfd0", "#e0b83c", "#ea7cb0", "#97a2b1", "#c29472", "#ff7b72"],
+    heat: [[0, "#1d2632"], [0.5, "#3f76c9"], [1, "#cfe1ff"]],
+  };
+  const COLORS = {
+    parameters: 0, gradients: 1, "optimizer state": 2, activations: 3, buffers: 4, inputs: 5, temporaries: 7,
+    "backward temporaries": 7, "optimizer temporaries": 8, "kept over steps": 9, unknown: 7, other: 7, free: 7, rounding: 8,
+    growing: 9, data: 5, forward: 3, "forward and other": 3, backward: 1, optimizer: 2, before: 7, after: 0,
+    compute: 3, communication: 2, copies: 5, idle: 9, forecast: 9, limit: 9,
+  };
+  const prefers = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  try { chosen = localStorage.getItem("torchvet-theme"); } catch (error) { /* no storage for files here */ }
+  const theme = () => (root.dataset.theme === "dark" ? DARK : LIGHT);
+  const toggle = document.getElementById("theme");
+  function paint() {
+    root.dataset.theme = chosen || (prefers.matches ? "dark" : "light");
+    const dark = root.dataset.theme === "dark";
+    toggle.textContent = dark ? "Light" : "Dark";
+    toggle.setAttribute("aria-label", dark ? "Switch to the light theme" : "Switch to the dark theme");
+  }
+  function repaint() {
+    paint();
+    for (const at of drawn.keys()) draw(at);
+  }
+  toggle.hidden = false;
+  toggle.addEventListener("click", () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem("torchvet-theme", chosen); } catch (error) { /* as above */ }
+    repaint();
+  });
+  prefers.addEventListener("change", () => { if (!chosen) repaint(); });
+
+  /* Charts ----------------------------------------------------------------------------------------------------- */
+  const drawn = new Map();
+  const plain = (role) => role.replace(/ \(older\)$/, "").replace(/^idle: .*/, "idle");
+  function colorOf(chart) {
+    const others = [...new Set([
+      ...(chart.series || []).map((s) => s.role || s.name), ...(chart.nodes || []).map((n) => n.role || ""),
+      ...(chart.boxes || []).map((b) => b.role),
+    ])].filter((role) => role && COLORS[plain(role)] === undefined);
+    return (role) => {
+      const known = COLORS[plain(role)];
+      const at = known === undefined ? others.indexOf(role) : known;
+      const palette = theme().palette;
+      return palette[((at % palette.length) + palette.length) % palette.length];
+    };
+  }
+  const faded = (color, alpha) => {
+    const n = parseInt(color.slice(1), 16);
+    return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
+  };
+  const PREFIXES = ["", "k", "M", "G", "T", "P"];
+  function amount(value, unit) {
+    if (value === null || value === undefined) return "unknown";
+    if (unit === "bytes") {
+      let n = Math.abs(value), p = 0;
+      while (n >= 999.95 && p < 5) { n /= 1000; p += 1; }
+      return `${value < 0 ? "-" : ""}${p ? n.toFixed(1) : Math.round(n)} ${p ? PREFIXES[p] + "B" : "bytes"}`;
+    }
+    if (unit === "seconds") {
+      const n = Math.abs(value);
+      if (n >= 0.9995) return `${value.toFixed(2)} s`;
+      return n >= 0.0009995 ? `${(value * 1e3).toFixed(1)} ms` : `${Math.round(value * 1e6)} us`;
+    }
+    if (unit === "share") return `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+    const n = Math.abs(value);
+    const number = n && (n < 1e-3 || n >= 1e6) ? value.toExponential(3) : Number(value.toPrecision(5)).toLocaleString("en-US");
+    return unit ? `${number} ${unit}` : number;
+  }
+  function axis(title, unit) {
+    const t = theme();
+    const found = {
+      title: { text: text(title || ""), font: { size: 12, color: t.soft }, standoff: 8 }, gridcolor: t.line, linecolor: t.line,
+      zerolinecolor: t.line, tickfont: { size: 11, color: t.soft }, automargin: true,
+    };
+    if (unit === "bytes") Object.assign(found, { tickformat: "~s", ticksuffix: "B" });
+    if (unit === "seconds") Object.assign(found, { tickformat: "~s", ticksuffix: "s" });
+    if (unit === "share") found.tickformat = ".0%";
+    if (!unit) Object.assign(found, { exponentformat: "power", separatethousands: true });
+    return found;
+  }
+  const narrow = () => innerWidth < 700;
+  function layoutOf(chart) {
+    const t = theme();
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "inherit", size: 12, color: t.ink },
+      margin: { l: 8, r: 12, t: 10, b: 8 }, xaxis: axis(chart.x_title, chart.x_unit || ""), yaxis: axis(chart.y_title, chart.unit),
+      hoverlabel: { bgcolor: t.card, bordercolor: t.soft, font: { color: t.ink, size: 12 }, align: "left", namelength: -1 },
+      showlegend: (chart.series || []).length > 1, hovermode: "x unified", barmode: "stack", dragmode: narrow() ? false : "zoom",
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12, color: t.ink }, traceorder: "normal" },
+      shapes: [], annotations: [],
+    };
+  }
+  function add_marks(chart, layout) {
+    const t = theme();
+    for (const span of chart.spans || []) {
+      layout.shapes.push({
+        type: "rect", xref: "x", yref: "paper", x0: span.start, x1: span.end, y0: 0, y1: 1, line: { width: 0 },
+        fillcolor: t.span, layer: "below",
+      });
+    }
+    for (const x of chart.ticks || []) {
+      layout.shapes.push({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color: t.tick, width: 1 }, layer: "below" });
+    }
+    const range = (chart.views || []).length ? chart.views[0].x : null;
+    let row = 0;
+    for (const mark of chart.marks || []) {
+      const across = mark.x === undefined;
+      layout.shapes.push({
+        type: "line", line: { color: t.error, width: 1.5, dash: "dot" }, layer: "above",
+        ...(across ? { xref: "paper", x0: 0, x1: 1, yref: "y", y0: mark.y, y1: mark.y }
+          : { xref: "x", x0: mark.x, x1: mark.x, yref: "paper", y0: 0, y1: 1 }),
+      });
+      const right = !across && (range ? mark.x > (range[0] + range[1]) / 2 : mark.x > middle(chart));
+      layout.annotations.push({
+        text: text(short(mark.label, narrow() ? 34 : 64)), showarrow: false, font: { size: 11, color: t.error }, bgcolor: t.card,
+        opacity: 0.95, borderpad: 2, captureevents: false,
+        ...(across ? { xref: "paper", x: 0, xanchor: "left", yref: "y", y: mark.y, yanchor: "bottom" }
+          : { xref: "x", x: mark.x, xanchor: right ? "right" : "left", yref: "paper", y: 1 - 0.085 * (row++ % 5),
+            yanchor: "top", xshift: right ? -3 : 3 }),
+      });
+    }
+  }
+  function middle(chart) {
+    let low = Infinity, high = -Infinity;
+    for (const s of chart.series || []) for (const x of s.x) { if (x < low) low = x; if (x > high) high = x; }
+    return (low + high) / 2;
+  }
+  const short = (s, most) => (s.length > most ? s.slice(0, most - 1) + "…" : s);
+
+  function lines(chart, layout) {
+    const color = colorOf(chart);
+    add_marks(chart, layout);
+    const stacked = (chart.series || []).some((s) => s.style === "area" || s.style === "bar");
+    const data = (chart.series || []).map((s) => {
+      const own = color(s.role || s.name), style = s.style || "line", unit = s.right ? chart.right_unit : chart.unit;
+      const trace = {
+        type: style === "bar" ? "bar" : "scatter", name: text(s.name), x: s.x, y: s.y, marker: { color: own },
+        text: s.y.map((y, i) => text(amount(y, unit)) + (s.notes && s.notes[i] ? ` (${text(s.notes[i])})` : "")),
+        hovertemplate: "%{text}", textposition: "none", connectgaps: false,
+      };
+      if (s.right) trace.yaxis = "y2";
+      if (style === "bar") return trace;
+      trace.mode = style === "points" ? "markers" : s.x.length < 2 ? "lines+markers" : "lines";
+      trace.line = { color: own, width: style === "area" ? 1 : 2, dash: style === "dash" ? "dash" : "solid" };
+      if (style === "points") trace.marker = { color: own, size: 8, line: { color: theme().card, width: 1 } };
+      if (style === "area") Object.assign(trace, { stackgroup: "one", fillcolor: faded(own, 0.55) });
+      return trace;
+    });
+    if (stacked) layout.yaxis.rangemode = "tozero";
+    if ((chart.series || []).some((s) => s.right)) {
+      layout.yaxis2 = { ...axis(chart.right_title, chart.right_unit), overlaying: "y", side: "right", showgrid: false };
+      if (chart.right_unit === "" && chart.logarithmic) layout.yaxis2.type = "log";
+    }
+    if (chart.logarithmic) Object.assign(layout.yaxis, { type: "log", exponentformat: "power", dtick: undefined });
+    return data;
+  }
+  function bars(chart, layout) {
+    /* Names down the left side: they are long. */
+    const color = colorOf(chart);
+    const names = chart.labels.map((n) => text(short(n, narrow() ? 26 : 60)));
+    const data = chart.series.map((s) => ({
+      type: "bar", orientation: "h", name: text(s.name), x: s.y, y: chart.labels.map((_, i) => i), marker: { color: color(s.role || s.name) },
+      text: s.y.map((v) => text(amount(v, chart.unit))), textposition: "none",
+      hovertemplate: chart.labels.map((n, i) => `${text(short(n, 90))}<br>${text(s.name)}: ${text(amount(s.y[i], chart.unit))}<extra></extra>`),
+    }));
+    layout.barmode = chart.series.length > 1 ? "group" : "stack";
+    layout.hovermode = "closest";
+    layout.xaxis = { ...axis(chart.x_title, chart.unit), nticks: narrow() ? 4 : 9 };
+    layout.yaxis = { ...axis("", ""), tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false };
+    add_marks({ ...chart, series: [{ x: chart.series.flatMap((s) => s.y) }] }, layout);
+    return data;
+  }
+  function heat(chart, layout) {
+    layout.hovermode = "closest";
+    layout.yaxis = { ...axis(chart.y_title, ""), tickvals: chart.labels.map((_, i) => i), ticktext: chart.labels.map(text), autorange: "reversed" };
+    layout.xaxis.showgrid = false;
+    layout.yaxis.showgrid = false;
+    const flat = chart.grid.flat().filter((v) => v !== null).sort((a, b) => a - b);
+    /* One slow step (the first) would make all others look alike. */
+    const top = flat.length ? flat[Math.min(flat.length - 1, Math.floor(0.98 * flat.length))] : 1;
+    return [{
+      type: "heatmap", x: chart.x, y: chart.labels.map((_, i) => i), z: chart.grid, zmin: flat.length ? flat[0] : 0, zmax: top || 1, hoverongaps: false,
+      colorscale: theme().heat, xgap: chart.x.length < 80 ? 1 : 0, ygap: 2,
+      text: chart.grid.map((row, i) => row.map((v, j) => `${text(chart.labels[i])}, ${text(chart.x_title)} ${chart.x[j].toLocaleString("en-US")}: ${amount(v, chart.unit)}`)),
+      hovertemplate: "%{text}<extra></extra>",
+      colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11, color: theme().soft }, ...(chart.unit === "seconds" ? { tickformat: "~s", ticksuffix: "s" } : chart.unit === "bytes" ? { tickformat: "~s", ticksuffix: "B" } : {}) },
+    }];
+  }
+  function icicle(chart, layout) {
+    const color = colorOf(chart), nodes = chart.nodes;
+    Object.assign(layout, { margin: { l: 0, r: 0, t: 4, b: 0 }, hovermode: "closest" });
+    const whole = nodes.filter((n) => n.parent === undefined).reduce((sum, n) => sum + n.value, 0);
+    return [{
+      type: "icicle", branchvalues: "total", sort: false, tiling: { orientation: narrow() ? "v" : "h", pad: 1 }, ids: nodes.map((_, i) => `n${i}`),
+      labels: nodes.map((n) => text(short(n.label, 80))), parents: nodes.map((n) => (n.parent === undefined ? "" : `n${n.parent}`)),
+      values: nodes.map((n) => n.value), textinfo: "label+text", text: nodes.map((n) => text(amount(n.value, chart.unit))),
+      hovertemplate: nodes.map((n) => `${text(short(n.label, 120))}<br>${text(amount(n.value, chart.unit))}, ${whole ? Math.round((100 * n.value) / whole) : 0} % of all<extra></extra>`),
+      marker: { colors: nodes.map((n) => color(n.role || "other")), line: { width: 1, color: theme().card } },
+      textfont: { size: 12, color: root.dataset.theme === "dark" ? "#0e1319" : "#ffffff" }, pathbar: { visible: false }, leaf: { opacity: 1 },
+    }];
+  }
+  function blocks(chart, layout) {
+    const color = colorOf(chart), found = new Map();
+    for (const box of chart.boxes) {
+      if (!found.has(box.role)) found.set(box.role, []);
+      found.get(box.role).push(box);
+    }
+    layout.showlegend = true;
+    layout.hovermode = "closest";
+    layout.barmode = "overlay";
+    layout.bargap = 0.25;
+    layout.xaxis = { ...axis(chart.x_title, chart.unit), showgrid: false, nticks: narrow() ? 4 : 9 };
+    layout.yaxis = { ...axis(chart.y_title, ""), tickvals: chart.labels.map((_, i) => i), ticktext: chart.labels.map(text), autorange: "reversed", showgrid: false };
+    return [...found].map(([role, boxes]) => ({
+      type: "bar", orientation: "h", name: text(role), y: boxes.map((b) => b.row), base: boxes.map((b) => b.start), x: boxes.map((b) => b.size),
+      marker: role === "free" ? { color: faded(theme().palette[7], 0.25) } : { color: color(role), line: { width: 0.5, color: theme().card } },
+      hovertemplate: boxes.map((b) => `${text(role)}: ${text(amount(b.size, chart.unit))}${b.note ? "<br>" + text(short(b.note, 110)) : ""}<extra></extra>`),
+    }));
+  }
+  const KINDS = { lines, bars, heat, icicle, blocks };
+
+  function draw(at) {
+    const chart = charts[at], place = document.getElementById(`plot-${at}`);
+    if (!place || place.closest("[hidden]")) return;
+    const layout = layoutOf(chart);
+    try {
+      const data = KINDS[chart.kind](chart, layout);
+      const view = drawn.get(at) || 0;
+      if ((chart.views || []).length) look(layout, chart, view);
+      drawn.set(at, view);
+      Plotly.react(place, data, layout, { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset" });
+      const svg = place.querySelectorAll("svg");
+      for (const one of svg) one.setAttribute("aria-hidden", "true");
+    } catch (error) {
+      place.classList.add("failed");
+      place.textContent = "This chart could not be drawn; its figures are in the table below.";
+      console.error(error);
+    }
+  }
+  function look(layout, chart, number) {
+    const view = chart.views[number];
+    layout.xaxis.range = [...view.x];
+    if (view.y) layout.yaxis.range = [...view.y];
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-view]");
+    if (!button) return;
+    const at = Number(button.dataset.chart);
+    drawn.set(at, Number(button.dataset.view));
+    for (const one of button.parentElement.querySelectorAll("button[data-view]")) one.setAttribute("aria-pressed", String(one === button));
+    draw(at);
+  });
+
+  /* Filters ---------------------------------------------------------------------------------------------------- */
+  const findings = [...document.querySelectorAll("article.finding")];
+  const form = document.getElementById("filters");
+  function filter() {
+    const want = Object.fromEntries(new FormData(form));
+    const words = (want.text || "").toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const one of findings) {
+      const has = one.textContent.toLowerCase();
+      const ranks = one.dataset.ranks ? one.dataset.ranks.split(" ") : null;
+      const fits = (!want.severity || one.dataset.severity === want.severity) && (!want.family || one.dataset.family === want.family)
+        && (!want.rank || !ranks || ranks.includes(want.rank)) && words.every((word) => has.includes(word));
+      one.hidden = !fits;
+      shown += fits;
+    }
+    document.getElementById("shown").textContent = `${shown} of ${findings.length} shown`;
+  }
+  if (form) {
+    form.hidden = findings.length < 2;
+    form.addEventListener("input", filter);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("reset", () => setTimeout(filter));
+    filter();
+  }
+  document.addEventListener("change", (event) => {
+    const select = event.target.closest("select[data-charts]");
+    if (!select) return;
+    for (const part of document.querySelectorAll(`[data-of="${select.dataset.charts}"]`)) {
+      part.hidden = part.dataset.rank !== select.value;
+      if (!part.hidden) for (const plot of part.querySelectorAll(".plot")) draw(Number(plot.dataset.chart));
+    }
+  });
+
+  /* Links to a finding ----------------------------------------------------------------------------------------- */
+  function follow() {
+    let name = location.hash.slice(1);
+    try { name = decodeURIComponent(name); } catch (error) { return; }
+    const target = name && document.getElementById(name);
+    for (const one of findings) one.classList.toggle("linked", one === target);
+    if (!target || !findings.includes(target)) return;
+    if (target.hidden) { form.reset(); filter(); target.hidden = false; }
+    for (const part of target.querySelectorAll("details")) part.open = true;
+    target.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+    target.focus({ preventScroll: true });
+  }
+  addEventListener("hashchange", follow);
+  addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details.print")) part.open = true; });
+
+  paint();
+  charts.forEach((_, at) => draw(at));
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if ((width < 700) !== narrow()) for (const at of drawn.keys()) draw(at);
+    width = innerWidth;
+  });
+  follow();
+  root.dataset.ready = "yes";
+})();
