@@ -35,12 +35,14 @@ class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line across the chart at `x`, or at `y`; `finding` is the number of the finding it stands for, from 0."""
+    """A line across the chart at `x`, or at `y`; `finding` is the number of the finding it stands for, from 0. A `calm`
+    one says nothing bad."""
 
     label: str
     x: float | None = None
     y: float | None = None
     finding: int | None = None
+    calm: bool = False
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

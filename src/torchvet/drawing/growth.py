@@ -80,7 +80,9 @@ def _views(x: list[float], y: list[float], rate: float, end: float | None) -> li
     """What was measured, and, where memory ends, the way there."""
     wide = max(1.0, x[-1] - x[0])
     near = View(
-        label="measured", x=(x[0] - 0.1 * wide, x[-1] + 0.5 * wide), y=(0.0, 1.08 * (y[-1] + 0.5 * wide * rate))
+        label="measured",
+        x=(max(0.0, x[0] - 0.1 * wide), x[-1] + 0.5 * wide),
+        y=(0.0, 1.08 * (y[-1] + 0.5 * wide * rate)),
     )
     if end is None:
         return [near]

@@ -12,11 +12,12 @@ from torchvet.recording.records.base import Census, Window
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
-    from torchvet.recording.records.base import Site
+    from torchvet.recording.records.base import Holding, Site, SiteBytes
 
-NAMES = 8
-"""Names a category."""
-MOST_RANKS = 16
+NAMES, MOST_RANKS = 8, 16
+"""Names that have a box, and ranks."""
+_WORTH = 50
+"""The part of all that names reach (a fiftieth) that a name must have gained to be told."""
 _LASTING = ("parameters", "buffers", "gradients", "optimizer state")
 _PHASES = {
     "forward": "activations",
@@ -24,6 +25,7 @@ _PHASES = {
     "optimizer": "optimizer temporaries",
     "data": "inputs",
 }
+HOW_TO_READ = "A box is as large as its bytes, and its parts stand beside it."
 
 
 class Boxes:
@@ -37,12 +39,21 @@ class Boxes:
         self.nodes.append(Node(label=label, value=value, parent=parent, role=role))
         return len(self.nodes) - 1
 
+    def whole(self) -> float:
+        """What the outermost boxes hold in all."""
+        return sum(n.value for n in self.nodes if n.parent is None)
+
+    def largest(self, most: int = 4) -> str:
+        """The largest parts in words: the outermost boxes, or those of the only one."""
+        roots = [at for at, n in enumerate(self.nodes) if n.parent is None]
+        outer = roots[0] if len(roots) == 1 else None
+        top = sorted((n for n in self.nodes if n.parent == outer), key=lambda n: -n.value)[:most]
+        return ", ".join(f"{n.label} {size(n.value)} ({percent(n.value / self.whole())})" for n in top)
+
     def rows(self) -> list[list[str]]:
-        """The largest boxes as a table: the way to each, its bytes, its share of all."""
-        whole = sum(n.value for n in self.nodes if n.parent is None) or 1.0
-        order = sorted(
-            (at for at, n in enumerate(self.nodes) if n.parent is not None), key=lambda at: -self.nodes[at].value
-        )
+        """All boxes as a table, the largest first: the way to each, its bytes, its share of all."""
+        whole = self.whole() or 1.0
+        order = sorted(range(len(self.nodes)), key=lambda at: -self.nodes[at].value)
         return [[self._way(at), size(self.nodes[at].value), percent(self.nodes[at].value / whole)] for at in order]
 
     def _way(self, at: int) -> str:
@@ -51,26 +62,24 @@ class Boxes:
 
 
 def holders_chart(recording: Recording, ranks: Sequence[RankRecording]) -> Chart | None:
-    """For each rank the highest sampled peak, and what names have kept beside it from earlier steps."""
-    boxes = Boxes()
-    for rank in ranks[:MOST_RANKS]:
-        _add_rank(boxes, recording, rank)
-    if not boxes.nodes:
+    """The highest sampled peak of each rank, and what names have kept beside it from earlier steps."""
+    shown = [(rank, *_held(rank)) for rank in ranks[:MOST_RANKS]]
+    total = sum(sum(categories.values()) + sum(map(size_of, names)) for _, categories, names in shown)
+    if not total:
         return None
-    top = [n for n in boxes.nodes if n.parent is None]
-    largest = max(top, key=lambda n: n.value)
-    kinds = sorted((n for n in boxes.nodes if n.parent == boxes.nodes.index(largest)), key=lambda n: -n.value)[:3]
-    shares = ", ".join(f"{n.label} {size(n.value)} ({percent(n.value / largest.value)})" for n in kinds)
-    notes = [
-        "of a sampled step the ten largest origins were written down; what is left of a category stands as other lines"
-    ]
-    if len(ranks) > MOST_RANKS:
-        notes.append(f"{MOST_RANKS} of {len(ranks)} ranks are drawn")
+    boxes = Boxes()
+    root = boxes.add("all ranks" if len(ranks) > 1 else "the program", total, role="other")
+    for rank, categories, names in shown:
+        of_rank = sum(categories.values()) + sum(map(size_of, names))
+        outer = boxes.add(f"rank {rank.rank}", of_rank, root, "other") if len(ranks) > 1 else root
+        _add_rank(boxes, outer, recording, rank, categories, names)
+    notes = ["of a sampled step and of a name only the largest origins were written down"]
+    notes += [f"{MOST_RANKS} of {len(ranks)} ranks are drawn"] if len(ranks) > MOST_RANKS else []
     return Chart(
         id="holders",
         title="Who holds what",
         kind="icicle",
-        caption=f"{largest.label}: {size(largest.value)}; the most of it is {shares}. A box is as large as its bytes; its parts stand beside it.",
+        caption=f"{size(boxes.whole())} in all: {boxes.largest()}. {HOW_TO_READ}",
         unit="bytes",
         nodes=boxes.nodes,
         notes=notes,
@@ -79,45 +88,50 @@ def holders_chart(recording: Recording, ranks: Sequence[RankRecording]) -> Chart
     )
 
 
-def _add_rank(boxes: Boxes, recording: Recording, rank: RankRecording) -> None:
-    windows = rank.since_restart(Window)
-    highest = max(windows, key=lambda w: w.peak, default=None)
-    kept = _kept(rank)
-    categories = {name: held for name, held in (highest.categories if highest is not None else {}).items() if held}
-    total = sum(categories.values()) + sum(held for _, held, _ in kept)
-    if not total:
-        return
-    name = f"rank {rank.rank}" if rank.member is not None else "the program"
-    root = boxes.add(name, total)
-    if kept:
-        whole = sum(held for _, held, _ in kept)
-        box = boxes.add("kept by names", whole, root, "growing")
-        for label, held, line in kept:
-            inner = boxes.add(label, held, box, "growing")
-            if line:
-                boxes.add(line, held, inner, "growing")
+def _held(rank: RankRecording) -> tuple[dict[str, int], list[Holding]]:
+    """The categories of the highest sampled peak, and the names that have kept something beside it."""
+    highest = max(rank.since_restart(Window), key=lambda w: w.peak, default=None)
+    categories = highest.categories if highest is not None else {}
+    return {name: held for name, held in categories.items() if held}, gaining(rank)[:NAMES]
+
+
+def _add_rank(
+    boxes: Boxes,
+    root: int,
+    recording: Recording,
+    rank: RankRecording,
+    categories: dict[str, int],
+    names: Sequence[Holding],
+) -> None:
+    if names:
+        box = boxes.add("kept by names", sum(map(size_of, names)), root, "growing")
+        for holding in names:
+            inner = boxes.add(holding.name, size_of(holding), box, "growing")
+            _add_sites(boxes, inner, "growing", size_of(holding), recording, holding.sites)
+    highest = max(rank.since_restart(Window), key=lambda w: w.peak, default=None)
     for category, held in sorted(categories.items(), key=lambda c: -c[1]):
         box = boxes.add(category, held, root, category)
-        if highest is not None:
-            _add_sites(boxes, box, category, held, recording, highest)
+        if highest is not None and category not in _LASTING:
+            of = [one for one in highest.sites if _category(one.site) == category]
+            _add_sites(boxes, box, category, held, recording, of)
 
 
-def _add_sites(boxes: Boxes, box: int, category: str, held: int, recording: Recording, window: Window) -> None:
-    """The origins of a category by module and line."""
-    of = [s for s in window.sites if _category(s.site) == category] if category not in _LASTING else []
+def _add_sites(boxes: Boxes, box: int, role: str, held: int, recording: Recording, of: Sequence[SiteBytes]) -> None:
+    """The origins of what a box holds, by module and line."""
     modules: dict[str, list[tuple[str, int]]] = {}
     for one in of:
         modules.setdefault(one.site.module or "outside modules", []).append((_line(recording, one.site), one.bytes))
     told = sum(one.bytes for one in of)
-    # What was noted at one moment cannot be more than its category; a storage that has become a gradient may be.
-    scale = min(1.0, held / told) if told else 1.0
+    if not told:
+        return
+    # What was noted at one moment may be more than the box: a storage has become a gradient since.
+    scale = min(1.0, held / told)
     for module, lines in sorted(modules.items(), key=lambda m: -sum(b for _, b in m[1])):
-        inner = boxes.add(module, scale * sum(b for _, b in lines), box, category)
-        for line, size_ in lines:
-            boxes.add(line, scale * size_, inner, category)
-    rest = held - scale * told
-    if told and rest > held / 200:
-        boxes.add("other lines", rest, box, "other")
+        inner = boxes.add(module, scale * sum(b for _, b in lines), box, role)
+        for line, amount in lines:
+            boxes.add(line, scale * amount, inner, role)
+    if (rest := held - scale * told) > held / 200:
+        boxes.add("lines that were not written down", rest, box, "other")
 
 
 def _category(site: Site) -> str:
@@ -125,27 +139,32 @@ def _category(site: Site) -> str:
 
 
 def _line(recording: Recording, site: Site) -> str:
-    place = site.place or site.inner
+    place, operator = site.place or site.inner, site.op.removeprefix("aten.")
     if place is None:
-        return site.op
-    code = recording.source_line(place)
-    return f"{place.path.replace(chr(92), '/').rpartition('/')[2]}:{place.line}  {code or place.function} ({site.op.removeprefix('aten.')})"
+        return operator
+    name = place.path.replace("\\", "/").rpartition("/")[2]
+    return f"{name}:{place.line} {operator}: {recording.source_line(place) or place.function}"
 
 
-def _kept(rank: RankRecording) -> list[tuple[str, int, str]]:
-    """Names that hold more at the last search than a step needs: those that have gained since the first, innermost."""
+def searches(rank: RankRecording) -> list[Census]:
+    """The last search for names of each boundary, without those in the middle of a step and after the program's end."""
     found = {c.tick: c for c in rank.since_restart(Census) if not (c.amid or c.final)}
-    searched = [found[tick] for tick in sorted(found)]
+    return [found[tick] for tick in sorted(found)]
+
+
+def gaining(rank: RankRecording) -> list[Holding]:
+    """Names that hold more at the last search than at the first, by much: the innermost ones, the largest gain first."""
+    searched = searches(rank)
     if len(searched) < 2:
         return []
     before = {tuple(h.path): size_of(h) for h in searched[0].holdings}
-    rows: list[tuple[tuple[str, ...], str, int, str]] = []
-    for holding in sorted(searched[-1].holdings, key=lambda h: (-size_of(h), -len(h.path))):
-        path = tuple(holding.path)
-        within = any(path == p[: len(path)] or p == path[: len(p)] for p, *_ in rows)
-        gained = size_of(holding) - before.get(path, 0)
-        if not within and gained > searched[-1].total / 50:
-            place = holding.place
-            line = f"{place.path.rpartition('/')[2]}:{place.line} in {place.function}" if place is not None else ""
-            rows.append((path, holding.name, size_of(holding), line))
-    return [(name, held, line) for _, name, held, line in rows[:NAMES]]
+
+    def gain(holding: Holding) -> int:
+        return size_of(holding) - before.get(tuple(holding.path), 0)
+
+    kept: list[Holding] = []
+    for holding in sorted(searched[-1].holdings, key=lambda h: (-gain(h), -len(h.path))):
+        within = any(holding.path == h.path[: len(holding.path)] or h.path == holding.path[: len(h.path)] for h in kept)
+        if not within and _WORTH * gain(holding) > searched[-1].total:
+            kept.append(holding)
+    return kept

@@ -8,30 +8,33 @@ from torchvet.analysis.growth_series import size_of
 from torchvet.analysis.memory_limit import limit_of
 from torchvet.analysis.memory_series import device_sizes, heap_sizes, resident_sizes
 from torchvet.analysis.steps import current_steps
-from torchvet.charts import Chart, Mark, Series, Span, kept, thinned
+from torchvet.charts import Chart, Mark, Series, Span, View, kept, thinned
+from torchvet.drawing.holders import gaining, searches
 from torchvet.formatting import count, limit, size
-from torchvet.recording.records.base import Census, Window
+from torchvet.recording.records.base import Window
 from torchvet.recording.records.training import MemoryFailure, Outcome
 
 if TYPE_CHECKING:
     from torchvet.analysis.trend import Sizes
     from torchvet.finding import Report
     from torchvet.recording import RankRecording
-    from torchvet.recording.records.base import Holding
+    from torchvet.recording.records.base import Census, Holding
 
 NAMES = 4
 """Names that have an area of their own."""
 STEP = "step boundary"
+_THIN = 8
+"""The part of the chart's height (an eighth) below which tensors have a view of their own."""
 _NEAR = 1.5
 """Times the highest value within which the limit is drawn: further away it would press everything else to the ground."""
 
 
 def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
     """What lives on from step to step by category and name, at each search for names, and what the system counted."""
-    searched = _censuses(rank)
+    searched = searches(rank)
     lines = [_line(*one) for one in _counted(rank) if len(one[1]) > 1]
     notes = [note for _, found in lines for note in found]
-    areas = _areas(searched)
+    areas = _areas(searched, gaining(rank)[:NAMES])
     series = [*areas, *(one for one, _ in lines)]
     if not series:
         return None
@@ -48,11 +51,21 @@ def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
         rank=rank.rank,
         series=series,
         marks=marks,
+        views=_views(searched, series, highest),
         spans=[Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in _windows(rank)],
         notes=[*notes, *_sampled_note(rank), *_areas_note(searched)],
         columns=["step", *(s.name for s in areas)],
         rows=[[f"{at:,}", *(size(s.y[i] or 0) for s in areas)] for i, at in enumerate(c.tick for c in searched)],
     )
+
+
+def _views(searched: list[Census], series: list[Series], highest: float) -> list[View]:
+    """Tensors by themselves, where the process around them is so large that they would be a thin line."""
+    tensors = max((c.total for c in searched), default=0) if len(searched) > 1 else 0
+    if not tensors or _THIN * tensors > highest:
+        return []
+    x = min(s.x[0] for s in series), max(s.x[-1] for s in series)
+    return [View(label="all", x=x, y=(0.0, 1.05 * highest)), View(label="tensors only", x=x, y=(0.0, 1.2 * tensors))]
 
 
 def peaks_chart(rank: RankRecording, report: Report) -> Chart | None:
@@ -78,7 +91,8 @@ def peaks_chart(rank: RankRecording, report: Report) -> Chart | None:
         title="Peak of sampled steps by category",
         kind="lines",
         caption=told + (f"; most of it is {most[0]} ({size(most[1])})." if most[1] else "."),
-        x_title="sampled stretch, oldest first",
+        x_title="sampled steps",
+        labels=[_short(w) for w in windows],
         unit="bytes",
         rank=rank.rank,
         series=[_noted(s, windows) for s in series],
@@ -98,17 +112,15 @@ def _steps(window: Window) -> str:
     return f"step {window.first:,}" if window.first == window.last else f"steps {window.first:,} to {window.last:,}"
 
 
+def _short(window: Window) -> str:
+    return f"{window.first:,}" if window.first == window.last else f"{window.first:,} to {window.last:,}"
+
+
 def _windows(rank: RankRecording) -> list[Window]:
     return rank.since_restart(Window)
 
 
-def _censuses(rank: RankRecording) -> list[Census]:
-    """The last of each boundary, without those in the middle of a step and the look after the program's end."""
-    found = {c.tick: c for c in rank.since_restart(Census) if not (c.amid or c.final)}
-    return [found[tick] for tick in sorted(found)]
-
-
-def _areas(searched: list[Census]) -> list[Series]:
+def _areas(searched: list[Census], names: list[Holding]) -> list[Series]:
     """Known categories, the names that have gained most, and the rest; they add up to what names reach."""
     if len(searched) < 2:
         return []
@@ -118,30 +130,14 @@ def _areas(searched: list[Census]) -> list[Series]:
         Series(name=name, role=name, x=x, y=[float(c.categories.get(name, 0)) for c in searched], style="area")
         for name in categories
     ]
-    names = _gaining(searched)
     held = [{tuple(h.path): size_of(h) for h in c.holdings} for c in searched]
-    for path, name in names:
-        areas.append(Series(name=name, role="growing", x=x, y=[float(h.get(path, 0)) for h in held], style="area"))
+    for holding in names:
+        y: list[float | None] = [float(h.get(tuple(holding.path), 0)) for h in held]
+        areas.append(Series(name=holding.name, role="growing", x=x, y=y, style="area"))
     told = [sum(area.y[i] or 0.0 for area in areas) for i in range(len(searched))]
     rest = [max(0.0, c.total - t) for c, t in zip(searched, told, strict=True)]
     areas.append(Series(name="other names", role="other", x=x, y=list(rest), style="area"))
     return [area for area in areas if any(area.y)]
-
-
-def _gaining(searched: list[Census]) -> list[tuple[tuple[str, ...], str]]:
-    """The names that have gained most; of one within another the inner, which says more."""
-    last = {tuple(h.path): h for h in searched[-1].holdings}
-    before = {tuple(h.path): size_of(h) for h in searched[0].holdings}
-
-    def gain(path: tuple[str, ...], holding: Holding) -> int:
-        return size_of(holding) - before.get(path, 0)
-
-    found: list[tuple[tuple[str, ...], Holding]] = []
-    for path, holding in sorted(last.items(), key=lambda one: (-gain(*one), -len(one[0]))):
-        within = any(path == p[: len(path)] or p == path[: len(p)] for p, _ in found)
-        if not within and gain(path, holding) > max(0, searched[-1].total) // 50:
-            found.append((path, holding))
-    return [(path, holding.name) for path, holding in found[:NAMES]]
 
 
 def _counted(rank: RankRecording) -> list[tuple[str, Sizes, str]]:

@@ -64,7 +64,7 @@ def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) ->
     def place(at: int) -> float:
         return (clock(at) - begin) / 1e6 if clock is not None else float(at)
 
-    marks = [Mark(x=place(peak.at), label=f"peak: {size(peak.bytes)}")]
+    marks = [Mark(x=place(peak.at), label=f"peak: {size(peak.bytes)}", calm=True)]
     sizes = device.lifetimes.trace.sizes
     marks += [Mark(x=place(at), label=f"out of memory: {size(sizes[at])} asked for") for at in device.ooms[-3:]]
     top = max((v or 0.0 for v in reserved), default=0.0)

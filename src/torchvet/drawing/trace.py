@@ -58,7 +58,7 @@ def _steps(trace: RankTrace, several: bool) -> Chart | None:
         unit="seconds",
         rank=trace.rank if several else None,
         series=series,
-        marks=[Mark(y=steps.median, label=f"median: {ms(steps.median)}")],
+        marks=[Mark(y=steps.median, label=f"median: {ms(steps.median)}", calm=True)],
         notes=thinned(len(steps.durations), len(places), width, "steps"),
         columns=["step", "seconds"],
         rows=[[f"{n:,.0f}", ms(v)] for n, v in drawn],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torchvet.charts import MOST_ROWS, Chart
 from torchvet.finding import Report
+from torchvet.renderers.html.icicle import icicle
 from torchvet.renderers.html.markup import NONE, Html, joined, table, tag
 
 _WORDS = {
@@ -16,13 +17,13 @@ _WORDS = {
     "numbers": "Loss",
     "ranks": "Rank map",
     "precision": "Precision",
+    "peaks": "Peaks",
     "layout": "Layout",
     "step": "Step",
     "kernels": "Kernels",
     "device": "Device",
 }
 """What the navigation calls a chart."""
-_TALL = ("icicle", "blocks", "bars")
 
 
 @dataclass(frozen=True)
@@ -68,24 +69,27 @@ def _choice(figure: Figure, shown: int | None) -> Html:
 
 
 def _one(figure: Figure, place: int, chart: Chart, hidden: bool) -> Html:
-    size = " tall" if chart.kind in _TALL else ""
-    height = (
-        f"height: {max(140, 70 + 26 * len(chart.labels) * max(1, len(chart.series)))}px" if _by_rows(chart) else None
+    told = f"told-{place}"
+    legend = tag("ul", id=f"legend-{place}", class_="legend", aria_label=f"{chart.title}: what is shown")
+    drawn = (
+        icicle(chart, told) if chart.kind == "icicle" else joined([_views(place, chart), legend, _plot(place, chart)])
     )
-    told = tag("p", chart.caption, id=f"told-{place}")
-    plot = tag(
-        "div", tag("noscript", "The chart needs JavaScript; its figures are in the table below."), class_=f"plot{size}",
-        id=f"plot-{place}", data_chart=place, role="img", aria_label=chart.title, aria_describedby=f"told-{place}",
-        style=height,
-    )  # fmt: skip
+    notes = [tag("p", note, class_="soft small") for note in chart.notes]
+    inside = [tag("p", chart.caption, id=told), drawn, *notes, _numbers(chart)]
+    rank = None if chart.rank is None else str(chart.rank)
+    return tag("div", *inside, data_of=figure.id, data_rank=rank, hidden=hidden, class_="figure")
+
+
+def _plot(place: int, chart: Chart) -> Html:
+    """Where the page's script draws."""
+    without = tag("noscript", "The chart needs JavaScript; its figures are in the table below.")
+    several = any(sum(s.y[at] is not None for s in chart.series) > 1 for at in range(len(chart.labels)))
+    rows = len(chart.labels) * (2 if chart.kind == "bars" and several else 1)
+    by_rows = chart.kind in ("bars", "heat", "blocks")
     return tag(
-        "div", told, _views(place, chart), plot, *(tag("p", n, class_="soft small") for n in chart.notes), _numbers(chart),
-        data_of=figure.id, data_rank=None if chart.rank is None else str(chart.rank), hidden=hidden, class_="figure",
+        "div", without, class_="plot", id=f"plot-{place}", data_chart=place, role="img", aria_label=chart.title,
+        aria_describedby=f"told-{place}", style=f"height: {max(140, 76 + 24 * rows)}px" if by_rows else None,
     )  # fmt: skip
-
-
-def _by_rows(chart: Chart) -> bool:
-    return chart.kind in ("bars", "heat", "blocks")
 
 
 def _views(place: int, chart: Chart) -> Html:

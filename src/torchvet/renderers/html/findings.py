@@ -151,7 +151,7 @@ def _fixes(finding: Finding, report: Report, drawing: Drawing) -> Iterator[Html]
     for path, text in texts.items():
         rows = list(_diff(text, after[path]))
         caption = tag("figcaption", f"{title}: ", tag("code", shown_path(path)))
-        yield tag("figure", caption, tag("pre", *rows, tabindex=0), class_="source")
+        yield tag("figure", caption, tag("pre", *rows, tabindex=0, class_="diff"), class_="source")
 
 
 def _texts(finding: Finding, known: Mapping[str, str]) -> dict[str, str] | None:

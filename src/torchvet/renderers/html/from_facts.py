@@ -31,7 +31,7 @@ def _difference(facts: dict[str, Any], report: Report) -> Chart:
     more = len(facts["rows"]) - len(rows)
     title = str(facts["title"])
     return Chart(
-        id=re.sub(r"[^a-z0-9]+", "-", title).strip("-"),
+        id="change-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
         title=title[:1].upper() + title[1:],
         kind="bars",
         caption=_told(facts, report),

@@ -22,7 +22,8 @@ _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 def overview(report: Report) -> Html:
     """The card."""
     worst = report.worst()
-    tone = f"findings-{worst}" if worst not in (None, "info") else report.verdict
+    good = "clean" if report.earned and report.verdict != "undetermined" else ""
+    tone = f"findings-{worst}" if worst not in (None, "info") else good
     said = evidence(report) if report.facts.get("verdict") is not None else ""
     tiles = [
         tag("div", tag("dt", what), tag("dd", much, *_small(more)), class_="tile")

@@ -9,29 +9,30 @@
   const text = (s) => String(s).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
   /* Theme ------------------------------------------------------------------------------------------------------ */
-  const LIGHT = {
-    ink: "#1b2330", soft: "#55606f", line: "#e3e7ee", card: "#ffffff", error: "#b3261e", span: "rgba(90,105,130,0.13)", tick: "rgba(90,105,130,0.22)",
-    palette: ["#2f6bd8", "#d9731a", "#7a4fd0", "#219a5f", "#1594a6", "#b98900", "#c2417f", "#7d8794", "#8a5a3c", "#c7352b"],
-    heat: [[0, "#f1f5fb"], [0.5, "#7aa7ea"], [1, "#173f8f"]],
+  /* The colors are those of page.css, as the theme in force has them. */
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  const shade = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
   };
-  const DARK = {
-    ink: "#e6eaf0", soft: "#a3aebd", line: "#2b3442", card: "#191f28", error: "#ff9a92", span: "rgba(170,185,210,0.13)", tick: "rgba(170,185,210,0.22)",
-    palette: ["#6f9ff5", "#f09a4e", "#ab8bf0", "#4fc389", "#45bfd0", "#e0b83c", "#ea7cb0", "#97a2b1", "#c29472", "#ff7b72"],
-    heat: [[0, "#1d2632"], [0.5, "#3f76c9"], [1, "#cfe1ff"]],
-  };
-  const COLORS = {
-    parameters: 0, gradients: 1, "optimizer state": 2, activations: 3, buffers: 4, inputs: 5, temporaries: 7,
-    "backward temporaries": 7, "optimizer temporaries": 8, "kept over steps": 9, unknown: 7, other: 7, free: 7, rounding: 8,
-    growing: 9, data: 5, forward: 3, "forward and other": 3, backward: 1, optimizer: 2, before: 7, after: 0,
-    compute: 3, communication: 2, copies: 5, idle: 9, forecast: 9, limit: 9,
-  };
+  const faded = (color, alpha) => `rgba(${color.match(/[\d.]+/g).slice(0, 3).join(",")},${alpha})`;
+  let colors = {};
+  function mix() {
+    colors = Object.fromEntries(["ink", "soft", "line", "card", "error", "accent", "faint", "free"].map((name) => [name, shade(name)]));
+    colors.span = faded(colors.soft, 0.13);
+    colors.tick = faded(colors.soft, 0.25);
+    colors.heat = [[0, colors.faint], [0.5, shade("heat")], [1, shade("heat-top")]];
+  }
+  const theme = () => colors;
   const prefers = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;
   try { chosen = localStorage.getItem("torchvet-theme"); } catch (error) { /* no storage for files here */ }
-  const theme = () => (root.dataset.theme === "dark" ? DARK : LIGHT);
   const toggle = document.getElementById("theme");
   function paint() {
     root.dataset.theme = chosen || (prefers.matches ? "dark" : "light");
+    mix();
     const dark = root.dataset.theme === "dark";
     toggle.textContent = dark ? "Light" : "Dark";
     toggle.setAttribute("aria-label", dark ? "Switch to the light theme" : "Switch to the dark theme");
@@ -50,23 +51,7 @@
 
   /* Charts ----------------------------------------------------------------------------------------------------- */
   const drawn = new Map();
-  const plain = (role) => role.replace(/ \(older\)$/, "").replace(/^idle: .*/, "idle");
-  function colorOf(chart) {
-    const others = [...new Set([
-      ...(chart.series || []).map((s) => s.role || s.name), ...(chart.nodes || []).map((n) => n.role || ""),
-      ...(chart.boxes || []).map((b) => b.role),
-    ])].filter((role) => role && COLORS[plain(role)] === undefined);
-    return (role) => {
-      const known = COLORS[plain(role)];
-      const at = known === undefined ? others.indexOf(role) : known;
-      const palette = theme().palette;
-      return palette[((at % palette.length) + palette.length) % palette.length];
-    };
-  }
-  const faded = (color, alpha) => {
-    const n = parseInt(color.slice(1), 16);
-    return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
-  };
+  const colorOf = (chart) => (role) => shade(chart.colors[role] || "c7");
   const PREFIXES = ["", "k", "M", "G", "T", "P"];
   function amount(value, unit) {
     if (value === null || value === undefined) return "unknown";
@@ -104,8 +89,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "inherit", size: 12, color: t.ink },
       margin: { l: 8, r: 12, t: 10, b: 8 }, xaxis: axis(chart.x_title, chart.x_unit || ""), yaxis: axis(chart.y_title, chart.unit),
       hoverlabel: { bgcolor: t.card, bordercolor: t.soft, font: { color: t.ink, size: 12 }, align: "left", namelength: -1 },
-      showlegend: (chart.series || []).length > 1, hovermode: "x unified", barmode: "stack", dragmode: narrow() ? false : "zoom",
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 12, color: t.ink }, traceorder: "normal" },
+      showlegend: false, hovermode: "x unified", barmode: "stack", dragmode: narrow() ? false : "zoom",
       shapes: [], annotations: [],
     };
   }
@@ -125,13 +109,13 @@
     for (const mark of chart.marks || []) {
       const across = mark.x === undefined;
       layout.shapes.push({
-        type: "line", line: { color: t.error, width: 1.5, dash: "dot" }, layer: "above",
+        type: "line", line: { color: mark.calm ? t.soft : t.error, width: 1.5, dash: "dot" }, layer: "above",
         ...(across ? { xref: "paper", x0: 0, x1: 1, yref: "y", y0: mark.y, y1: mark.y }
           : { xref: "x", x0: mark.x, x1: mark.x, yref: "paper", y0: 0, y1: 1 }),
       });
       const right = !across && (range ? mark.x > (range[0] + range[1]) / 2 : mark.x > middle(chart));
       layout.annotations.push({
-        text: text(short(mark.label, narrow() ? 34 : 64)), showarrow: false, font: { size: 11, color: t.error }, bgcolor: t.card,
+        text: text(short(mark.label, narrow() ? 34 : 64)), showarrow: false, font: { size: 11, color: mark.calm ? t.soft : t.error }, bgcolor: t.card,
         opacity: 0.95, borderpad: 2, captureevents: false,
         ...(across ? { xref: "paper", x: 0, xanchor: "left", yref: "y", y: mark.y, yanchor: "bottom" }
           : { xref: "x", x: mark.x, xanchor: right ? "right" : "left", yref: "paper", y: 1 - 0.085 * (row++ % 5),
@@ -159,12 +143,22 @@
       };
       if (s.right) trace.yaxis = "y2";
       if (style === "bar") return trace;
-      trace.mode = style === "points" ? "markers" : s.x.length < 2 ? "lines+markers" : "lines";
+      trace.mode = style === "points" ? "markers" : s.x.length < 40 && (style === "area" || s.role === "growing") ? "lines+markers" : "lines";
+      trace.marker.size = 5;
       trace.line = { color: own, width: style === "area" ? 1 : 2, dash: style === "dash" ? "dash" : "solid" };
       if (style === "points") trace.marker = { color: own, size: 8, line: { color: theme().card, width: 1 } };
       if (style === "area") Object.assign(trace, { stackgroup: "one", fillcolor: faded(own, 0.55) });
       return trace;
     });
+    if ((chart.labels || []).length) {
+      const every = Math.ceil(chart.labels.length / (narrow() ? 4 : 12));
+      const shown = chart.labels.map((label, i) => [i, text(label)]).filter(([i]) => i % every === 0);
+      Object.assign(layout.xaxis, { tickvals: shown.map(([i]) => i), ticktext: shown.map(([, label]) => label), showgrid: false });
+    }
+    else if (!chart.x_unit) {
+      const steps = new Set((chart.series || []).flatMap((s) => (s.x.length > 12 ? [0.5] : s.x)));
+      if (steps.size <= 12 && [...steps].every(Number.isInteger)) layout.xaxis.tickvals = [...steps];
+    }
     if (stacked) layout.yaxis.rangemode = "tozero";
     if ((chart.series || []).some((s) => s.right)) {
       layout.yaxis2 = { ...axis(chart.right_title, chart.right_unit), overlaying: "y", side: "right", showgrid: false };
@@ -182,7 +176,10 @@
       text: s.y.map((v) => text(amount(v, chart.unit))), textposition: "none",
       hovertemplate: chart.labels.map((n, i) => `${text(short(n, 90))}<br>${text(s.name)}: ${text(amount(s.y[i], chart.unit))}<extra></extra>`),
     }));
-    layout.barmode = chart.series.length > 1 ? "group" : "stack";
+    /* Beside each other only where a name has several amounts. */
+    const several = chart.labels.some((_, i) => chart.series.filter((s) => s.y[i] !== null).length > 1);
+    layout.barmode = several ? "group" : "overlay";
+    layout.bargap = 0.3;
     layout.hovermode = "closest";
     layout.xaxis = { ...axis(chart.x_title, chart.unit), nticks: narrow() ? 4 : 9 };
     layout.yaxis = { ...axis("", ""), tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false };
@@ -192,6 +189,7 @@
   function heat(chart, layout) {
     layout.hovermode = "closest";
     layout.yaxis = { ...axis(chart.y_title, ""), tickvals: chart.labels.map((_, i) => i), ticktext: chart.labels.map(text), autorange: "reversed" };
+    if (chart.x.length <= (narrow() ? 6 : 16)) layout.xaxis.tickvals = chart.x;
     layout.xaxis.showgrid = false;
     layout.yaxis.showgrid = false;
     const flat = chart.grid.flat().filter((v) => v !== null).sort((a, b) => a - b);
@@ -205,38 +203,23 @@
       colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11, color: theme().soft }, ...(chart.unit === "seconds" ? { tickformat: "~s", ticksuffix: "s" } : chart.unit === "bytes" ? { tickformat: "~s", ticksuffix: "B" } : {}) },
     }];
   }
-  function icicle(chart, layout) {
-    const color = colorOf(chart), nodes = chart.nodes;
-    Object.assign(layout, { margin: { l: 0, r: 0, t: 4, b: 0 }, hovermode: "closest" });
-    const whole = nodes.filter((n) => n.parent === undefined).reduce((sum, n) => sum + n.value, 0);
-    return [{
-      type: "icicle", branchvalues: "total", sort: false, tiling: { orientation: narrow() ? "v" : "h", pad: 1 }, ids: nodes.map((_, i) => `n${i}`),
-      labels: nodes.map((n) => text(short(n.label, 80))), parents: nodes.map((n) => (n.parent === undefined ? "" : `n${n.parent}`)),
-      values: nodes.map((n) => n.value), textinfo: "label+text", text: nodes.map((n) => text(amount(n.value, chart.unit))),
-      hovertemplate: nodes.map((n) => `${text(short(n.label, 120))}<br>${text(amount(n.value, chart.unit))}, ${whole ? Math.round((100 * n.value) / whole) : 0} % of all<extra></extra>`),
-      marker: { colors: nodes.map((n) => color(n.role || "other")), line: { width: 1, color: theme().card } },
-      textfont: { size: 12, color: root.dataset.theme === "dark" ? "#0e1319" : "#ffffff" }, pathbar: { visible: false }, leaf: { opacity: 1 },
-    }];
-  }
   function blocks(chart, layout) {
     const color = colorOf(chart), found = new Map();
     for (const box of chart.boxes) {
       if (!found.has(box.role)) found.set(box.role, []);
       found.get(box.role).push(box);
     }
-    layout.showlegend = true;
     layout.hovermode = "closest";
     layout.barmode = "overlay";
-    layout.bargap = 0.25;
     layout.xaxis = { ...axis(chart.x_title, chart.unit), showgrid: false, nticks: narrow() ? 4 : 9 };
     layout.yaxis = { ...axis(chart.y_title, ""), tickvals: chart.labels.map((_, i) => i), ticktext: chart.labels.map(text), autorange: "reversed", showgrid: false };
     return [...found].map(([role, boxes]) => ({
-      type: "bar", orientation: "h", name: text(role), y: boxes.map((b) => b.row), base: boxes.map((b) => b.start), x: boxes.map((b) => b.size),
-      marker: role === "free" ? { color: faded(theme().palette[7], 0.25) } : { color: color(role), line: { width: 0.5, color: theme().card } },
+      type: "bar", orientation: "h", name: text(role), title: role, y: boxes.map((b) => b.row), base: boxes.map((b) => b.start), x: boxes.map((b) => b.size), width: 0.72,
+      marker: role === "free" ? { color: theme().free } : { color: color(role), line: { width: 0.5, color: theme().card } },
       hovertemplate: boxes.map((b) => `${text(role)}: ${text(amount(b.size, chart.unit))}${b.note ? "<br>" + text(short(b.note, 110)) : ""}<extra></extra>`),
     }));
   }
-  const KINDS = { lines, bars, heat, icicle, blocks };
+  const KINDS = { lines, bars, heat, blocks };
 
   function draw(at) {
     const chart = charts[at], place = document.getElementById(`plot-${at}`);
@@ -248,6 +231,7 @@
       if ((chart.views || []).length) look(layout, chart, view);
       drawn.set(at, view);
       Plotly.react(place, data, layout, { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: "reset" });
+      legend(at, place, data);
       const svg = place.querySelectorAll("svg");
       for (const one of svg) one.setAttribute("aria-hidden", "true");
     } catch (error) {
@@ -255,6 +239,31 @@
       place.textContent = "This chart could not be drawn; its figures are in the table below.";
       console.error(error);
     }
+  }
+  /* The legend is a list of buttons beside the chart: it wraps, and the keyboard reaches it. */
+  const away = new Map();
+  function legend(at, place, data) {
+    const list = document.getElementById(`legend-${at}`), off = away.get(at) || new Set();
+    if (!list || data.length < 2) return;
+    list.replaceChildren(...data.map((trace, number) => {
+      const button = document.createElement("button"), sign = document.createElement("i"), item = document.createElement("li");
+      const line = trace.line || {}, color = trace.type === "bar" ? trace.marker.color : line.color;
+      sign.style.background = trace.fillcolor || (line.dash === "dash" ? "none" : color);
+      sign.style.borderTop = `2px ${line.dash === "dash" ? "dashed" : "solid"} ${color}`;
+      sign.style.height = trace.type === "bar" || trace.fillcolor ? "10px" : "2px";
+      button.type = "button";
+      button.append(sign, (charts[at].series || []).length === data.length ? charts[at].series[number].name : trace.title || trace.name);
+      button.setAttribute("aria-pressed", String(!off.has(number)));
+      button.addEventListener("click", () => {
+        if (off.has(number)) off.delete(number); else off.add(number);
+        away.set(at, off);
+        button.setAttribute("aria-pressed", String(!off.has(number)));
+        Plotly.restyle(place, { visible: off.has(number) ? "legendonly" : true }, [number]);
+      });
+      item.append(button);
+      return item;
+    }));
+    if (off.size) Plotly.restyle(place, { visible: "legendonly" }, [...off]);
   }
   function look(layout, chart, number) {
     const view = chart.views[number];
@@ -269,6 +278,31 @@
     for (const one of button.parentElement.querySelectorAll("button[data-view]")) one.setAttribute("aria-pressed", String(one === button));
     draw(at);
   });
+
+  /* Boxes within boxes: one that is chosen fills the height, and once more goes back. */
+  for (const frame of document.querySelectorAll(".icicle-in")) {
+    const boxes = [...frame.children];
+    let chosen = null;
+    const place = () => {
+      const top = chosen ? Number(chosen.dataset.top) : 0, share = chosen ? Number(chosen.dataset.share) : 1;
+      for (const box of boxes) {
+        const height = Number(box.dataset.share) / share, begins = (Number(box.dataset.top) - top) / share;
+        const low = Math.max(0, begins), high = Math.min(1, begins + height), pixels = (high - low) * frame.clientHeight;
+        box.style.top = `${100 * low}%`;
+        box.style.height = `${100 * Math.max(0, high - low)}%`;
+        box.hidden = high - low <= 1e-6;
+        box.classList.toggle("tiny", pixels < 15);
+        box.classList.toggle("one", pixels >= 15 && pixels < 34);
+        box.tabIndex = pixels < 15 ? -1 : 0;
+      }
+    };
+    frame.addEventListener("click", (event) => {
+      const box = event.target.closest(".box");
+      if (!box) return;
+      chosen = box === chosen || Number(box.dataset.share) > 0.999999 ? null : box;
+      place();
+    });
+  }
 
   /* Filters ---------------------------------------------------------------------------------------------------- */
   const findings = [...document.querySelectorAll("article.finding")];

@@ -7,9 +7,12 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from torchvet.charts import Chart, Drawing
 from torchvet.errors import BadInput
-from torchvet.finding import Report
+from torchvet.finding import SEVERITIES, Report
+from torchvet.renderers.html.colors import colors_of
 from torchvet.renderers.html.facts import as_text, environment, lines_of_step, not_checked, ranks
 from torchvet.renderers.html.figures import Figure, figures, section_of
 from torchvet.renderers.html.findings import findings_section
@@ -44,7 +47,7 @@ def page(report: Report, drawing: Drawing) -> str:
         _top(parts),
         tag("main", *(part for _, _, part in parts), id="main"),
         tag("footer", f"torchvet {report.version}. This page is complete in itself and loads nothing."),
-        json_block("charts", charts),
+        json_block("charts", [msgspec.to_builtins(c) | {"colors": colors_of(c)} for c in charts]),
         *(Html(f"<script>{script}</script>") for script in scripts),
     ]
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
@@ -57,7 +60,8 @@ def _sections(report: Report, drawing: Drawing, charts: list[Chart]) -> list[tup
     rest = [f for f in drawn if f not in first]
     parts = [("verdict", "Verdict", overview(report))]
     parts += [(f.id, f.word, section_of(f)) for f in first]
-    parts.append(("findings", "Findings", findings_section(report, drawing)))
+    if report.subject.get("kind") != "comparison":  # it has none
+        parts.append(("findings", "Findings", findings_section(report, drawing)))
     parts += [(f.id, f.word, section_of(f)) for f in rest]
     parts += [
         ("lines", "Lines", lines_of_step(report)),
@@ -70,7 +74,7 @@ def _sections(report: Report, drawing: Drawing, charts: list[Chart]) -> list[tup
 
 
 def _lead(report: Report, drawn: list[Figure]) -> str:
-    worst = next((f for f in report.findings if f.severity != "info"), None)
+    worst = max(report.findings, key=lambda f: SEVERITIES.index(f.severity), default=None)
     wanted = _LEADS.get(worst.code[:3], "") if worst is not None else ""
     ids = [figure.id for figure in drawn]
     return wanted if wanted in ids else ids[0] if ids else ""
