@@ -1,7 +1,7 @@
 """What can be drawn of a run or a file: typed series without a word on how they look, as plain JSON.
 
-A `Drawing` goes beside a report to the formats that draw (HTML). Sizes are bytes, times are seconds. Every chart says its
-main figures in its caption and has its numbers as a table, so that nobody has to see it.
+A `Drawing` goes beside a report to the formats that draw (HTML). Sizes are bytes, times are seconds. Every chart says
+its main figures in its caption and has its numbers as a table, so that nobody has to see it.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One chart. Of several with one `id` each is of one rank, and one is shown at a time.
 
-    `lines` and `bars` have `series`, `icicle` has `nodes`, `heat` a `grid` of values by row (`labels`) and column (`x`),
-    `blocks` has `boxes` in rows (`labels`). `ticks` are thin lines at places of the x axis. `notes` say what was left out. `rows` is the table, its titles in `columns`.
+    `lines` and `bars` have `series` (by `labels`, where there are some), `icicle` has `nodes`, `heat` a `grid` of
+    values by row (`labels`) and column (`x`), `blocks` has `boxes` in rows (`labels`). `ticks` are thin lines at places
+    of the x axis. `notes` say what was left out. `rows` is the table, its titles in `columns`.
     """
 
     id: str

@@ -11,9 +11,9 @@ from exporting_by_hand import DATA, REAL, chrome, events, memory_of, real
 from making_snapshots import KEEPING, MB, OutOfMemory, Recorder, Training
 from trace_building import Program, step
 
-from torchvet.snapshots.timeline import by_category
 from torchvet.finding import Finding, Remedy
 from torchvet.snapshots.memory import SnapshotMemory
+from torchvet.snapshots.timeline import by_category
 from torchvet.traces.digest import digest
 
 

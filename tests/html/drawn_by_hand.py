@@ -55,7 +55,14 @@ def leak(number: int = 60, name: str = "history", more: list[Record] | None = No
     heap = HostSamples(ticks=list(range(1, number + 1)), heap=[10**6 + 4000 * n for n in range(1, number + 1)])
     losses = [Losses(tick=n, values=[1 / n], gradients=[0.5]) for n in range(1, number)]
     scales: list[Record] = [ScalingUse(id=1, name="scaler", place=None, device="cuda", enabled=True, scale=2.0**16)]
-    records: list[Record] = [program(path=FILE), Source(path=FILE, text=TEXT), *steps(number), *windows, *searched, heap]
+    records: list[Record] = [
+        program(path=FILE),
+        Source(path=FILE, text=TEXT),
+        *steps(number),
+        *windows,
+        *searched,
+        heap,
+    ]
     return [*records, *losses, *scales, *(more or []), outcome(number)]
 
 
@@ -117,5 +124,3 @@ def traced(folder: Path) -> Path:
     path = folder / "trace.json"
     path.write_text(Traced().train(8, step).json())
     return path
-
-

@@ -39,7 +39,10 @@ def test_a_hundred_thousand_steps_are_thinned_and_said() -> None:
     assert len(series.x) == len(series.y) <= MOST_POINTS
     # The one step that took three seconds more is still there.
     assert max(y for y in series.y if y is not None) > 3.0
-    assert f"99,999 records of steps shown as {len(series.x):,} points (the lowest and the highest of each 101)" in time.notes
+    assert (
+        f"99,999 records of steps shown as {len(series.x):,} points (the lowest and the highest of each 101)"
+        in time.notes
+    )
 
 
 def test_a_short_run_is_drawn_whole_and_nothing_is_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def test_nothing_in_a_chart_can_break_out(name: str) -> None:
         id="memory", title=name, kind="lines", caption=name, notes=[name], columns=[name, name], rows=[[name, name]],
         series=[Series(name=name, role=name, x=[1, 2], y=[None, 2.0], notes=[name, name])],
     )  # fmt: skip
-    icicle = Chart(id="holders", title=name, kind="icicle", caption=name, nodes=[Node(label=name, value=1.0, role=name)])
+    icicle = Chart(
+        id="holders", title=name, kind="icicle", caption=name, nodes=[Node(label=name, value=1.0, role=name)]
+    )
     page = whole(HTML.render(report(), drawing=Drawing(charts=[chart, icicle], missing=[name])))
     shown = data_of(page)[0]["series"][0]["name"]
     assert not set(shown) & {"\n", "\x00", "\u2028", "\u202e"}
@@ -133,7 +136,7 @@ def test_a_leaks_page_has_everything() -> None:
     assert "MEM101-1" in ids
     assert {"skip"} <= {a.get("class") for _, a in page.found}
     levels = [int(name[1]) for name, _ in page.found if re.fullmatch("h[1-6]", name)]
-    assert levels[0] == 1 and levels.count(1) == 1 and all(b - a <= 1 for a, b in zip(levels, levels[1:], strict=False))
+    assert levels[0] == 1 and levels.count(1) == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     # Every chart says its figures in words and as a table.
     for number, chart in enumerate(data_of(page)):
         assert chart["caption"] and chart["rows"]
@@ -267,6 +270,8 @@ def test_markup_goes_in_only_as_markup() -> None:
 
 
 def test_unknown_holders_and_missing_parts_are_no_error() -> None:
-    one: Finding = msgspec.structs.replace(finding(), location=None, holder=Holder(name="x", kind="unknown"), ranks=[1, 2])
+    one: Finding = msgspec.structs.replace(
+        finding(), location=None, holder=Holder(name="x", kind="unknown"), ranks=[1, 2]
+    )
     page = whole(HTML.render(msgspec.structs.replace(report(one), not_checked=[NotChecked(check="a", reason="b")])))
     assert any(a.get("data-ranks") == "1 2" for _, a in page.found)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.growth_series import Points
     from torchvet.finding import Finding, Report
     from torchvet.recording import RankRecording, Recording
+    from torchvet.recording.records.base import Holding
 
 MOST = 6
 """Findings whose growth is drawn, the gravest ones."""
@@ -52,6 +53,8 @@ def _chart(finding: Finding, number: int, place: int, rank: RankRecording) -> Ch
     forecast = [x[first], x[-1], until]
     line = [y[-1] - rate * (x[-1] - at) for at in forecast]
     name = finding.holder.name if finding.holder is not None else ""
+    expected: list[float | None] = [max(0.0, value) for value in line]
+    notes = [_items(h) for _, h in points]
     return Chart(
         id="growth" if place == 0 else f"growth-{place + 1}",
         title=f"Growth of {name}",
@@ -60,18 +63,26 @@ def _chart(finding: Finding, number: int, place: int, rank: RankRecording) -> Ch
         x_title=f"{growth.kind} step",
         unit="bytes",
         series=[
-            Series(name=f"forecast: {size(rate)} a step", role="forecast", x=forecast, y=[*(max(0.0, v) for v in line)], style="dash"),
-            Series(name=f"held by {name}", role="growing", x=x, y=[*y], style="line", notes=[_items(points, i) for i in range(len(points))]),
+            Series(name=f"forecast: {size(rate)} a step", role="forecast", x=forecast, y=expected, style="dash"),
+            Series(name=f"held by {name}", role="growing", x=x, y=[*y], notes=notes),
         ],
-        marks=[Mark(x=float(end), label=f"memory ends at step {count(end)}", finding=number)] if end is not None else [],
+        marks=_end(end, number),
         views=_views(x, y, rate, until if end is not None else None),
         columns=["step", "bytes", "tensors", "graph nodes"],
-        rows=[[count(at), size(held), count(h.tensors), count(h.nodes)] for at, held, (_, h) in zip(x, y, points, strict=True)],
-    )  # fmt: skip
+        rows=[
+            [count(at), size(held), count(h.tensors), count(h.nodes)]
+            for at, held, (_, h) in zip(x, y, points, strict=True)
+        ],
+    )
 
 
-def _items(points: Points, at: int) -> str:
-    holding = points[at][1]
+def _end(step: int | None, finding: int) -> list[Mark]:
+    if step is None:
+        return []
+    return [Mark(x=float(step), label=f"memory ends at step {count(step)}", finding=finding)]
+
+
+def _items(holding: Holding) -> str:
     parts = [count(holding.tensors, "tensor")] if holding.tensors else []
     return ", ".join(parts + ([count(holding.nodes, "graph node")] if holding.nodes else []))
 

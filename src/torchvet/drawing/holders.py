@@ -153,7 +153,7 @@ def searches(rank: RankRecording) -> list[Census]:
 
 
 def gaining(rank: RankRecording) -> list[Holding]:
-    """Names that hold more at the last search than at the first, by much: the innermost ones, the largest gain first."""
+    """Names that hold much more at the last search than at the first: the innermost, the largest gain first."""
     searched = searches(rank)
     if len(searched) < 2:
         return []

@@ -26,7 +26,7 @@ STEP = "step boundary"
 _THIN = 8
 """The part of the chart's height (an eighth) below which tensors have a view of their own."""
 _NEAR = 1.5
-"""Times the highest value within which the limit is drawn: further away it would press everything else to the ground."""
+"""Times the highest value within which the limit is drawn: further away it would press all else to the ground."""
 
 
 def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
@@ -85,7 +85,8 @@ def peaks_chart(rank: RankRecording, report: Report) -> Chart | None:
     ]
     highest = max(windows, key=lambda w: w.peak)
     most = max(highest.categories.items(), key=lambda c: c[1], default=("", 0))
-    told = f"The highest peak of {count(len(windows), 'sampled stretch', 'sampled stretches')} is {size(highest.peak)}, {_steps(highest)}"
+    number = count(len(windows), "sampled stretch", "sampled stretches")
+    told = f"The highest peak of {number} is {size(highest.peak)}, {_steps(highest)}"
     return Chart(
         id="peaks",
         title="Peak of sampled steps by category",
@@ -170,7 +171,8 @@ def _told(rank: RankRecording, searched: list[Census], counted: list[tuple[str, 
     if len(searched) > 1:
         first, last = searched[0], searched[-1]
         parts.append(
-            f"tensors that names reach: {size(first.total)} at step {first.tick:,}, {size(last.total)} at step {last.tick:,}"
+            f"tensors that names reach: {size(first.total)} at step {first.tick:,}, "
+            f"{size(last.total)} at step {last.tick:,}"
         )
     for name, sizes in counted:
         if len(sizes) > 1:

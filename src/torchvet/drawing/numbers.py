@@ -22,7 +22,7 @@ Pairs = list[tuple[float, float | None]]
 
 
 def numbers_chart(rank: RankRecording, report: Report) -> Chart | None:
-    """The loss on the left axis, gradient norm and loss scale on the right one; steps that were not finite are marked."""
+    """The loss on the left axis, gradient norm and loss scale on the right one; what is not finite is marked."""
     losses, norms = _losses(rank)
     scales = _scales(rank)
     marks = _marks(rank)
@@ -100,9 +100,8 @@ def _told(losses: Pairs, norms: Pairs, scales: Pairs, rank: RankRecording) -> st
     for name, pairs in (("loss", losses), ("gradient norm", norms), ("loss scale", scales)):
         known = [(x, y) for x, y in pairs if y is not None]
         if known:
-            parts.append(
-                f"{name}: {_written(known[0][1])} at step {count(known[0][0])}, {_written(known[-1][1])} at step {count(known[-1][0])}"
-            )
+            (first, began), (last, ended) = known[0], known[-1]
+            parts.append(f"{name}: {_written(began)} at step {count(first)}, {_written(ended)} at step {count(last)}")
     totals = rank.last(NonFiniteTotals)
     if totals is not None and (totals.losses or totals.gradients):
         parts.append(

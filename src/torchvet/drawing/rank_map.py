@@ -90,6 +90,6 @@ def _told(ranks: Sequence[RankRecording], means: list[float | None], own: bool) 
     slowest, quickest = max(known), min(known)
     what = "its own work in a step" if own else "a step"
     return (
-        f"Of {count(len(known), 'rank')} rank {slowest[1]} takes longest for {what}, {ms(slowest[0])} on the average, and rank "
-        f"{quickest[1]} takes least, {ms(quickest[0])}."
+        f"Of {count(len(known), 'rank')} rank {slowest[1]} takes longest for {what}, {ms(slowest[0])} on the average, "
+        f"and rank {quickest[1]} takes least, {ms(quickest[0])}."
     )

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchvet.charts import MOST_POINTS, Box, Chart, Mark, Series, Unit
-from torchvet.drawing.holders import Boxes
+from torchvet.drawing.holders import HOW_TO_READ, Boxes
 from torchvet.formatting import count, limit, percent, size
 from torchvet.snapshots.layout import segments_at
 from torchvet.snapshots.places import BACKWARD
 from torchvet.snapshots.timeline import by_category, clock_of, width_of
 
 if TYPE_CHECKING:
-    from torchvet.snapshots.layout import Live
+    from torchvet.snapshots.layout import Layout, Live
     from torchvet.snapshots.memory import DeviceMemory, SnapshotMemory
     from torchvet.snapshots.state_at import Moment
 
-LINES, SEGMENTS, BOXES = 60, 24, 2_000
-"""Lines of the icicle, segments of the layout and its boxes at most."""
+LINES, SEGMENTS, BOXES, TICKS = 60, 24, 2_000, 200
+"""Lines of the icicle, segments of the layout, its boxes, and steps that have a thin line, at most."""
 _NEAR = 1.5
 Tree = dict[str, dict[str, dict[str, int]]]
 """Bytes by category, module and line."""
@@ -71,6 +71,8 @@ def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) ->
     if device.limit and device.limit < _NEAR * top:
         marks.append(Mark(y=float(device.limit), label=f"limit: {limit(device.limit)}"))
     steps = device.phases.boundaries
+    if 0 < len(steps) <= TICKS:
+        notes.append(f"thin lines: {count(len(steps), 'step')}, told by {device.phases.told_by}")
     unit: Unit = "seconds" if clock is not None else ""
     return Chart(
         id=f"memory{suffix}",
@@ -83,17 +85,18 @@ def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) ->
         rank=rank,
         series=series,
         marks=marks,
-        ticks=[place(at) for at in steps] if len(steps) <= 200 else [],
-        notes=[*notes, *([f"thin lines: {count(len(steps), 'step')}, told by {device.phases.told_by}"] if 0 < len(steps) <= 200 else [])],
+        ticks=[place(at) for at in steps] if len(steps) <= TICKS else [],
+        notes=notes,
         columns=["category", "at the peak", "share"],
         rows=[[c, size(b), percent(b / max(1, peak.bytes))] for c, b in peak.by_category.items()],
-    )  # fmt: skip
+    )
 
 
 def _told(device: DeviceMemory) -> str:
     peak = device.peak
     most = next(iter(peak.by_category.items()), ("", 0))
-    told = f"The peak is {size(peak.bytes)}, most of it {most[0]} ({size(most[1])}); {size(device.reserved)} are reserved at the end"
+    told = f"The peak is {size(peak.bytes)}, most of it {most[0]} ({size(most[1])}); "
+    told += f"{size(device.reserved)} are reserved at the end"
     if device.failure is not None:
         told += f". The last request that failed asked for {size(device.failure.requested)}"
     return f"{told}."
@@ -112,19 +115,18 @@ def _holders(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> 
             for line, held in sorted(of.items(), key=lambda one: -one[1]):
                 if line:
                     boxes.add(line, float(held), inner, category)
-    most = max(tree.items(), key=lambda c: _sum(c[1]))
     return Chart(
         id=f"holders{suffix}",
         title=f"Who holds what {when}{name}",
         kind="icicle",
-        caption=f"{size(moment.bytes)} are in use {when}; {most[0]} is the most of it, {size(_sum(most[1]))}. A box is as large as its bytes; its parts stand beside it.",
+        caption=f"{size(moment.bytes)} are in use {when}: {boxes.largest()}. {HOW_TO_READ}",
         unit="bytes",
         rank=rank,
         nodes=boxes.nodes,
-        notes=[f"the {LINES} largest of {count(lines, 'line')} are drawn, the others as one a category"] if lines > LINES else [],
+        notes=[f"the {LINES} largest of {count(lines, 'line')} are drawn"] if lines > LINES else [],
         columns=["what", "bytes", "share"],
         rows=boxes.rows(),
-    )  # fmt: skip
+    )
 
 
 def _sum(modules: dict[str, dict[str, int]]) -> int:
@@ -185,7 +187,7 @@ def _layout(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> C
         id=f"layout{suffix}",
         title=f"How segments are divided {when}{name}",
         kind="blocks",
-        caption=f"{size(layout.reserved)} are reserved; {size(layout.split_free)} are free in pieces of {count(layout.split_segments, 'segment')} that others hold, the largest {size(layout.largest_free)}; {size(layout.whole_free)} are free in whole segments.",
+        caption=_divided(device.layout),
         x_title="offset in the segment",
         unit="bytes",
         rank=rank,
@@ -194,7 +196,15 @@ def _layout(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> C
         notes=notes,
         columns=["segment", "size", "in use", "blocks", "free"],
         rows=[_segment(number, length, blocks) for number, (_, length, blocks) in enumerate(segments)],
-    )  # fmt: skip
+    )
+
+
+def _divided(layout: Layout) -> str:
+    return (
+        f"{size(layout.reserved)} are reserved; {size(layout.split_free)} are free in pieces of "
+        f"{count(layout.split_segments, 'segment')} that others hold, the largest {size(layout.largest_free)}; "
+        f"{size(layout.whole_free)} are free in whole segments."
+    )
 
 
 def _segment(number: int, length: int, blocks: list[Live]) -> list[str]:

@@ -44,11 +44,14 @@ def stretches(rank: RankRecording) -> list[Stretch]:
             rows.append((step, step.count, dict(step.phases), [step.kind]))
     return [
         Stretch(
-            step.n, number, (step.t - before.t) / max(1, number), {p: s / max(1, number) for p, s in phases.items()},
+            step.n,
+            number,
+            (step.t - before.t) / max(1, number),
+            {p: s / max(1, number) for p, s in phases.items()},
             " and ".join(dict.fromkeys(kinds)),
         )
         for (before, *_), (step, number, phases, kinds) in pairwise(rows)
-    ]  # fmt: skip
+    ]
 
 
 def time_chart(rank: RankRecording, report: Report) -> Chart | None:
@@ -63,11 +66,15 @@ def time_chart(rank: RankRecording, report: Report) -> Chart | None:
     style: Style = "bar" if len(shown) <= _BARS else "area"
     series = [
         Series(
-            name="forward and other" if p == "other" else p, role=p, x=x, style=style,
-            y=[row.phases.get(p, 0.0) for row in shown], notes=[row.kind for row in shown] if p == phases[-1] else [],
+            name="forward and other" if p == "other" else p,
+            role=p,
+            x=x,
+            style=style,
+            y=[row.phases.get(p, 0.0) for row in shown],
+            notes=[row.kind for row in shown] if p == phases[-1] else [],
         )
         for p in phases
-    ] or [Series(name="a step", role="other", x=x, y=[row.seconds for row in shown])]  # fmt: skip
+    ] or [Series(name="a step", role="other", x=x, y=[row.seconds for row in shown])]
     sampled = [Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in rank.since_restart(Window)]
     notes = thinned(len(rows), len(shown), width, "records of steps")
     if sampled:
@@ -97,7 +104,8 @@ def time_chart(rank: RankRecording, report: Report) -> Chart | None:
 def _told(rows: list[Stretch]) -> str:
     ordered = sorted(rows, key=lambda row: row.seconds)
     middle, slowest = ordered[len(ordered) // 2], ordered[-1]
-    told = f"Half of the {sum(r.steps for r in rows):,} steps drawn take up to {ms(middle.seconds)}; the slowest, step {slowest.last:,}, took {ms(slowest.seconds)}"
+    told = f"Half of the {sum(r.steps for r in rows):,} steps drawn take up to {ms(middle.seconds)}; "
+    told += f"the slowest, step {slowest.last:,}, took {ms(slowest.seconds)}"
     whole = {p: sum(r.phases.get(p, 0.0) * r.steps for r in rows) for p in PHASES}
     total = sum(whole.values())
     if not total:

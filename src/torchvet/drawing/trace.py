@@ -48,12 +48,15 @@ def _steps(trace: RankTrace, several: bool) -> Chart | None:
     x = [n for n, _ in drawn]
     series = [Series(name="steady", role="forward", x=x, y=steady, style="bar")]
     series += [Series(name="set apart", role="other", x=x, y=others, style="bar")] if any(others) else []
+    told = f"The median of {count(steps.count, 'steady step')} is {ms(steps.median)}, "
+    told += f"from {ms(steps.low)} to {ms(steps.high)}."
     why = "; ".join(f"step {s.number} is set apart ({s.why}, {ms(s.seconds)})" for s in steps.apart[:4])
+    told += f" {why[:1].upper()}{why[1:]}." if why else ""
     return Chart(
         id="time",
         title="Time of each step",
         kind="lines",
-        caption=f"The median of {count(steps.count, 'steady step')} is {ms(steps.median)}, from {ms(steps.low)} to {ms(steps.high)}.{f' {why}.' if why else ''}",
+        caption=told,
         x_title="step",
         unit="seconds",
         rank=trace.rank if several else None,
@@ -62,7 +65,7 @@ def _steps(trace: RankTrace, several: bool) -> Chart | None:
         notes=thinned(len(steps.durations), len(places), width, "steps"),
         columns=["step", "seconds"],
         rows=[[f"{n:,.0f}", ms(v)] for n, v in drawn],
-    )  # fmt: skip
+    )
 
 
 def _parts(trace: RankTrace, several: bool) -> Chart | None:
@@ -90,12 +93,15 @@ def _parts(trace: RankTrace, several: bool) -> Chart | None:
     what = f"device {gpu.device} and the host" if gpu is not None else "the host"
     known = "A step" if trace.steps.known else "The trace"
     first = max(rows, key=lambda row: row[1])
+    told = f"{known} takes {ms(whole)}; the largest part of {what} is {first[0]}: {ms(first[1])}, "
+    told += f"{percent(first[1] / whole)}." + (
+        f" The device is busy for {percent(gpu.busy_share)} of it." if gpu else ""
+    )
     return Chart(
         id="device",
         title="Where a step goes" if trace.steps.known else "Where the time goes",
         kind="bars",
-        caption=f"{known} takes {ms(whole)}; the largest part of {what} is {first[0]}: {ms(first[1])}, {percent(first[1] / whole)}."
-        + (f" The device is busy for {percent(gpu.busy_share)} of it." if gpu is not None else ""),
+        caption=told,
         x_title="a step" if trace.steps.known else "the whole trace",
         unit="seconds",
         rank=trace.rank if several else None,
@@ -135,20 +141,19 @@ def _close(found: Stretches, whose: str) -> Chart | None:
     drawn = sorted(boxes, key=lambda b: -b.size)[:BOXES]
     numbers = f"{steps[0].number}" if len(steps) == 1 else f"{steps[0].number} to {steps[-1].number}"
     known = found.window.known
+    who = "the host and the device were" if found.device else "the host was"
+    told = f"{count(len(steps), 'step')} in the middle of the trace" if known else "The whole trace"
+    told += f", {ms((end - start) / 1e6)}, by what {who} at."
+    look = f"A closer look at {'step' if len(steps) == 1 else 'steps'} {numbers}" if known else "The trace over time"
     sums: dict[tuple[str, str], float] = {}
     for box in boxes:
         key = rows[box.row][0], f"{box.role}: {box.note}" if box.note else box.role
         sums[key] = sums.get(key, 0.0) + box.size
     return Chart(
         id="step",
-        title=(
-            f"A closer look at {'step' if len(steps) == 1 else 'steps'} {numbers}" if known else "The trace over time"
-        )
-        + whose,
+        title=look + whose,
         kind="blocks",
-        caption=f"{count(len(steps), 'step')} in the middle of the trace, {ms((end - start) / 1e6)} in all, by what the host {'and the device were' if found.device else 'was'} at."
-        if known
-        else f"The whole trace, {ms((end - start) / 1e6)}, by what the host was at.",
+        caption=told,
         x_title="time",
         unit="seconds",
         labels=[name for name, _ in rows],
@@ -169,11 +174,14 @@ def _names(found: Stretches, whose: str) -> Chart | None:
     what = "kernel" if found.device else "operator"
     whole = sum(s for _, s, _ in found.spent)
     per = "a step" if found.window.known else "the whole trace"
+    name, most, times = rows[0]
+    told = f"{name} takes most: {ms(most)} {per}, {percent(most / whole) if whole else '0 %'} of all {what}s, "
+    told += f"{count(times, 'time')}."
     return Chart(
         id="kernels",
         title=f"{what.capitalize()}s that take most{whose}",
         kind="bars",
-        caption=f"{rows[0][0]} takes most: {ms(rows[0][1])} {per}, {percent(rows[0][1] / whole) if whole else '0 %'} of all {what}s, {count(rows[0][2], 'time')}.",
+        caption=told,
         x_title=per,
         unit="seconds",
         labels=[name for name, _, _ in rows],
@@ -198,11 +206,14 @@ def _rank_map(traces: Sequence[RankTrace]) -> Chart | None:
         [sum(part) / len(part) if (part := row[at : at + width]) else None for at in columns] for row in rows
     ]
     means = [(median(row), t.rank) for row, t in zip(rows, known, strict=True)]
+    (longest, slow), (shortest, quick) = max(means, key=lambda m: m[0]), min(means, key=lambda m: m[0])
+    told = f"Median step by rank: the longest is rank {slow}'s with {ms(longest)}, "
+    told += f"the shortest rank {quick}'s with {ms(shortest)}."
     return Chart(
         id="ranks",
         title="Ranks over time: a step",
         kind="heat",
-        caption=f"Median step by rank: the longest is rank {max(means, key=lambda m: m[0])[1]}'s with {ms(max(means, key=lambda m: m[0])[0])}, the shortest rank {min(means, key=lambda m: m[0])[1]}'s with {ms(min(means, key=lambda m: m[0])[0])}.",
+        caption=told,
         x_title="step",
         unit="seconds",
         labels=[f"rank {t.rank}" if t.rank is not None else Path(t.path).name for t in known],
@@ -211,4 +222,4 @@ def _rank_map(traces: Sequence[RankTrace]) -> Chart | None:
         notes=[f"{most:,} steps shown as {len(columns):,} columns (the mean of each {width:,})"] if width > 1 else [],
         columns=["rank", "median step"],
         rows=[[str(rank), ms(value)] for value, rank in means],
-    )  # fmt: skip
+    )

@@ -40,7 +40,7 @@ def renderer_for(format: str) -> Renderer:
 
 
 def renderer_for_path(path: str | PurePath) -> Renderer:
-    """The renderer that a file's extension picks. Raises `BadInput` with the known extensions, or with what it needs."""
+    """The renderer that a file's extension picks. Raises `BadInput` likewise."""
     suffix = PurePath(path).suffix.lower()
     for renderer in RENDERERS:
         if suffix in renderer.extensions:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from torchvet.charts import Chart
 
-_KNOWN = {
-    "parameters": 0, "gradients": 1, "optimizer state": 2, "activations": 3, "buffers": 4, "inputs": 5, "temporaries": 7,
-    "backward temporaries": 7, "optimizer temporaries": 8, "kept over steps": 9, "growing": 9, "unknown": 7, "other": 7,
-    "free": 7, "data": 5, "forward": 3, "backward": 1, "optimizer": 2, "before": 7, "after": 0, "compute": 3,
-    "communication": 2, "copies": 5, "idle": 9, "forecast": 9, "loss": 0, "gradient norm": 1, "loss scale": 2,
-}  # fmt: skip
-"""Places in the palette of page.css."""
+_SHARED = (
+    ("parameters", "after", "loss"),
+    ("gradients", "backward", "gradient norm"),
+    ("optimizer state", "optimizer", "communication", "loss scale"),
+    ("activations", "forward", "compute"),
+    ("buffers",),
+    ("inputs", "data", "copies"),
+    (),
+    ("temporaries", "backward temporaries", "unknown", "other", "free", "before"),
+    ("optimizer temporaries",),
+    ("kept over steps", "growing", "forecast", "idle"),
+)
+"""By the places in the palette of page.css."""
+_KNOWN = {role: place for place, roles in enumerate(_SHARED) for role in roles}
 _INK = {"heap": "ink", "reserved": "soft"}
 _OTHERS = (4, 6, 8, 5, 2, 0, 1)
 """Of roles that have no color of their own: one by the letters of the name, the same on every chart."""

@@ -46,7 +46,9 @@ def lines_of_step(report: Report) -> Html:
             tag("span", percent(share), class_="num"),
             bar,
         ]
-    told = f"From {count(report.part('time')['steps_watched'], 'step')} that the clock of lines watched; a step takes {ms(report.part('time')['seconds_per_step'])} in them."
+    time = report.part("time")
+    watched, step = count(time["steps_watched"], "step"), ms(time["seconds_per_step"])
+    told = f"From {watched} that the clock of lines watched; a step takes {step} in them."
     return _card("lines", "Time of a step by line", tag("p", told), tag("div", *bars, class_="meter"))
 
 

@@ -1,4 +1,4 @@
-"""Charts as figures: a heading, what the chart shows in words, the place where it is drawn, and its numbers as a table."""
+"""Charts as figures: a heading, what a chart shows in words, the place where it is drawn, its numbers as a table."""
 
 from __future__ import annotations
 
@@ -87,9 +87,16 @@ def _plot(place: int, chart: Chart) -> Html:
     rows = len(chart.labels) * (2 if chart.kind == "bars" and several else 1)
     by_rows = chart.kind in ("bars", "heat", "blocks")
     return tag(
-        "div", without, class_="plot", id=f"plot-{place}", data_chart=place, role="img", aria_label=chart.title,
-        aria_describedby=f"told-{place}", style=f"height: {max(140, 76 + 24 * rows)}px" if by_rows else None,
-    )  # fmt: skip
+        "div",
+        without,
+        class_="plot",
+        id=f"plot-{place}",
+        data_chart=place,
+        role="img",
+        aria_label=chart.title,
+        aria_describedby=f"told-{place}",
+        style=f"height: {max(140, 76 + 24 * rows)}px" if by_rows else None,
+    )
 
 
 def _views(place: int, chart: Chart) -> Html:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-
 from torchvet.charts import Drawing
 from torchvet.finding import SEVERITIES, Finding, Location, Related, Report
 from torchvet.renderers.html.markup import NONE, Html, joined, safe, tag
@@ -88,9 +87,14 @@ def _card(finding: Finding, name: str, report: Report, drawing: Drawing) -> Html
         tag("dl", *said, class_="said"),
         *_fixes(finding, report, drawing),
         _related(finding.related),
-        id=name, class_=f"finding {finding.severity}", tabindex=-1, aria_labelledby=f"{name}-title",
-        data_severity=finding.severity, data_family=finding.code[:3], data_ranks=" ".join(map(str, _ranks(finding))) or None,
-    )  # fmt: skip
+        id=name,
+        class_=f"finding {finding.severity}",
+        tabindex=-1,
+        aria_labelledby=f"{name}-title",
+        data_severity=finding.severity,
+        data_family=finding.code[:3],
+        data_ranks=" ".join(map(str, _ranks(finding))) or None,
+    )
 
 
 def _head(finding: Finding, name: str) -> Html:

@@ -51,7 +51,8 @@ def _difference(facts: dict[str, Any], report: Report) -> Chart:
 def _told(facts: dict[str, Any], report: Report) -> str:
     before, after, unit = facts["before"], facts["after"], facts["unit"]
     largest = facts["rows"][0]
-    most = f"the largest change: {largest['name']}, from {amount(largest['before'], unit)} to {amount(largest['after'], unit)}"
+    was, now = amount(largest["before"], unit), amount(largest["after"], unit)
+    most = f"the largest change: {largest['name']}, from {was} to {now}"
     if before is None or after is None:
         return most[:1].upper() + most[1:] + "."
     return f"In all {amount(before, unit)} before, {amount(after, unit)} after; {most}."

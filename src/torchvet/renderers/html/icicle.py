@@ -1,4 +1,4 @@
-"""An icicle of boxes within boxes, without a script: a column a level, as high as the bytes. The page's script zooms."""
+"""An icicle of boxes within boxes, without a script: a column a level, boxes as high as their bytes."""
 
 from __future__ import annotations
 
@@ -54,6 +54,14 @@ def _box(node: Node, level: int, top: float, share: float, columns: int, color: 
     place += f"; top: {100 * top:.4f}%; height: {100 * share:.4f}%"
     said = f"{node.label}: {size(node.value)}, {percent(share)} of all"
     return tag(
-        "button", *text, type="button", class_=kind, style=f"{place}; --own: var(--{color})", title=said, aria_label=said,
-        data_top=f"{top:.6f}", data_share=f"{share:.6f}", tabindex=-1 if kind == "box tiny" else None,
-    )  # fmt: skip
+        "button",
+        *text,
+        type="button",
+        class_=kind,
+        style=f"{place}; --own: var(--{color})",
+        title=said,
+        aria_label=said,
+        data_top=f"{top:.6f}",
+        data_share=f"{share:.6f}",
+        tabindex=-1 if kind == "box tiny" else None,
+    )

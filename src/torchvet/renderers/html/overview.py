@@ -36,8 +36,10 @@ def overview(report: Report) -> Html:
         _badges(report),
         tag("p", said, class_="soft") if said else NONE,
         tag("dl", *tiles, class_="tiles") if tiles else NONE,
-        id="verdict", class_=f"card verdict {tone}", aria_labelledby="verdict-title",
-    )  # fmt: skip
+        id="verdict",
+        class_=f"card verdict {tone}",
+        aria_labelledby="verdict-title",
+    )
 
 
 def _marked(sentence: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The document: head, sections in their order, data, scripts. The browser is told to load nothing and run nothing else."""
+"""The document: head, sections in their order, data, scripts. The browser may load nothing and run nothing else."""
 
 from __future__ import annotations
 
