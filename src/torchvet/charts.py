@@ -145,6 +145,10 @@ def kept(values: Sequence[float | None], most: int = MOST_POINTS) -> tuple[list[
 
 def thinned(number: int, shown: int, width: int, what: str = "points") -> list[str]:
     """What to say of a series of which not all values are shown; nothing where all are."""
-    if width <= 1:
-        return []
-    return [f"{number:,} {what} shown as {shown:,} points (the lowest and the highest of each {width:,})"]
+    text = f"{number:,} {what} shown as {shown:,} points (the lowest and the highest of each {width:,})"
+    return only(width > 1, text)
+
+
+def only(wanted: bool, note: str) -> list[str]:
+    """A note where it is wanted."""
+    return [note] if wanted else []

@@ -196,8 +196,8 @@ def test_every_control_and_chart_has_a_name(pages: dict[str, Path], browser: Any
     with seen(browser) as page:
         page.open(pages["leak"])
         unnamed = """() => [...document.querySelectorAll('button, select, input, a, [role=img], [role=region]')]
-          .filter((one) => !(one.getAttribute('aria-label') || one.textContent.trim() || one.closest('label')?.textContent.trim()))
-          .map((one) => one.outerHTML)"""
+          .filter((one) => !one.getAttribute('aria-label') && !one.textContent.trim())
+          .filter((one) => !one.closest('label')?.textContent.trim()).map((one) => one.outerHTML)"""
         assert page.page.evaluate(unnamed) == []
 
 

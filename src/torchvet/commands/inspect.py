@@ -59,7 +59,7 @@ def command(
     from torchvet.drawing.collecting import Drawn
     from torchvet.exporting import Exports
     from torchvet.inspecting import files_of, inspect_paths
-    from torchvet.inspecting.observing import Both
+    from torchvet.inspecting.observing import several
 
     delivery.check()
     if engine is not None:
@@ -72,12 +72,13 @@ def command(
     if delivery.outputs:
         delivery.spare([file for path in paths for file in files_of(path)])
     with Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
-        drawn = Drawn() if delivery.draws else None
-        shown = Both([one for one in (writing if exports else None, drawn) if one is not None])
-        report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, shown if shown.observers else None)
+        drawn = Drawn()
+        asked = ((writing, bool(exports)), (drawn, delivery.draws))
+        observer = several([one for one, wanted in asked if wanted])
+        report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, observer)
         report = delivery.kept(report)
         writing.finish(report)
-    return delivery.deliver(report, drawn.drawing if drawn is not None else None)
+    return delivery.deliver(report, drawn.drawing)
 
 
 def _of_many(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torchvet.analysis.growth_series import size_of
 from torchvet.analysis.memory_limit import limit_of
@@ -38,9 +39,7 @@ def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
     series = [*areas, *(one for one, _ in lines)]
     if not series:
         return None
-    marks = [*_failures(rank), *findings_at(report, rank)]
-    highest = max((y for s in series for y in s.y if y is not None), default=0.0)
-    marks += _limit(rank, highest)
+    highest = _highest(series)
     return Chart(
         id="memory",
         title="Memory over the steps",
@@ -50,13 +49,22 @@ def memory_chart(rank: RankRecording, report: Report) -> Chart | None:
         unit="bytes",
         rank=rank.rank,
         series=series,
-        marks=marks,
+        marks=[*_failures(rank), *findings_at(report, rank), *_limit(rank, highest)],
         views=_views(searched, series, highest),
-        spans=[Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in _windows(rank)],
+        spans=sampled(rank),
         notes=[*notes, *_sampled_note(rank), *_areas_note(searched)],
         columns=["step", *(s.name for s in areas)],
-        rows=[[f"{at:,}", *(size(s.y[i] or 0) for s in areas)] for i, at in enumerate(c.tick for c in searched)],
+        rows=[[f"{c.tick:,}", *(size(s.y[at] or 0) for s in areas)] for at, c in enumerate(searched)],
     )
+
+
+def _highest(series: list[Series]) -> float:
+    return max((y for s in series for y in s.y if y is not None), default=0.0)
+
+
+def sampled(rank: RankRecording) -> list[Span]:
+    """The steps in which every new storage was noted."""
+    return [Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in _windows(rank)]
 
 
 def _views(searched: list[Census], series: list[Series], highest: float) -> list[View]:
@@ -126,19 +134,20 @@ def _areas(searched: list[Census], names: list[Holding]) -> list[Series]:
     if len(searched) < 2:
         return []
     x = [float(c.tick) for c in searched]
-    categories = dict.fromkeys(name for c in searched for name in c.categories)
-    areas = [
-        Series(name=name, role=name, x=x, y=[float(c.categories.get(name, 0)) for c in searched], style="area")
-        for name in categories
-    ]
     held = [{tuple(h.path): size_of(h) for h in c.holdings} for c in searched]
-    for holding in names:
-        y: list[float | None] = [float(h.get(tuple(holding.path), 0)) for h in held]
-        areas.append(Series(name=holding.name, role="growing", x=x, y=y, style="area"))
-    told = [sum(area.y[i] or 0.0 for area in areas) for i in range(len(searched))]
-    rest = [max(0.0, c.total - t) for c, t in zip(searched, told, strict=True)]
-    areas.append(Series(name="other names", role="other", x=x, y=list(rest), style="area"))
-    return [area for area in areas if any(area.y)]
+    rows = [(name, name, _column([c.categories for c in searched], name)) for name in _names(searched)]
+    rows += [(holding.name, "growing", _column(held, tuple(holding.path))) for holding in names]
+    told = [sum(y[at] for _, _, y in rows) for at in range(len(searched))]
+    rows.append(("other names", "other", [max(0.0, c.total - t) for c, t in zip(searched, told, strict=True)]))
+    return [Series(name=name, role=role, x=x, y=[*y], style="area") for name, role, y in rows if any(y)]
+
+
+def _names(searched: list[Census]) -> list[str]:
+    return list(dict.fromkeys(name for c in searched for name in c.categories))
+
+
+def _column(tables: Sequence[Mapping[Any, int]], key: Any) -> list[float]:
+    return [float(table.get(key, 0)) for table in tables]
 
 
 def _counted(rank: RankRecording) -> list[tuple[str, Sizes, str]]:

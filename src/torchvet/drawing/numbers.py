@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.steps import current_steps
-from torchvet.charts import Chart, Mark, Series, kept, thinned
+from torchvet.charts import Chart, Mark, Series, kept, only, thinned
 from torchvet.drawing.memory import STEP
 from torchvet.formatting import count
 from torchvet.recording.records.base import Step
@@ -25,19 +25,12 @@ def numbers_chart(rank: RankRecording, report: Report) -> Chart | None:
     """The loss on the left axis, gradient norm and loss scale on the right one; what is not finite is marked."""
     losses, norms = _losses(rank)
     scales = _scales(rank)
-    marks = _marks(rank)
-    if not any(len(pairs) > 1 for pairs in (losses, norms, scales)):
+    named = (("loss", losses), ("gradient norm", norms), ("loss scale", scales))
+    drawn = [_series(name, pairs) for name, pairs in named if len(pairs) > 1]
+    if not drawn:
         return None
-    notes: list[str] = []
-    series = []
-    for name, pairs, right in (("loss", losses, False), ("gradient norm", norms, True), ("loss scale", scales, True)):
-        if len(pairs) > 1:
-            places, width = kept([value for _, value in pairs])
-            notes += thinned(len(pairs), len(places), width, f"values of the {name}")
-            drawn = [pairs[p] for p in places]
-            series.append(Series(name=name, role=name, x=[x for x, _ in drawn], y=[y for _, y in drawn], right=right))
-    if any(value is None for _, value in (*losses, *norms)):
-        notes.append("a gap is a value that was NaN or infinite")
+    series = [one for one, _ in drawn]
+    gaps = any(value is None for _, value in (*losses, *norms))
     return Chart(
         id="numbers",
         title="Loss, gradient norm and loss scale",
@@ -48,11 +41,18 @@ def numbers_chart(rank: RankRecording, report: Report) -> Chart | None:
         right_title=" and ".join(s.name for s in series if s.right),
         rank=rank.rank,
         series=series,
-        marks=marks,
-        notes=notes,
+        marks=_marks(rank),
+        notes=[*(n for _, notes in drawn for n in notes), *only(gaps, "a gap is a value that was NaN or infinite")],
         columns=["step", "what", "value"],
         rows=[[f"{x:,.0f}", s.name, _written(y)] for s in series for x, y in zip(s.x, s.y, strict=True)],
     )
+
+
+def _series(name: str, pairs: Pairs) -> tuple[Series, list[str]]:
+    places, width = kept([value for _, value in pairs])
+    x, y = [pairs[p][0] for p in places], [pairs[p][1] for p in places]
+    notes = thinned(len(pairs), len(places), width, f"values of the {name}")
+    return Series(name=name, role=name, x=x, y=y, right=name != "loss"), notes
 
 
 def _losses(rank: RankRecording) -> tuple[Pairs, Pairs]:

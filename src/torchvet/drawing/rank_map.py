@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.arrivals import Meetings, meetings_of
-from torchvet.charts import Chart
+from torchvet.charts import Chart, only
 from torchvet.drawing.time import stretches
 from torchvet.formatting import count, ms
 
@@ -26,36 +26,36 @@ def rank_chart(ranks: Sequence[RankRecording]) -> Chart | None:
         return None
     meetings = meetings_of(ranks)
     rows = _own(meetings) if meetings is not None else _whole(ranks)
-    numbers = sorted({step for row in rows for step, _ in row})
-    if not numbers or sum(bool(row) for row in rows) < 2:
+    if sum(bool(row) for row in rows) < 2:
         return None
-    width = -(-len(numbers) // COLUMNS)
-    stretches_ = [numbers[i : i + width] for i in range(0, len(numbers), width)]
-    where = {step: column for column, steps in enumerate(stretches_) for step in steps}
-    grid = [_cells(row, where, len(stretches_)) for row in rows]
-    means = [fmean(s for _, s in row) if row else None for row in rows]
+    x, grid, notes = columns_of(rows)
     own = meetings is not None
-    notes = (
-        [f"{len(numbers):,} steps shown as {len(stretches_):,} columns (the mean of each {width:,})"]
-        if width > 1
-        else []
-    )
-    if own:
-        notes.append("waiting for the other ranks is left out, and so are steps that torchvet itself made longer")
+    alone = "waiting for the other ranks is left out, and so are steps that torchvet itself made longer"
     return Chart(
         id="ranks",
         title="Ranks over time" + (": a rank's own work" if own else ": a step"),
         kind="heat",
-        caption=_told(ranks, means, own),
+        caption=_told(ranks, rows, own),
         x_title="step",
         unit="seconds",
         labels=[f"rank {rank.rank}" for rank in ranks],
-        x=[float(steps[0]) for steps in stretches_],
+        x=x,
         grid=grid,
-        notes=notes,
+        notes=[*notes, *only(own, alone)],
         columns=["rank", "mean a step", "median", "longest", "waiting a step"],
         rows=[_table_row(rank, row, meetings, at) for at, (rank, row) in enumerate(zip(ranks, rows, strict=True))],
     )
+
+
+def columns_of(rows: Sequence[Row]) -> tuple[list[float], list[list[float | None]], list[str]]:
+    """The first step of each column, a row of means a rank (None where it has none of its steps), and what to say of
+    columns of several steps."""
+    numbers = sorted({step for row in rows for step, _ in row})
+    width = max(1, -(-len(numbers) // COLUMNS))
+    columns = [numbers[at : at + width] for at in range(0, len(numbers), width)]
+    where = {step: column for column, steps in enumerate(columns) for step in steps}
+    text = f"{len(numbers):,} steps shown as {len(columns):,} columns (the mean of each {width:,})"
+    return [float(c[0]) for c in columns], [_cells(row, where, len(columns)) for row in rows], only(width > 1, text)
 
 
 def _own(meetings: Meetings) -> list[Row]:
@@ -85,8 +85,8 @@ def _table_row(rank: RankRecording, row: Row, meetings: Meetings | None, at: int
     return [str(rank.rank), ms(fmean(values)), ms(median(values)), ms(max(values)), waits]
 
 
-def _told(ranks: Sequence[RankRecording], means: list[float | None], own: bool) -> str:
-    known = [(mean, rank.rank) for mean, rank in zip(means, ranks, strict=True) if mean is not None]
+def _told(ranks: Sequence[RankRecording], rows: Sequence[Row], own: bool) -> str:
+    known = [(fmean(s for _, s in row), rank.rank) for row, rank in zip(rows, ranks, strict=True) if row]
     slowest, quickest = max(known), min(known)
     what = "its own work in a step" if own else "a step"
     return (

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.charts import MOST_POINTS, Box, Chart, Mark, Series, Unit
+from torchvet.charts import MOST_POINTS, Box, Chart, Mark, Series, Unit, only, thinned
 from torchvet.drawing.holders import HOW_TO_READ, Boxes
 from torchvet.formatting import count, limit, percent, size
 from torchvet.snapshots.layout import segments_at
@@ -39,57 +39,67 @@ def charts_of_snapshot(memory: SnapshotMemory, rank: int | None) -> list[Chart]:
 
 
 def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart:
-    clock, peak = clock_of(device), device.peak
-    x: list[float] = []
-    held: dict[str, list[float | None]] = defaultdict(list)
-    reserved: list[float | None] = []
-    begin = clock(-1) if clock is not None else 0
-    for at, now, from_driver in by_category(device, MOST_POINTS):
-        x.append((clock(at) - begin) / 1e6 if clock is not None else float(at))
-        for category, amount in now.items():
-            held[category].append(float(amount))
-        reserved.append(float(from_driver))
-    order = sorted(held, key=lambda c: -max(v or 0.0 for v in held[c]))
-    series = [Series(name=c, role=c, x=x, y=held[c], style="area") for c in order if any(held[c])]
-    series.append(Series(name="reserved", role="reserved", x=x, y=reserved, style="dash"))
-    number = len(device.lifetimes.trace)
-    width = width_of(number, MOST_POINTS)
-    notes = (
-        [f"{number:,} events shown as {len(x):,} points (the lowest and the highest of each {width:,})"]
-        if width > 1
-        else []
-    )
-    notes += [] if clock is not None else ["the snapshot has no times: the axis counts its events"]
-
-    def place(at: int) -> float:
-        return (clock(at) - begin) / 1e6 if clock is not None else float(at)
-
-    marks = [Mark(x=place(peak.at), label=f"peak: {size(peak.bytes)}", calm=True)]
-    sizes = device.lifetimes.trace.sizes
-    marks += [Mark(x=place(at), label=f"out of memory: {size(sizes[at])} asked for") for at in device.ooms[-3:]]
-    top = max((v or 0.0 for v in reserved), default=0.0)
-    if device.limit and device.limit < _NEAR * top:
-        marks.append(Mark(y=float(device.limit), label=f"limit: {limit(device.limit)}"))
-    steps = device.phases.boundaries
-    if 0 < len(steps) <= TICKS:
-        notes.append(f"thin lines: {count(len(steps), 'step')}, told by {device.phases.told_by}")
-    unit: Unit = "seconds" if clock is not None else ""
+    peak, steps, place = device.peak, device.phases.boundaries, _Places(device)
+    series, notes = _categories(device, place)
+    thin = 0 < len(steps) <= TICKS
     return Chart(
         id=f"memory{suffix}",
         title=f"Memory over the events{name}",
         kind="lines",
         caption=_told(device),
-        x_title="time since the first event" if clock is not None else "event",
-        x_unit=unit,
+        x_title=place.title,
+        x_unit=place.unit,
         unit="bytes",
         rank=rank,
         series=series,
-        marks=marks,
-        ticks=[place(at) for at in steps] if len(steps) <= TICKS else [],
-        notes=notes,
+        marks=_marks(device, place, series),
+        ticks=[place(at) for at in steps] if thin else [],
+        notes=[*notes, *only(thin, f"thin lines: {count(len(steps), 'step')}, told by {device.phases.told_by}")],
         columns=["category", "at the peak", "share"],
         rows=[[c, size(b), percent(b / max(1, peak.bytes))] for c, b in peak.by_category.items()],
     )
+
+
+class _Places:
+    """Where an event stands on the axis: at its time, or at its number where torch wrote no times."""
+
+    def __init__(self, device: DeviceMemory) -> None:
+        self._clock = clock_of(device)
+        self._begin = self._clock(-1) if self._clock is not None else 0
+        self.unit: Unit = "seconds" if self._clock is not None else ""
+        self.title = "time since the first event" if self._clock is not None else "event"
+
+    def __call__(self, at: int) -> float:
+        return (self._clock(at) - self._begin) / 1e6 if self._clock is not None else float(at)
+
+
+def _categories(device: DeviceMemory, place: _Places) -> tuple[list[Series], list[str]]:
+    """What was in use by category, the largest first, and what was reserved; and how many events were left out."""
+    x: list[float] = []
+    held: dict[str, list[float | None]] = defaultdict(list)
+    reserved: list[float | None] = []
+    for at, now, from_driver in by_category(device, MOST_POINTS):
+        x.append(place(at))
+        reserved.append(float(from_driver))
+        for category, amount in now.items():
+            held[category].append(float(amount))
+    order = sorted(held, key=lambda c: -max(v or 0.0 for v in held[c]))
+    series = [Series(name=c, role=c, x=x, y=held[c], style="area") for c in order if any(held[c])]
+    series.append(Series(name="reserved", role="reserved", x=x, y=reserved, style="dash"))
+    number = len(device.lifetimes.trace)
+    notes = thinned(number, len(x), width_of(number, MOST_POINTS), "events")
+    return series, notes + only(not place.unit, "the snapshot has no times: the axis counts its events")
+
+
+def _marks(device: DeviceMemory, place: _Places, series: list[Series]) -> list[Mark]:
+    """The peak, the last requests that failed, and the limit where it is near."""
+    sizes = device.lifetimes.trace.sizes
+    marks = [Mark(x=place(device.peak.at), label=f"peak: {size(device.peak.bytes)}", calm=True)]
+    marks += [Mark(x=place(at), label=f"out of memory: {size(sizes[at])} asked for") for at in device.ooms[-3:]]
+    top = max((v or 0.0 for v in series[-1].y), default=0.0)
+    if device.limit and device.limit < _NEAR * top:
+        marks.append(Mark(y=float(device.limit), label=f"limit: {limit(device.limit)}"))
+    return marks
 
 
 def _told(device: DeviceMemory) -> str:
@@ -168,21 +178,14 @@ def _blocks(device: DeviceMemory, moment: Moment) -> Iterator[tuple[str, str, st
 def _layout(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart | None:
     at = device.failure.at if device.failure is not None else device.lifetimes.peak_at
     when = "when memory ran out" if device.failure is not None else "at the peak"
-    segments = [s for s in segments_at(device, at) if s[1]]
+    segments = sorted((s for s in segments_at(device, at) if s[1]), key=lambda s: (-s[1], s[0]))
     if not segments:
         return None
-    segments.sort(key=lambda s: (-s[1], s[0]))
     shown = segments[:SEGMENTS]
-    boxes = [
-        box for row, (address, length, blocks) in enumerate(shown) for box in _row(device, row, address, length, blocks)
-    ]
-    boxes = sorted(boxes, key=lambda b: -b.size)[:BOXES]
-    layout = device.layout
-    notes = (
-        [f"the {SEGMENTS} largest of {count(len(segments), 'segment')} are drawn"] if len(segments) > SEGMENTS else []
-    )
-    notes += [f"the {BOXES:,} largest pieces are drawn"] if len(boxes) == BOXES else []
-    notes += ["expandable segments are left out"] if any(s.expandable for s in device.segments) else []
+    boxes = [box for row, segment in enumerate(shown) for box in _row(device, row, *segment)]
+    notes = only(len(segments) > SEGMENTS, f"the {SEGMENTS} largest of {count(len(segments), 'segment')} are drawn")
+    notes += only(len(boxes) > BOXES, f"the {BOXES:,} largest of {len(boxes):,} pieces are drawn")
+    notes += only(any(s.expandable for s in device.segments), "expandable segments are left out")
     return Chart(
         id=f"layout{suffix}",
         title=f"How segments are divided {when}{name}",
@@ -192,7 +195,7 @@ def _layout(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> C
         unit="bytes",
         rank=rank,
         labels=[f"{number + 1}: {size(length)}" for number, (_, length, _) in enumerate(shown)],
-        boxes=boxes,
+        boxes=sorted(boxes, key=lambda b: -b.size)[:BOXES],
         notes=notes,
         columns=["segment", "size", "in use", "blocks", "free"],
         rows=[_segment(number, length, blocks) for number, (_, length, blocks) in enumerate(segments)],

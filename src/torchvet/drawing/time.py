@@ -6,10 +6,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.analysis.steps import current_steps
-from torchvet.charts import Chart, Series, Span, Style, kept, thinned
-from torchvet.drawing.memory import STEP
+from torchvet.charts import Chart, Series, Style, kept, only, thinned
+from torchvet.drawing.memory import STEP, sampled
 from torchvet.formatting import ms, percent
-from torchvet.recording.records.base import Window
 
 if TYPE_CHECKING:
     from torchvet.finding import Report
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from torchvet.recording.records.base import Step
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
+_NAMES = {"other": "forward and other"}
 _BARS = 150
 """Points up to which each is a bar."""
 
@@ -61,30 +61,13 @@ def time_chart(rank: RankRecording, report: Report) -> Chart | None:
         return None
     places, width = kept([row.seconds for row in rows])
     shown = [rows[p] for p in places]
-    x = [float(row.last) for row in shown]
     phases = [p for p in PHASES if any(row.phases.get(p) for row in rows)]
-    style: Style = "bar" if len(shown) <= _BARS else "area"
-    series = [
-        Series(
-            name="forward and other" if p == "other" else p,
-            role=p,
-            x=x,
-            style=style,
-            y=[row.phases.get(p, 0.0) for row in shown],
-            notes=[row.kind for row in shown] if p == phases[-1] else [],
-        )
-        for p in phases
-    ] or [Series(name="a step", role="other", x=x, y=[row.seconds for row in shown])]
-    sampled = [Span(label="sampled steps", start=w.first - 0.5, end=w.last + 0.5) for w in rank.since_restart(Window)]
-    notes = thinned(len(rows), len(shown), width, "records of steps")
-    if sampled:
-        notes.append("shaded: sampled steps, which torchvet itself makes slower")
+    spans = sampled(rank)
     most = max(row.steps for row in rows)
-    if most > 1:
-        notes.append(f"where steps were written down together (up to {most:,}) a point is their mean")
-    simulated = rank.program is not None and rank.program.simulated is not None
-    if simulated:
-        notes.append("it is the time of the simulation, not of a card")
+    notes = thinned(len(rows), len(shown), width, "records of steps")
+    notes += only(bool(spans), "shaded: sampled steps, which torchvet itself makes slower")
+    notes += only(most > 1, f"where steps were written down together (up to {most:,}) a point is their mean")
+    notes += only(_simulated(rank), "it is the time of the simulation, not of a card")
     return Chart(
         id="time",
         title="Time of steps by phase",
@@ -93,12 +76,30 @@ def time_chart(rank: RankRecording, report: Report) -> Chart | None:
         x_title=STEP,
         unit="seconds",
         rank=rank.rank,
-        series=series,
-        spans=sampled,
+        series=_series(shown, phases),
+        spans=spans,
         notes=notes,
         columns=["step", "kind", "seconds", *phases],
         rows=[[f"{r.last:,}", r.kind, ms(r.seconds), *(ms(r.phases.get(p, 0.0)) for p in phases)] for r in shown],
     )
+
+
+def _simulated(rank: RankRecording) -> bool:
+    return rank.program is not None and rank.program.simulated is not None
+
+
+def _series(rows: list[Stretch], phases: list[str]) -> list[Series]:
+    """A series a phase; the kinds of the steps stand with the last, or with all there is."""
+    x, kinds = [float(row.last) for row in rows], [row.kind for row in rows]
+    if not phases:
+        return [Series(name="a step", role="other", x=x, y=[row.seconds for row in rows], notes=kinds)]
+    style: Style = "bar" if len(rows) <= _BARS else "area"
+    found = []
+    for phase in phases:
+        y: list[float | None] = [row.phases.get(phase, 0.0) for row in rows]
+        notes = kinds if phase == phases[-1] else []
+        found.append(Series(name=_NAMES.get(phase, phase), role=phase, x=x, y=y, style=style, notes=notes))
+    return found
 
 
 def _told(rows: list[Stretch]) -> str:
@@ -110,7 +111,5 @@ def _told(rows: list[Stretch]) -> str:
     total = sum(whole.values())
     if not total:
         return f"{told}."
-    shares = ", ".join(
-        f"{'forward and other' if p == 'other' else p} {percent(s / total)}" for p, s in whole.items() if s
-    )
+    shares = ", ".join(f"{_NAMES.get(p, p)} {percent(s / total)}" for p, s in whole.items() if s)
     return f"{told}. Of all of them: {shares}."

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from torchvet.charts import Box, Chart, Mark, Series, kept, thinned
-from torchvet.drawing.rank_map import COLUMNS
+from torchvet.charts import Box, Chart, Mark, Series, kept, only, thinned
+from torchvet.drawing.rank_map import columns_of
 from torchvet.formatting import IDLE_WORDS, count, ms, percent
 from torchvet.traces.intervals_for_export import stretches_of
 
 if TYPE_CHECKING:
     from torchvet.finding import Report
-    from torchvet.readers.trace_facts import RankTrace
+    from torchvet.readers.trace_facts import Gpu, RankTrace, Steps
     from torchvet.traces.intervals_for_export import Stretches
+    from torchvet.traces.window import Step
 
 NAMES, STEPS, BOXES = 16, 3, 1_500
 """Kernels drawn, steps of the closer look, and its boxes at most."""
+Part = tuple[str, float, str]
+"""A name, seconds, a role."""
+_Span = tuple[str, float, float, str]
 
 
 def charts_of_traces(traces: Sequence[RankTrace], report: Report) -> list[Chart]:
@@ -37,30 +42,20 @@ def charts_of_traces(traces: Sequence[RankTrace], report: Report) -> list[Chart]
 
 def _steps(trace: RankTrace, several: bool) -> Chart | None:
     steps = trace.steps
-    if steps is None or not steps.known or not steps.durations:
+    if steps is None or not (steps.known and steps.durations):
         return None
     numbers = steps.numbers or list(range(len(steps.durations)))
-    apart = {s.number for s in steps.apart}
     places, width = kept(list(steps.durations))
     drawn = [(float(numbers[p]), steps.durations[p]) for p in places]
-    steady = [float(v) if n not in apart else None for n, v in drawn]
-    others = [float(v) if n in apart else None for n, v in drawn]
-    x = [n for n, _ in drawn]
-    series = [Series(name="steady", role="forward", x=x, y=steady, style="bar")]
-    series += [Series(name="set apart", role="other", x=x, y=others, style="bar")] if any(others) else []
-    told = f"The median of {count(steps.count, 'steady step')} is {ms(steps.median)}, "
-    told += f"from {ms(steps.low)} to {ms(steps.high)}."
-    why = "; ".join(f"step {s.number} is set apart ({s.why}, {ms(s.seconds)})" for s in steps.apart[:4])
-    told += f" {why[:1].upper()}{why[1:]}." if why else ""
     return Chart(
         id="time",
         title="Time of each step",
         kind="lines",
-        caption=told,
+        caption=_spread(steps),
         x_title="step",
         unit="seconds",
         rank=trace.rank if several else None,
-        series=series,
+        series=_steady_and_apart(drawn, {s.number for s in steps.apart}),
         marks=[Mark(y=steps.median, label=f"median: {ms(steps.median)}", calm=True)],
         notes=thinned(len(steps.durations), len(places), width, "steps"),
         columns=["step", "seconds"],
@@ -68,103 +63,132 @@ def _steps(trace: RankTrace, several: bool) -> Chart | None:
     )
 
 
+def _steady_and_apart(drawn: list[tuple[float, float]], apart: set[int]) -> list[Series]:
+    x = [n for n, _ in drawn]
+    steady: list[float | None] = [v if n not in apart else None for n, v in drawn]
+    others: list[float | None] = [v if n in apart else None for n, v in drawn]
+    found = [Series(name="steady", role="forward", x=x, y=steady, style="bar")]
+    return found + ([Series(name="set apart", role="other", x=x, y=others, style="bar")] if any(others) else [])
+
+
+def _spread(steps: Steps) -> str:
+    told = f"The median of {count(steps.count, 'steady step')} is {ms(steps.median)}, "
+    told += f"from {ms(steps.low)} to {ms(steps.high)}."
+    why = "; ".join(f"step {s.number} is set apart ({s.why}, {ms(s.seconds)})" for s in steps.apart[:4])
+    return told + (f" {why[:1].upper()}{why[1:]}." if why else "")
+
+
 def _parts(trace: RankTrace, several: bool) -> Chart | None:
-    """What the device did and what it waited for; where there is none the host's phases."""
-    if trace.steps is None or not trace.steps.seconds:
+    """What the device did and what it waited for, and the host's phases."""
+    steps = trace.steps
+    rows = [row for row in (*_of_device(trace.gpu), *_of_host(trace)) if row[1] > 0]
+    if steps is None or not (steps.seconds and rows):
         return None
-    whole, gpu = trace.steps.seconds, trace.gpu
-    rows: list[tuple[str, float, str]] = []
-    if gpu is not None:
-        named = (("computing", gpu.compute, "compute"), ("communication only", gpu.communication, "communication"))
-        rows = [*named, ("copies only", gpu.copies, "copies")]
-        rows += [
-            (f"idle: {IDLE_WORDS.get(why, why)}", s, "idle") for why, s in sorted(gpu.idle.items(), key=lambda i: -i[1])
-        ]
-    hosts = [(f"host: {name}", s, name) for name, s in sorted(trace.phases.items(), key=lambda p: -p[1])]
-    rows = [row for row in [*rows, *hosts] if row[1] > 0]
-    if not rows:
-        return None
-    labels = [name for name, _, _ in rows]
-    roles = list(dict.fromkeys(role for _, _, role in rows))
-    series = [
-        Series(name=role, role=role, x=[], y=[s if r == role else None for _, s, r in rows], style="bar")
-        for role in roles
-    ]
-    what = f"device {gpu.device} and the host" if gpu is not None else "the host"
-    known = "A step" if trace.steps.known else "The trace"
-    first = max(rows, key=lambda row: row[1])
-    told = f"{known} takes {ms(whole)}; the largest part of {what} is {first[0]}: {ms(first[1])}, "
-    told += f"{percent(first[1] / whole)}." + (
-        f" The device is busy for {percent(gpu.busy_share)} of it." if gpu else ""
-    )
+    per = "a step" if steps.known else "the whole trace"
     return Chart(
         id="device",
-        title="Where a step goes" if trace.steps.known else "Where the time goes",
+        title="Where a step goes" if steps.known else "Where the time goes",
         kind="bars",
-        caption=told,
-        x_title="a step" if trace.steps.known else "the whole trace",
+        caption=_largest(rows, trace.gpu, steps.seconds, per),
+        x_title=per,
         unit="seconds",
         rank=trace.rank if several else None,
-        labels=labels,
-        series=series,
-        columns=["part", "a step", "share"],
-        rows=[[name, ms(s), percent(s / whole)] for name, s, _ in rows],
+        labels=[name for name, _, _ in rows],
+        series=[
+            Series(name=role, role=role, x=[], y=[s if r == role else None for _, s, r in rows], style="bar")
+            for role in dict.fromkeys(role for _, _, role in rows)
+        ],
+        columns=["part", per, "share"],
+        rows=[[name, ms(s), percent(s / steps.seconds)] for name, s, _ in rows],
     )
+
+
+def _of_device(gpu: Gpu | None) -> list[Part]:
+    if gpu is None:
+        return []
+    busy = [("computing", gpu.compute, "compute"), ("communication only", gpu.communication, "communication")]
+    idle = sorted(gpu.idle.items(), key=lambda i: -i[1])
+    return [*busy, ("copies only", gpu.copies, "copies"), *((f"idle: {_why(w)}", s, "idle") for w, s in idle)]
+
+
+def _of_host(trace: RankTrace) -> list[Part]:
+    return [(f"host: {name}", s, name) for name, s in sorted(trace.phases.items(), key=lambda p: -p[1])]
+
+
+def _why(reason: str) -> str:
+    return IDLE_WORDS.get(reason, reason)
+
+
+def _largest(rows: list[Part], gpu: Gpu | None, whole: float, per: str) -> str:
+    name, most, _ = max(rows, key=lambda row: row[1])
+    told = f"{per[:1].upper()}{per[1:]} takes {ms(whole)}; "
+    told += f"the largest part is {name}: {ms(most)}, {percent(most / whole)}."
+    return told + (f" Device {gpu.device} is busy for {percent(gpu.busy_share)} of it." if gpu is not None else "")
 
 
 def _close(found: Stretches, whose: str) -> Chart | None:
     """Phases of the host and the device's idle time in a few steps in the middle of the trace."""
     steady = found.window.steady
-    if not steady:
-        return None
     middle = max(0, len(steady) // 2 - 1)
     steps = steady[middle : middle + STEPS]
-    start, end = steps[0].start, steps[-1].end
-    painted = zip(found.painted.names, found.painted.starts, found.painted.ends, strict=True)
-    rows = [("phases of the host", [(n, a, b, "") for n, a, b in painted])]
-    if found.device:
-        reasons = [
-            ("idle", g.start, g.end, IDLE_WORDS.get(g.reason, g.reason) if found.trusted else "the clocks disagree")
-            for g in found.gaps
-        ]
-        rows.append((found.device, [("compute", a, b, "") for a, b in found.busy] + reasons))
-    boxes = [
-        Box(
-            row=row, start=(max(a, start) - start) / 1e6, size=(min(b, end) - max(a, start)) / 1e6, role=role, note=note
-        )
-        for row, (_, spans) in enumerate(rows)
-        for role, a, b, note in spans
-        if b > start and a < end
-    ]
+    rows = _spans(found)
+    boxes = _boxes([spans for _, spans in rows], steps[0].start, steps[-1].end) if steps else []
     if not boxes:
         return None
-    drawn = sorted(boxes, key=lambda b: -b.size)[:BOXES]
-    numbers = f"{steps[0].number}" if len(steps) == 1 else f"{steps[0].number} to {steps[-1].number}"
-    known = found.window.known
-    who = "the host and the device were" if found.device else "the host was"
-    told = f"{count(len(steps), 'step')} in the middle of the trace" if known else "The whole trace"
-    told += f", {ms((end - start) / 1e6)}, by what {who} at."
-    look = f"A closer look at {'step' if len(steps) == 1 else 'steps'} {numbers}" if known else "The trace over time"
-    sums: dict[tuple[str, str], float] = {}
+    sums: dict[tuple[str, str], float] = defaultdict(float)
     for box in boxes:
-        key = rows[box.row][0], f"{box.role}: {box.note}" if box.note else box.role
-        sums[key] = sums.get(key, 0.0) + box.size
+        sums[rows[box.row][0], f"{box.role}: {box.note}".removesuffix(": ")] += box.size
+    many = f"the {BOXES:,} longest of {count(len(boxes), 'stretch', 'stretches')} are drawn"
     return Chart(
         id="step",
-        title=look + whose,
+        title=_look(found, steps) + whose,
         kind="blocks",
-        caption=told,
+        caption=_looked_at(found, steps),
         x_title="time",
         unit="seconds",
         labels=[name for name, _ in rows],
-        boxes=drawn,
-        ticks=[(s.start - start) / 1e6 for s in steps[1:]],
-        notes=[f"the {BOXES:,} longest of {count(len(boxes), 'stretch', 'stretches')} are drawn"]
-        if len(boxes) > BOXES
-        else [],
+        boxes=sorted(boxes, key=lambda b: -b.size)[:BOXES],
+        ticks=[(s.start - steps[0].start) / 1e6 for s in steps[1:]],
+        notes=only(len(boxes) > BOXES, many),
         columns=["of", "what", "seconds"],
         rows=[[of, what, ms(s)] for (of, what), s in sorted(sums.items(), key=lambda one: -one[1])],
     )
+
+
+def _spans(found: Stretches) -> list[tuple[str, list[_Span]]]:
+    """What the host and the device were at, and when: what it is, from, to, and a word on why."""
+    painted = zip(found.painted.names, found.painted.starts, found.painted.ends, strict=True)
+    rows: list[tuple[str, list[_Span]]] = [("phases of the host", [(name, a, b, "") for name, a, b in painted])]
+    if found.device:
+        busy: list[_Span] = [("compute", a, b, "") for a, b in found.busy]
+        doubt = "" if found.trusted else "the clocks disagree"
+        rows.append((found.device, busy + [("idle", g.start, g.end, doubt or _why(g.reason)) for g in found.gaps]))
+    return rows
+
+
+def _boxes(rows: list[list[_Span]], start: float, end: float) -> list[Box]:
+    """The parts of spans that lie between two times, in seconds from the first."""
+    found = []
+    for row, spans in enumerate(rows):
+        for role, a, b, note in spans:
+            first, last = max(a, start), min(b, end)
+            if last > first:
+                size = (last - first) / 1e6
+                found.append(Box(row=row, start=(first - start) / 1e6, size=size, role=role, note=note))
+    return found
+
+
+def _look(found: Stretches, steps: Sequence[Step]) -> str:
+    if not found.window.known:
+        return "The trace over time"
+    first, last = steps[0].number, steps[-1].number
+    return f"A closer look at step {first}" if first == last else f"A closer look at steps {first} to {last}"
+
+
+def _looked_at(found: Stretches, steps: Sequence[Step]) -> str:
+    who = "the host and the device were" if found.device else "the host was"
+    what = f"{count(len(steps), 'step')} in the middle of the trace" if found.window.known else "The whole trace"
+    return f"{what}, {ms((steps[-1].end - steps[0].start) / 1e6)}, by what {who} at."
 
 
 def _names(found: Stretches, whose: str) -> Chart | None:
@@ -195,17 +219,12 @@ def _names(found: Stretches, whose: str) -> Chart | None:
 
 
 def _rank_map(traces: Sequence[RankTrace]) -> Chart | None:
-    known = [t for t in traces if t.steps is not None and t.steps.known and t.steps.durations]
+    known = [(t, t.steps.durations) for t in traces if t.steps is not None and t.steps.known]
+    known = [(trace, durations) for trace, durations in known if durations]
     if len(known) < 2:
         return None
-    most = max(len(t.steps.durations) for t in known if t.steps is not None)
-    width = -(-most // COLUMNS)
-    columns = range(0, most, width)
-    rows = [t.steps.durations if t.steps is not None else [] for t in known]
-    grid: list[list[float | None]] = [
-        [sum(part) / len(part) if (part := row[at : at + width]) else None for at in columns] for row in rows
-    ]
-    means = [(median(row), t.rank) for row, t in zip(rows, known, strict=True)]
+    x, grid, notes = columns_of([list(enumerate(durations)) for _, durations in known])
+    means = [(median(durations), trace.rank) for trace, durations in known]
     (longest, slow), (shortest, quick) = max(means, key=lambda m: m[0]), min(means, key=lambda m: m[0])
     told = f"Median step by rank: the longest is rank {slow}'s with {ms(longest)}, "
     told += f"the shortest rank {quick}'s with {ms(shortest)}."
@@ -216,10 +235,10 @@ def _rank_map(traces: Sequence[RankTrace]) -> Chart | None:
         caption=told,
         x_title="step",
         unit="seconds",
-        labels=[f"rank {t.rank}" if t.rank is not None else Path(t.path).name for t in known],
-        x=[float(at) for at in columns],
+        labels=[f"rank {t.rank}" if t.rank is not None else Path(t.path).name for t, _ in known],
+        x=x,
         grid=grid,
-        notes=[f"{most:,} steps shown as {len(columns):,} columns (the mean of each {width:,})"] if width > 1 else [],
+        notes=notes,
         columns=["rank", "median step"],
         rows=[[str(rank), ms(value)] for value, rank in means],
     )

@@ -37,7 +37,7 @@ class Observer(Protocol):
         ...
 
 
-class Both:
+class _Several:
     """Several observers as one: each is shown everything."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
@@ -67,3 +67,8 @@ class Both:
         """See `Observer`."""
         for observer in self.observers:
             observer.trace(rank)
+
+
+def several(observers: Sequence[Observer]) -> Observer | None:
+    """Observers as one; None for none."""
+    return _Several(observers) if observers else None

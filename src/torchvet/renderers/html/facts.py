@@ -114,15 +114,9 @@ def _environment(report: Report) -> Iterator[tuple[str, str]]:
     for key in ("torch", "python", "device"):
         yield key, str(facts.get(key) or "")
     yield "simulated GPU", str(facts.get("simulated_gpu") or "")
-    allowed = report.part("memory_limit")
-    if allowed.get("bytes"):
-        yield "memory limit", f"{limit(allowed['bytes'])} ({allowed.get('source')})"
-    outcome = report.part("outcome")
-    if outcome.get("how"):
-        error = f": {outcome['error']}" if outcome.get("error") else ""
-        yield "ended", f"{str(outcome['how']).replace('-', ' ')}, exit status {outcome.get('status')}{error}"
-    if facts.get("seconds") is not None:
-        yield "took", seconds(facts["seconds"])
+    yield "memory limit", _allowed(report.part("memory_limit"))
+    yield "ended", _ended(report.part("outcome"))
+    yield "took", seconds(facts["seconds"]) if facts.get("seconds") is not None else ""
     yield "devices", ", ".join(map(str, facts.get("devices") or []))
     for snapshot in facts.get("snapshots") or []:
         settings = ", ".join(f"{k}={v}" for k, v in (snapshot.get("settings") or {}).items())
@@ -130,6 +124,17 @@ def _environment(report: Report) -> Iterator[tuple[str, str]]:
     yield "recording", shown_path(str(facts.get("recording") or ""))
     yield "cost of looking", ", ".join(_cost(report.overhead))
     yield "torchvet", report.version
+
+
+def _allowed(facts: dict[str, Any]) -> str:
+    return f"{limit(facts['bytes'])} ({facts.get('source')})" if facts.get("bytes") else ""
+
+
+def _ended(facts: dict[str, Any]) -> str:
+    error = f": {facts['error']}" if facts.get("error") else ""
+    return (
+        f"{str(facts['how']).replace('-', ' ')}, exit status {facts.get('status')}{error}" if facts.get("how") else ""
+    )
 
 
 def _cost(overhead: dict[str, Any]) -> Iterator[str]:

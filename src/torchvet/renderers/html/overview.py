@@ -95,38 +95,40 @@ def _tiles(report: Report) -> list[Tile]:
 
 
 def _of_run(report: Report) -> Iterator[Tile]:
-    facts = report.facts
-    if facts.get("steps"):
-        kinds = report.part("step_kinds")
-        yield (
-            "steps",
-            count(facts["steps"]),
-            ", ".join(f"{count(n)} {k}" for k, n in kinds.items() if n and len(kinds) > 1),
-        )
-    time = report.part("time")
-    if (step := time.get("median") or time.get("seconds_per_step")) is not None:
-        share = max(report.part("phases").items(), key=lambda p: p[1], default=("", 0.0))
-        yield "a step", ms(step), f"most of it {share[0]}, {percent(share[1])}" if share[1] else ""
-    if peak := report.part("peak").get("bytes"):
-        most = max(report.part("peak").get("categories", {}).items(), key=lambda c: c[1], default=("", 0))
-        yield "peak of a step", size(peak), f"most of it {most[0]}" if most[1] else ""
-    if (rate := report.part("growth").get("bytes_per_step")) is not None and rate > 0:
-        explained = report.part("growth").get("explained_share")
-        yield (
-            "memory grows",
-            size(rate),
-            "a step" + (f", {percent(explained)} of it explained" if explained is not None else ""),
-        )
-    if (end := report.part("forecast").get("step")) is not None:
-        allowed = report.part("memory_limit").get("bytes")
-        yield "memory ends", f"step {count(end)}", f"of {binary(allowed)}" if allowed else ""
-    outcome = report.part("outcome")
+    yield from _steps(report)
+    yield from _memory(report)
+    outcome, ranks = report.part("outcome"), report.facts.get("ranks")
     if outcome.get("how") not in (None, "finished", "steps-reached"):
         yield "ended", str(outcome["how"]).replace("-", " "), f"exit status {outcome.get('status')}"
-    if facts.get("ranks"):
-        yield "ranks", count(len(facts["ranks"])), ""
+    if ranks:
+        yield "ranks", count(len(ranks)), ""
     if (ratio := report.overhead.get("ratio")) is not None:
         yield "cost of looking", f"{ratio:.2f}x", "the time of the program alone"
+
+
+def _steps(report: Report) -> Iterator[Tile]:
+    if report.facts.get("steps"):
+        kinds = {kind: n for kind, n in report.part("step_kinds").items() if n}
+        parts = ", ".join(f"{count(n)} {kind}" for kind, n in kinds.items()) if len(kinds) > 1 else ""
+        yield "steps", count(report.facts["steps"]), parts
+    time = report.part("time")
+    if (step := time.get("median") or time.get("seconds_per_step")) is not None:
+        phase, share = max(report.part("phases").items(), key=lambda p: p[1], default=("", 0.0))
+        yield "a step", ms(step), f"most of it {phase}, {percent(share)}" if share else ""
+
+
+def _memory(report: Report) -> Iterator[Tile]:
+    peak, growth, end = report.part("peak"), report.part("growth"), report.part("forecast").get("step")
+    if peak.get("bytes"):
+        category, held = max(peak.get("categories", {}).items(), key=lambda c: c[1], default=("", 0))
+        yield "peak of a step", size(peak["bytes"]), f"most of it {category}" if held else ""
+    if (growth.get("bytes_per_step") or 0) > 0:
+        share = growth.get("explained_share")
+        told = f", {percent(share)} of it explained" if share is not None else ""
+        yield "memory grows", size(growth["bytes_per_step"]), f"a step{told}"
+    if end is not None:
+        allowed = report.part("memory_limit").get("bytes")
+        yield "memory ends", f"step {count(end)}", f"of {binary(allowed)}" if allowed else ""
 
 
 def _of_snapshot(facts: dict[str, Any]) -> Iterator[Tile]:
