@@ -10,7 +10,7 @@ from torchvet.charts import Chart, Mark, Series, kept, only, thinned
 from torchvet.drawing.memory import STEP
 from torchvet.formatting import count
 from torchvet.recording.records.base import Step
-from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
+from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, NumberSamples
 from torchvet.recording.records.scaling import ScalingUse
 from torchvet.recording.records.verify import Losses
 
@@ -56,7 +56,14 @@ def _series(name: str, pairs: Pairs) -> tuple[Series, list[str]]:
 
 
 def _losses(rank: RankRecording) -> tuple[Pairs, Pairs]:
-    """The mean of each step's finite losses, and of its gradients' norms; None where one was not finite."""
+    """Losses and gradient norms by step, None where one was not finite. Of runs that were held side by side: each
+    step's mean."""
+    samples = rank.since_restart(NumberSamples)
+    if samples:
+        return (
+            [(float(step), value) for r in samples for step, value in zip(r.loss_steps, r.losses, strict=False)],
+            [(float(step), value) for r in samples for step, value in zip(r.norm_steps, r.norms, strict=False)],
+        )
     records = rank.since_restart(Losses)
     return (
         [(float(r.tick), _mean(r.values)) for r in records if r.values],

@@ -161,7 +161,7 @@
     }
     if (stacked) layout.yaxis.rangemode = "tozero";
     if ((chart.series || []).some((s) => s.right)) {
-      layout.yaxis2 = { ...axis(chart.right_title, chart.right_unit), overlaying: "y", side: "right", showgrid: false };
+      layout.yaxis2 = { ...axis(chart.right_title, chart.right_unit), tickmode: "auto", overlaying: "y", side: "right", showgrid: false };
       if (chart.right_unit === "" && chart.logarithmic) layout.yaxis2.type = "log";
     }
     if (chart.logarithmic) Object.assign(layout.yaxis, { type: "log", exponentformat: "power", dtick: undefined });
