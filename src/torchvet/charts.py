@@ -22,14 +22,15 @@ MOST_ROWS = 40
 
 class Series(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Points in the order of `x`; None is a gap. Areas of one chart lie on each other. `role` names what it is (a
-    category, a phase), so that it has the same color everywhere; `notes` are a text a point. `right`: on an axis of its
-    own on the right."""
+    category, a phase), so that it has the same color everywhere; `notes` are a text a point, `widths` those of bars.
+    `right`: on an axis of its own on the right."""
 
     name: str
     x: list[float]
     y: list[float | None]
     style: Style = "line"
     role: str = ""
+    widths: list[float] = []
     notes: list[str] = []
     right: bool = False
 

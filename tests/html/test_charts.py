@@ -61,6 +61,21 @@ def test_steps_that_were_written_down_together_are_their_mean() -> None:
     assert "where steps were written down together (up to 20) a point is their mean" in time.notes
 
 
+def test_a_bar_is_as_wide_as_the_steps_it_stands_for() -> None:
+    together = Step(n=30, kind="training", t=3.0, count=20, phases={"data": 2.0})
+    records = [program(), Step(n=10, kind="training", t=1.0), together, outcome(30)]
+    _, drawing = drawn(Recording([rank(records)]))
+    bar = chart(drawing, "time").series[0]
+    assert (bar.x, bar.y, bar.widths) == ([20.5], [0.1], [18.0])
+
+
+def test_most_of_the_steps_have_a_view_where_one_is_slow() -> None:
+    _, drawing = drawn(long(100))
+    everything, most = chart(drawing, "time").views
+    assert everything.y is not None and everything.y[1] > 3.0 and most.y is not None and most.y[1] < 0.3
+    assert chart(drawn(leaking())[1], "time").views == []
+
+
 def test_the_areas_of_memory_add_up_to_what_names_reach() -> None:
     recording = leaking()
     _, drawing = drawn(recording)

@@ -92,14 +92,16 @@ def _scales(rank: RankRecording) -> Pairs:
 def _marks(rank: RankRecording) -> list[Mark]:
     """The first step with each kind of value that is not finite, and where an operator was found for it."""
     totals = rank.last(NonFiniteTotals)
-    found = [
-        Mark(x=float(r.tick), label=f"{r.operator.removeprefix('aten.') or r.symptom}: first value that is not finite")
-        for r in rank.all(NonFinite)[:1]
-    ]
+    found = [Mark(x=float(r.tick), label=f"{_operator(r)}: not finite from here") for r in rank.all(NonFinite)[:1]]
     if totals is None or found:
         return found
     firsts = (("loss", totals.first_loss), ("gradient", totals.first_gradient))
     return [Mark(x=float(at), label=f"first {what} that is not finite") for what, at in firsts if at is not None]
+
+
+def _operator(record: NonFinite) -> str:
+    """`aten.std.correction` is `std` to who reads it."""
+    return record.operator.removeprefix("aten.").partition(".")[0] or record.symptom
 
 
 def _told(losses: Pairs, norms: Pairs, scales: Pairs, rank: RankRecording) -> str:

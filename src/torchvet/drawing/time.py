@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchvet.analysis.steps import current_steps
-from torchvet.charts import Chart, Series, Style, kept, only, thinned
+from torchvet.charts import Chart, Series, Style, View, kept, only, thinned
 from torchvet.drawing.memory import STEP, sampled
 from torchvet.formatting import ms, percent
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PHASES = ("data", "forward", "backward", "optimizer", "other")
 _NAMES = {"other": "forward and other"}
+_MOST, _SLOW = 0.9, 3.0
+"""The part of the steps that a view of most of them fits, and how much slower the slowest must be for it."""
 _BARS = 150
 """Points up to which each is a bar."""
 
@@ -78,10 +80,21 @@ def time_chart(rank: RankRecording, report: Report) -> Chart | None:
         rank=rank.rank,
         series=_series(shown, phases),
         spans=spans,
+        views=_views(rows),
         notes=notes,
         columns=["step", "kind", "seconds", *phases],
         rows=[[f"{r.last:,}", r.kind, ms(r.seconds), *(ms(r.phases.get(p, 0.0)) for p in phases)] for r in shown],
     )
+
+
+def _views(rows: list[Stretch]) -> list[View]:
+    """Most of the steps by themselves, where a few slow ones would make them all look alike."""
+    ordered = sorted(row.seconds for row in rows)
+    most, slowest = ordered[int(_MOST * (len(ordered) - 1))], ordered[-1]
+    if slowest < _SLOW * most:
+        return []
+    x = rows[0].last - 0.5, rows[-1].last + 0.5
+    return [View(label="all", x=x, y=(0.0, 1.05 * slowest)), View(label="most steps", x=x, y=(0.0, 1.3 * most))]
 
 
 def _simulated(rank: RankRecording) -> bool:
@@ -90,15 +103,18 @@ def _simulated(rank: RankRecording) -> bool:
 
 def _series(rows: list[Stretch], phases: list[str]) -> list[Series]:
     """A series a phase; the kinds of the steps stand with the last, or with all there is."""
-    x, kinds = [float(row.last) for row in rows], [row.kind for row in rows]
+    x, kinds, widths = [float(row.last) for row in rows], [row.kind for row in rows], list[float]()
     if not phases:
         return [Series(name="a step", role="other", x=x, y=[row.seconds for row in rows], notes=kinds)]
     style: Style = "bar" if len(rows) <= _BARS else "area"
+    if style == "bar":  # as wide as the steps that it stands for
+        x, widths = [row.last - (row.steps - 1) / 2 for row in rows], [0.9 * row.steps for row in rows]
     found = []
     for phase in phases:
         y: list[float | None] = [row.phases.get(phase, 0.0) for row in rows]
         notes = kinds if phase == phases[-1] else []
-        found.append(Series(name=_NAMES.get(phase, phase), role=phase, x=x, y=y, style=style, notes=notes))
+        name = _NAMES.get(phase, phase)
+        found.append(Series(name=name, role=phase, x=x, y=y, style=style, widths=widths, notes=notes))
     return found
 
 

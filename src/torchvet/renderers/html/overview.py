@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from torchvet.renderers.wording import binary, count, percent, seconds, size
 
 Tile = tuple[str, str, str]
 """What, how much, and a word more."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|bytes|[kMGTP]i?B|[mu]?s)\b|%)")
+"""The space between a number and its unit, at which no line is broken."""
 _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -45,7 +48,7 @@ def overview(report: Report) -> Html:
 def _marked(sentence: str) -> Iterator[str]:
     """Names in backquotes as code."""
     for number, part in enumerate(sentence.split("`")):
-        yield tag("code", part) if number % 2 else part
+        yield tag("code", part) if number % 2 else _UNIT.sub("\u00a0", part)
 
 
 marked = _marked

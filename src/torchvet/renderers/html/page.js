@@ -115,7 +115,7 @@
       });
       const right = !across && (range ? mark.x > (range[0] + range[1]) / 2 : mark.x > middle(chart));
       layout.annotations.push({
-        text: text(short(mark.label, narrow() ? 34 : 64)), showarrow: false, font: { size: 11, color: mark.calm ? t.soft : t.error }, bgcolor: t.card,
+        text: wrapped(short(mark.label, 90)), align: right ? "right" : "left", showarrow: false, font: { size: 11, color: mark.calm ? t.soft : t.error }, bgcolor: t.card,
         opacity: 0.95, borderpad: 2, captureevents: false,
         ...(across ? { xref: "paper", x: 0, xanchor: "left", yref: "y", y: mark.y, yanchor: "bottom" }
           : { xref: "x", x: mark.x, xanchor: right ? "right" : "left", yref: "paper", y: 1 - 0.085 * (row++ % 5),
@@ -128,6 +128,15 @@
     for (const s of chart.series || []) for (const x of s.x) { if (x < low) low = x; if (x > high) high = x; }
     return (low + high) / 2;
   }
+  /* Two lines on a narrow screen, so that no name is cut. */
+  const wrapped = (label) => {
+    const words = label.split(" "), most = narrow() ? 30 : 64, lines = [""];
+    for (const word of words) {
+      if (lines[lines.length - 1] && lines[lines.length - 1].length + word.length >= most) lines.push("");
+      lines[lines.length - 1] += (lines[lines.length - 1] ? " " : "") + word;
+    }
+    return lines.map(text).join("<br>");
+  };
   const short = (s, most) => (s.length > most ? s.slice(0, most - 1) + "…" : s);
 
   function lines(chart, layout) {
@@ -142,7 +151,7 @@
         hovertemplate: "%{text}", textposition: "none", connectgaps: false,
       };
       if (s.right) trace.yaxis = "y2";
-      if (style === "bar") return trace;
+      if (style === "bar") return { ...trace, ...((s.widths || []).length ? { width: s.widths } : {}) };
       trace.mode = style === "points" ? "markers" : s.x.length < 40 && (style === "area" || s.role === "growing") ? "lines+markers" : "lines";
       trace.marker.size = 5;
       trace.line = { color: own, width: style === "area" ? 1 : 2, dash: style === "dash" ? "dash" : "solid" };

@@ -24,7 +24,7 @@ _numbers: dict[int, int | None] = {}
 """The number of a code object by its identity; None for torchvet's own."""
 _places: dict[int, int] = {}
 _PACKAGE = Path(__file__).resolve().parents[2]
-_OURS = (str(_PACKAGE / "simulate"), str(_PACKAGE / "probes"))
+_OURS = tuple(str(_PACKAGE / part) for part in ("allocator", "probes", "simulate"))
 """What watches differs from step to step: with it there would be ever more stacks."""
 _MOST_FRAMES = 128
 NEVER, STATE, ALLOC, ALL = range(4)
