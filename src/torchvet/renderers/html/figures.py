@@ -75,9 +75,18 @@ def _one(figure: Figure, place: int, chart: Chart, hidden: bool) -> Html:
         icicle(chart, told) if chart.kind == "icicle" else joined([_views(place, chart), legend, _plot(place, chart)])
     )
     notes = [tag("p", note, class_="soft small") for note in chart.notes]
-    inside = [tag("p", chart.caption, id=told), drawn, *notes, _numbers(chart)]
+    inside = [tag("p", chart.caption, id=told), drawn, _marks(chart), *notes, _numbers(chart)]
     rank = None if chart.rank is None else str(chart.rank)
     return tag("div", *inside, data_of=figure.id, data_rank=rank, hidden=hidden, class_="figure")
+
+
+def _marks(chart: Chart) -> Html:
+    """What the dotted lines stand for, by the letters that they have where there is no room for words."""
+    if not chart.marks:
+        return NONE
+    return tag(
+        "ol", *(tag("li", mark.label, class_="calm" if mark.calm else None) for mark in chart.marks), class_="marks"
+    )
 
 
 def _plot(place: int, chart: Chart) -> Html:

@@ -105,8 +105,10 @@
       layout.shapes.push({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color: t.tick, width: 1 }, layer: "below" });
     }
     const range = (chart.views || []).length ? chart.views[0].x : null;
-    let row = 0;
-    for (const mark of chart.marks || []) {
+    const marks = chart.marks || [];
+    /* The first row is where the label of a line across stands, which is near the top. */
+    let row = marks.some((mark) => mark.x === undefined) ? 1 : 0;
+    for (const [number, mark] of marks.entries()) {
       const across = mark.x === undefined;
       layout.shapes.push({
         type: "line", line: { color: mark.calm ? t.soft : t.error, width: 1.5, dash: "dot" }, layer: "above",
@@ -115,7 +117,7 @@
       });
       const right = !across && (range ? mark.x > (range[0] + range[1]) / 2 : mark.x > middle(chart));
       layout.annotations.push({
-        text: wrapped(short(mark.label, 90)), align: right ? "right" : "left", showarrow: false, font: { size: 11, color: mark.calm ? t.soft : t.error }, bgcolor: t.card,
+        text: narrow() ? String.fromCharCode(65 + number) : text(short(mark.label, 90)), showarrow: false, font: { size: 11, color: mark.calm ? t.soft : t.error }, bgcolor: t.card,
         opacity: 0.95, borderpad: 2, captureevents: false,
         ...(across ? { xref: "paper", x: 0, xanchor: "left", yref: "y", y: mark.y, yanchor: "bottom" }
           : { xref: "x", x: mark.x, xanchor: right ? "right" : "left", yref: "paper", y: 1 - 0.085 * (row++ % 5),
@@ -128,15 +130,6 @@
     for (const s of chart.series || []) for (const x of s.x) { if (x < low) low = x; if (x > high) high = x; }
     return (low + high) / 2;
   }
-  /* Two lines on a narrow screen, so that no name is cut. */
-  const wrapped = (label) => {
-    const words = label.split(" "), most = narrow() ? 30 : 64, lines = [""];
-    for (const word of words) {
-      if (lines[lines.length - 1] && lines[lines.length - 1].length + word.length >= most) lines.push("");
-      lines[lines.length - 1] += (lines[lines.length - 1] ? " " : "") + word;
-    }
-    return lines.map(text).join("<br>");
-  };
   const short = (s, most) => (s.length > most ? s.slice(0, most - 1) + "…" : s);
 
   function lines(chart, layout) {
@@ -166,7 +159,7 @@
     }
     else if (!chart.x_unit) {
       const steps = new Set((chart.series || []).flatMap((s) => (s.x.length > 12 ? [0.5] : s.x)));
-      if (steps.size <= 12 && [...steps].every(Number.isInteger)) layout.xaxis.tickvals = [...steps];
+      if (steps.size <= 12 && Math.max(...steps) - Math.min(...steps) <= 12 && [...steps].every(Number.isInteger)) layout.xaxis.tickvals = [...steps];
     }
     if (stacked) layout.yaxis.rangemode = "tozero";
     if ((chart.series || []).some((s) => s.right)) {
