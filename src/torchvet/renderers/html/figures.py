@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchvet.charts import MOST_ROWS, Chart
 from torchvet.finding import Report
+from torchvet.renderers.html.bars import bars
 from torchvet.renderers.html.icicle import icicle
 from torchvet.renderers.html.markup import NONE, Html, joined, table, tag
 
@@ -70,10 +72,7 @@ def _choice(figure: Figure, shown: int | None) -> Html:
 
 def _one(figure: Figure, place: int, chart: Chart, hidden: bool) -> Html:
     told = f"told-{place}"
-    legend = tag("ul", id=f"legend-{place}", class_="legend", aria_label=f"{chart.title}: what is shown")
-    drawn = (
-        icicle(chart, told) if chart.kind == "icicle" else joined([_views(place, chart), legend, _plot(place, chart)])
-    )
+    drawn = _PLAIN[chart.kind](chart, told) if chart.kind in _PLAIN else _plotted(place, chart)
     notes = [tag("p", note, class_="soft small") for note in chart.notes]
     inside = [tag("p", chart.caption, id=told), drawn, _marks(chart), *notes, _numbers(chart)]
     rank = None if chart.rank is None else str(chart.rank)
@@ -89,13 +88,11 @@ def _marks(chart: Chart) -> Html:
     )
 
 
-def _plot(place: int, chart: Chart) -> Html:
-    """Where the page's script draws."""
+def _plotted(place: int, chart: Chart) -> Html:
+    """Where the page's script draws, with the legend that it fills."""
+    legend = tag("ul", id=f"legend-{place}", class_="legend", aria_label=f"{chart.title}: what is shown")
     without = tag("noscript", "The chart needs JavaScript; its figures are in the table below.")
-    several = any(sum(s.y[at] is not None for s in chart.series) > 1 for at in range(len(chart.labels)))
-    rows = len(chart.labels) * (2 if chart.kind == "bars" and several else 1)
-    by_rows = chart.kind in ("bars", "heat", "blocks")
-    return tag(
+    plot = tag(
         "div",
         without,
         class_="plot",
@@ -104,8 +101,15 @@ def _plot(place: int, chart: Chart) -> Html:
         role="img",
         aria_label=chart.title,
         aria_describedby=f"told-{place}",
-        style=f"height: {max(140, 76 + 24 * rows)}px" if by_rows else None,
+        style=f"height: {max(140, 76 + 24 * len(chart.labels))}px" if chart.kind in ("heat", "blocks") else None,
     )
+    return joined([_views(place, chart), legend, plot])
+
+
+_PLAIN: dict[str, Callable[[Chart, str], Html]] = {"icicle": icicle, "bars": lambda chart, _: bars(chart)}
+"""Kinds that are drawn without a script."""
+PLOTTED = ("lines", "heat", "blocks")
+"""Kinds that Plotly draws."""
 
 
 def _views(place: int, chart: Chart) -> Html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from torchvet.charts import Chart, Mark, Series, Unit
+from torchvet.charts import Chart, Series, Unit
 from torchvet.finding import Report
 from torchvet.renderers.comparison import amount
 from torchvet.renderers.sections.forecast import gradient_text, sampled_text
@@ -79,7 +79,6 @@ def _precision(facts: dict[str, Any]) -> list[Chart]:
                     name="headroom", role="activations", x=[], y=[float(r["headroom_bits"]) for r in rows], style="bar"
                 )
             ],
-            marks=[Mark(x=0.0, label="overflows")] if float(rows[0]["headroom_bits"]) <= 1 else [],
             notes=[f"the {len(rows)} nearest of {count(len(known), 'operator')} are drawn"]
             if len(known) > len(rows)
             else [],

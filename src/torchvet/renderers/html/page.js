@@ -169,25 +169,6 @@
     if (chart.logarithmic) Object.assign(layout.yaxis, { type: "log", exponentformat: "power", dtick: undefined });
     return data;
   }
-  function bars(chart, layout) {
-    /* Names down the left side: they are long. */
-    const color = colorOf(chart);
-    const names = chart.labels.map((n) => text(short(n, narrow() ? 26 : 60)));
-    const data = chart.series.map((s) => ({
-      type: "bar", orientation: "h", name: text(s.name), x: s.y, y: chart.labels.map((_, i) => i), marker: { color: color(s.role || s.name) },
-      text: s.y.map((v) => text(amount(v, chart.unit))), textposition: "none",
-      hovertemplate: chart.labels.map((n, i) => `${text(short(n, 90))}<br>${text(s.name)}: ${text(amount(s.y[i], chart.unit))}<extra></extra>`),
-    }));
-    /* Beside each other only where a name has several amounts. */
-    const several = chart.labels.some((_, i) => chart.series.filter((s) => s.y[i] !== null).length > 1);
-    layout.barmode = several ? "group" : "overlay";
-    layout.bargap = 0.3;
-    layout.hovermode = "closest";
-    layout.xaxis = { ...axis(chart.x_title, chart.unit), nticks: narrow() ? 4 : 9 };
-    layout.yaxis = { ...axis("", ""), tickvals: names.map((_, i) => i), ticktext: names, autorange: "reversed", showgrid: false };
-    add_marks({ ...chart, series: [{ x: chart.series.flatMap((s) => s.y) }] }, layout);
-    return data;
-  }
   function heat(chart, layout) {
     layout.hovermode = "closest";
     layout.yaxis = { ...axis(chart.y_title, ""), tickvals: chart.labels.map((_, i) => i), ticktext: chart.labels.map(text), autorange: "reversed" };
@@ -221,7 +202,7 @@
       hovertemplate: boxes.map((b) => `${text(role)}: ${text(amount(b.size, chart.unit))}${b.note ? "<br>" + text(short(b.note, 110)) : ""}<extra></extra>`),
     }));
   }
-  const KINDS = { lines, bars, heat, blocks };
+  const KINDS = { lines, heat, blocks };
 
   function draw(at) {
     const chart = charts[at], place = document.getElementById(`plot-${at}`);

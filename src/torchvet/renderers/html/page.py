@@ -14,7 +14,7 @@ from torchvet.errors import BadInput
 from torchvet.finding import SEVERITIES, Report
 from torchvet.renderers.html.colors import colors_of
 from torchvet.renderers.html.facts import as_text, environment, lines_of_step, not_checked, ranks
-from torchvet.renderers.html.figures import Figure, figures, section_of
+from torchvet.renderers.html.figures import PLOTTED, Figure, figures, section_of
 from torchvet.renderers.html.findings import findings_section
 from torchvet.renderers.html.from_facts import charts_of_facts
 from torchvet.renderers.html.markup import NONE, Html, joined, json_block, tag
@@ -31,7 +31,8 @@ def page(report: Report, drawing: Drawing) -> str:
     """The whole document. Raises `BadInput` where Plotly is not installed."""
     charts = [*drawing.charts, *charts_of_facts(report)]
     parts = _sections(report, drawing, charts)
-    scripts = [plotly(), (_HERE / "page.js").read_text("utf-8")] if charts else [(_HERE / "page.js").read_text("utf-8")]
+    own = (_HERE / "page.js").read_text("utf-8")
+    scripts = [plotly(), own] if any(chart.kind in PLOTTED for chart in charts) else [own]
     title = headline(report)
     head = [
         tag("meta", charset="utf-8"),
