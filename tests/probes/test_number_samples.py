@@ -121,6 +121,18 @@ def test_steps_that_are_counted_anew_are_sampled_anew() -> None:
     assert run.losses() == [(2, 3.0)]
 
 
+def test_norms_that_take_long_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(number_samples, "_SHARE", 1e9)
+    run = Run()
+    for number in range(1, 31):
+        run.step(number, gradients=[torch.ones(2)])
+    assert len(run.norms()) == 30  # so far they have taken next to nothing
+    monkeypatch.setattr(number_samples, "_ALLOWANCE", 0.0)
+    for number in range(31, 60):
+        run.step(number, gradients=[torch.ones(2)])
+    assert [step for step, _ in run.norms()][30:] == [31]
+
+
 def test_sampling_changes_no_gradient_and_no_generator() -> None:
     run = Run()
     weight = torch.ones(3, requires_grad=True)

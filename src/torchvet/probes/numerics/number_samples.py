@@ -21,6 +21,8 @@ _PENDING = 64
 """Samples that may be lost with a process that is killed."""
 _SHARE = 100
 """Times as long as a norm took must pass before the next: it reads all gradients once more."""
+_ALLOWANCE = 0.03
+"""Seconds that norms may take in all before that holds: a short run would have too few of them."""
 _WIDE = frozenset([torch.float32, torch.float64, torch.bfloat16])
 """Dtypes in which a norm does not overflow where no element comes near that."""
 
@@ -57,7 +59,7 @@ class NumberSampler:
         """Steps are counted anew, by a stronger signal: nothing of before compares."""
         self.losses, self.norms = Turn(), Turn()
         """By backward passes, and by steps of optimizers."""
-        self._next_norm = 0.0
+        self._next_norm = self._spent = 0.0
         self._record = NumberSamples()
 
     def scaled(self, result: Any, scaler: Any, outputs: Any, *_: Any, **__: Any) -> None:
@@ -97,7 +99,9 @@ class NumberSampler:
         with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
             norms = torch.stack(private.foreach_norm([g.detach() for g in plain]))
             value = float(torch.linalg.vector_norm(norms.double()).item())
-        self._next_norm = started + _SHARE * (time.perf_counter() - started)
+        took = time.perf_counter() - started
+        self._spent += took
+        self._next_norm = started + _SHARE * took if self._spent > _ALLOWANCE else 0.0
         self._record.norm_steps.append(step)
         self._record.norms.append(value if math.isfinite(value) else None)
 

@@ -94,9 +94,7 @@ def not_checked(report: Report, drawing: Drawing) -> Html:
         missing = ["only the report was at hand, not what it was made of: its findings are shown without their series"]
     items += [tag("li", tag("strong", "not drawn: "), text) for text in missing]
     if not items:
-        return _card(
-            "not-checked", "Not checked", tag("p", "Everything that was asked for could be looked at.", class_="soft")
-        )
+        return _card("not-checked", "Not checked", tag("p", "Nothing is listed as not checked.", class_="soft"))
     told = tag("p", "Silence about these is no sign of health.", class_="soft")
     return _card("not-checked", "Not checked", told, tag("ul", *items, class_="plain"))
 
@@ -153,4 +151,6 @@ def as_text(report: Report) -> Html:
     lines = TextRenderer().render(report, width=0).split("\n")
     body = Html("\n").join(joined([line]) for line in lines)
     text = tag("pre", Html(body), class_="page-text", tabindex=0)
-    return _card("text", "As text", tag("details", tag("summary", "Show the report as the terminal shows it"), text))
+    alone = not (report.findings or report.part("comparison") or report.subject.get("kind") in FILE_KINDS)
+    shown = tag("details", tag("summary", "The report as the terminal shows it"), text, open=alone)
+    return _card("text", "As text", shown)

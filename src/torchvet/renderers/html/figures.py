@@ -50,7 +50,7 @@ def figures(charts: list[Chart], report: Report) -> list[Figure]:
 
 
 def _word(name: str, chart: Chart) -> str:
-    return _WORDS.get(name) or chart.title.split(" by ")[0].split(":")[0].capitalize()
+    return _WORDS.get(name) or chart.title.split(":")[0]
 
 
 def section_of(figure: Figure) -> Html:

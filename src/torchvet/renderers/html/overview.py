@@ -25,8 +25,7 @@ _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 def overview(report: Report) -> Html:
     """The card."""
     worst = report.worst()
-    good = "clean" if report.earned and report.verdict != "undetermined" else ""
-    tone = f"findings-{worst}" if worst not in (None, "info") else good
+    tone = f"findings-{worst}" if worst not in (None, "info") else "clean" if _is_clean(report) else ""
     said = evidence(report) if report.facts.get("verdict") is not None else ""
     tiles = [
         tag("div", tag("dt", what), tag("dd", much, *_small(more)), class_="tile")
@@ -43,6 +42,16 @@ def overview(report: Report) -> Html:
         class_=f"card verdict {tone}",
         aria_labelledby="verdict-title",
     )
+
+
+def _is_clean(report: Report) -> bool:
+    """Whether it says so: notes alone are no fault, and a comparison that nobody set a gate for says what changed."""
+    asked = report.subject.get("kind") != "comparison" or report.facts["comparison"]["gate"] is not None
+    return asked and report.earned and report.verdict != "undetermined" and not _over(report)
+
+
+def _over(report: Report) -> bool:
+    return report.verdict == "findings" and not report.findings
 
 
 def _marked(sentence: str) -> Iterator[str]:
@@ -75,7 +84,7 @@ def _subject(report: Report) -> str:
 def _badges(report: Report) -> Html:
     numbers = Counter(f.severity for f in report.findings)
     found = [tag("span", count(numbers[s], _NOUNS[s]), class_=f"badge {s}") for s in reversed(SEVERITIES) if numbers[s]]
-    if not report.findings:
+    if not report.findings and report.subject.get("kind") != "comparison":
         sure = report.verdict == "clean" and report.earned
         found = [
             tag("span", "no finding" if sure else "undetermined", class_="badge good" if sure else "badge warning")
