@@ -87,7 +87,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `lines` and `bars` have `series` (by `labels`, where there are some), `icicle` has `nodes`, `heat` a `grid` of
     values by row (`labels`) and column (`x`), `blocks` has `boxes` in rows (`labels`). `ticks` are thin lines at places
-    of the x axis. `notes` say what was left out. `rows` is the table, its titles in `columns`.
+    of the x axis. What is `stepped` keeps a value until the next one. `notes` say what was left out. `rows` is the
+    table, its titles in `columns`.
     """
 
     id: str
@@ -101,7 +102,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     right_title: str = ""
     right_unit: Unit = ""
     rank: int | None = None
-    logarithmic: bool = False
+    stepped: bool = False
     series: list[Series] = []
     marks: list[Mark] = []
     spans: list[Span] = []

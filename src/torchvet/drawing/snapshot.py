@@ -50,6 +50,7 @@ def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) ->
         x_title=place.title,
         x_unit=place.unit,
         unit="bytes",
+        stepped=True,
         rank=rank,
         series=series,
         marks=_marks(device, place, series),

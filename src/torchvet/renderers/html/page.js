@@ -147,7 +147,7 @@
       if (style === "bar") return { ...trace, ...((s.widths || []).length ? { width: s.widths } : {}) };
       trace.mode = style === "points" ? "markers" : s.x.length < 40 && (style === "area" || s.role === "growing") ? "lines+markers" : "lines";
       trace.marker.size = 5;
-      trace.line = { color: own, width: style === "area" ? 1 : 2, dash: style === "dash" ? "dash" : "solid" };
+      trace.line = { color: own, width: style === "area" ? 1 : 2, dash: style === "dash" ? "dash" : "solid", shape: chart.stepped ? "hv" : "linear" };
       if (style === "points") trace.marker = { color: own, size: 8, line: { color: theme().card, width: 1 } };
       if (style === "area") Object.assign(trace, { stackgroup: "one", fillcolor: faded(own, 0.55) });
       return trace;
@@ -164,9 +164,7 @@
     if (stacked) layout.yaxis.rangemode = "tozero";
     if ((chart.series || []).some((s) => s.right)) {
       layout.yaxis2 = { ...axis(chart.right_title, chart.right_unit), tickmode: "auto", overlaying: "y", side: "right", showgrid: false };
-      if (chart.right_unit === "" && chart.logarithmic) layout.yaxis2.type = "log";
     }
-    if (chart.logarithmic) Object.assign(layout.yaxis, { type: "log", exponentformat: "power", dtick: undefined });
     return data;
   }
   function heat(chart, layout) {
