@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-for folder in ("snapshots", "traces", "renderers"):
+for folder in ("snapshots", "traces", "renderers", "exporting"):
     sys.path.insert(0, str(Path(__file__).parent.parent / folder))
 
 QUIET = (
