@@ -120,6 +120,7 @@ UPWARD: dict[str, set[str]] = {
         "verifying",
     },
     "commands": {
+        "charts",
         "errors",
         "finding",
         "recording",

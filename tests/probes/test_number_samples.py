@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import torchvet
 from torchvet.probes.numerics import number_samples
 from torchvet.probes.numerics.number_samples import NumberSampler
+from torchvet.recording import read
 from torchvet.recording.records.nonfinite import NumberSamples
 
 
@@ -131,6 +134,30 @@ def test_norms_that_take_long_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(31, 60):
         run.step(number, gradients=[torch.ones(2)])
     assert [step for step, _ in run.norms()][30:] == [31]
+
+
+def test_a_runs_losses_are_its_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, norms = {}, {}
+    with torchvet.watch(record=tmp_path / "run.vet"):
+        for step in range(1, 61):
+            loss = model(torch.randn(8, 4)).square().mean()
+            if step == 50:
+                loss = loss * float("nan")
+            optimizer.zero_grad()
+            loss.backward()
+            losses[step] = loss.item()
+            norms[step] = torch.stack([p.grad.norm() for p in model.parameters()]).norm().item()  # type: ignore[union-attr]
+            optimizer.step()
+    found = read(tmp_path / "run.vet").ranks[0].since_restart(NumberSamples)
+    sampled = {step: loss for r in found for step, loss in zip(r.loss_steps, r.losses, strict=True)}
+    assert len(sampled) > 30 and max(sampled) > 55
+    for step, value in sampled.items():
+        assert value == losses[step] if step < 50 else value is None
+    for step, norm in ((s, n) for r in found for s, n in zip(r.norm_steps, r.norms, strict=True)):
+        assert norm == pytest.approx(norms[step], rel=1e-5) if step < 50 else norm is None
 
 
 def test_sampling_changes_no_gradient_and_no_generator() -> None:

@@ -17,7 +17,10 @@ from torchvet.workflows.report_output import Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchvet.charts import Drawing
     from torchvet.exporting import Exports
+    from torchvet.finding import Report
+    from torchvet.recording import Recording
     from torchvet.supervisor.preflight import Program
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe
@@ -211,7 +214,6 @@ def _observe(
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
-    from torchvet.drawing.run import drawing_of
     from torchvet.supervisor.progress import Progress
     from torchvet.supervisor.supervise import supervise
 
@@ -234,7 +236,7 @@ def _observe(
             from torchvet.supervisor.trial_sandbox import Shown
 
             report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
-        verdict = delivery.deliver(report, lambda report: drawing_of(recording, report))
+        verdict = delivery.deliver(report, lambda report: _drawing(recording, report))
         writing.recording(recording)
         writing.finish(report)
         return own, verdict
@@ -244,6 +246,12 @@ def _observe(
     except Exception:  # the program's own end must not be lost to a fault of ours
         tell_fault()
         return own, TorchvetError.status
+
+
+def _drawing(recording: Recording, report: Report) -> Drawing:
+    from torchvet.drawing.run import drawing_of  # only for formats with charts
+
+    return drawing_of(recording, report)
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:
