@@ -219,10 +219,13 @@ def test_hostile_names_run_nothing(tmp_path: Path, browser: Any) -> None:
 
 
 def test_a_page_prints_its_tables(pages: dict[str, Path], browser: Any) -> None:
-    with seen(browser) as page:
+    with seen(browser, scheme="dark") as page:
         page.open(pages["leak"])
         page.page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+        assert page.page.evaluate("() => document.documentElement.dataset.theme") == "light"
         assert page.count("details.print:not([open])") == 0
         page.page.emulate_media(media="print")
         assert not page.page.locator("#filters").is_visible()
+        page.page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+        assert page.page.evaluate("() => document.documentElement.dataset.theme") == "dark"
     assert os.path.getsize(pages["leak"]) > 10**6

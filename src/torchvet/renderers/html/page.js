@@ -27,11 +27,11 @@
   }
   const theme = () => colors;
   const prefers = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null;
+  let chosen = null, printing = false;
   try { chosen = localStorage.getItem("torchvet-theme"); } catch (error) { /* no storage for files here */ }
   const toggle = document.getElementById("theme");
   function paint() {
-    root.dataset.theme = chosen || (prefers.matches ? "dark" : "light");
+    root.dataset.theme = printing ? "light" : chosen || (prefers.matches ? "dark" : "light");
     mix();
     const dark = root.dataset.theme === "dark";
     toggle.textContent = dark ? "Light" : "Dark";
@@ -331,7 +331,15 @@
     target.focus({ preventScroll: true });
   }
   addEventListener("hashchange", follow);
-  addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details.print")) part.open = true; });
+
+  /* Paper is light, and nothing on it can be opened. */
+  function print(begins) {
+    printing = begins;
+    if (begins) for (const part of document.querySelectorAll("details.print")) part.open = true;
+    repaint();
+  }
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
 
   paint();
   charts.forEach((_, at) => draw(at));
