@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torchvet.charts import MOST_POINTS, Chart, Drawing, kept
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Step
+from torchvet.recording.records.nonfinite import NumberSamples
 
 
 def chart(drawing: Drawing, name: str) -> Chart:
@@ -117,6 +118,16 @@ def test_losses_norms_and_scales_are_drawn_and_gaps_are_said() -> None:
     assert numbers.series[0].y[28] == 1.0 and numbers.series[0].y[29] is None
     assert "a gap is a value that was NaN or infinite" in numbers.notes
     assert [(m.x, m.label) for m in numbers.marks] == [(30.0, "first loss that is not finite")]
+
+
+def test_scales_are_drawn_with_the_losses_that_went_through_them() -> None:
+    samples = NumberSamples(loss_steps=[2, 4, 6], losses=[3.0, None, 1.0], scales=[None, 1024.0, 2048.0])
+    _, drawing = drawn(Recording([rank(program(), samples, Step(n=6, kind="training", t=1.0), outcome(6))]))
+    numbers = chart(drawing, "numbers")
+    loss, scale = numbers.series
+    assert (loss.x, loss.y) == ([2.0, 4.0, 6.0], [3.0, None, 1.0])
+    assert (scale.x, scale.y, scale.right) == ([4.0, 6.0], [1024.0, 2048.0], True)
+    assert numbers.caption == "Loss: 3 at step 2, 1 at step 6; loss scale: 1,024 at step 4, 2,048 at step 6."
 
 
 def test_ranks_have_charts_of_their_own_and_a_map() -> None:

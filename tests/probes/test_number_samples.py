@@ -105,12 +105,13 @@ def test_a_scaled_loss_counts_as_what_it_was() -> None:
     run = Run()
     loss, other = torch.tensor(0.25), torch.tensor(7.0)
     scaled = loss * 65536
-    run.sampler.scaled(scaled, None, loss)
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    run.sampler.scaled(scaled, scaler, loss)
     run.step(1, scaled)
     run.step(2, other)
-    assert run.losses() == [(1, 0.25), (2, 7.0)]
+    assert run.losses() == [(1, 0.25), (2, 7.0)] and run.written[0].scales == [65536.0, None]
     gone = torch.tensor(1.0) * 65536
-    run.sampler.scaled(gone, None, torch.tensor(1.0))
+    run.sampler.scaled(gone, scaler, torch.tensor(1.0))
     run.step(3, gone)
     assert run.losses()[2:] == []
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.steps import current_steps
-from torchvet.charts import Chart, Mark, Series, kept, only, thinned
+from torchvet.charts import Chart, Mark, Series, Style, kept, only, thinned
 from torchvet.drawing.memory import STEP
 from torchvet.formatting import count
 from torchvet.recording.records.base import Step
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchvet.recording import RankRecording
 
 Pairs = list[tuple[float, float | None]]
+_FEW = 12
 
 
 def numbers_chart(rank: RankRecording, report: Report) -> Chart | None:
@@ -52,7 +53,9 @@ def _series(name: str, pairs: Pairs) -> tuple[Series, list[str]]:
     places, width = kept([value for _, value in pairs])
     x, y = [pairs[p][0] for p in places], [pairs[p][1] for p in places]
     notes = thinned(len(pairs), len(places), width, f"values of the {name}")
-    return Series(name=name, role=name, x=x, y=y, right=name != "loss"), notes
+    # Between a few looks at a scaler nothing is known of its scale.
+    style: Style = "points" if name == "loss scale" and len(x) < _FEW else "line"
+    return Series(name=name, role=name, x=x, y=y, style=style, right=name != "loss"), notes
 
 
 def _losses(rank: RankRecording) -> tuple[Pairs, Pairs]:
@@ -77,8 +80,13 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _scales(rank: RankRecording) -> Pairs:
-    """The scale whenever a scaler's totals were written, at the last step boundary before."""
-    found: Pairs = []
+    """The scale with each sampled loss; of runs without samples whenever a scaler's totals were written."""
+    samples = rank.since_restart(NumberSamples)
+    found: Pairs = [
+        (float(n), s) for r in samples for n, s in zip(r.loss_steps, r.scales, strict=False) if s is not None
+    ]
+    if found:
+        return found
     tick = 0
     current = set(map(id, current_steps(rank)))
     for line in rank.lines:
@@ -121,4 +129,6 @@ def _told(losses: Pairs, norms: Pairs, scales: Pairs, rank: RankRecording) -> st
 
 
 def _written(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
+    if value is None:
+        return "not finite"
+    return f"{value:,.0f}" if value == round(value) and 1 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -52,7 +52,8 @@ class NumberSampler:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._scaled: tuple[weakref.ref[Any], weakref.ref[Any]] | None = None
+        self._scaled: tuple[weakref.ref[Any], weakref.ref[Any], weakref.ref[Any]] | None = None
+        """The last scaled loss, what it was made of, and the scaler that made it."""
         self.restart()
 
     def restart(self) -> None:
@@ -65,25 +66,29 @@ class NumberSampler:
     def scaled(self, result: Any, scaler: Any, outputs: Any, *_: Any, **__: Any) -> None:
         """A scaler has made one loss of another: the one that it was given is the loss."""
         if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor):
-            self._scaled = weakref.ref(result), weakref.ref(outputs)
+            self._scaled = weakref.ref(result), weakref.ref(outputs), weakref.ref(scaler)
 
     def loss(self, given: torch.Tensor) -> None:
         """A backward pass begins here."""
         step = self._host.step
         if not self.losses.comes(step):
             return
-        root = numbers(self._unscaled(given))
+        unscaled, scaler = self._unscaled(given)
+        root = numbers(unscaled)
         if type(root) is not torch.Tensor or root.numel() != 1 or not numeric(root):
             return
         self.losses.taken(step)
         value = float(root.item())
         self._record.loss_steps.append(step)
         self._record.losses.append(value if math.isfinite(value) else None)
+        self._record.scales.append(float(scaler.get_scale()) if scaler is not None else None)
         self._written(_PENDING)
 
-    def _unscaled(self, root: torch.Tensor) -> Any:
-        """None where only the product lives on."""
-        return self._scaled[1]() if self._scaled is not None and self._scaled[0]() is root else root
+    def _unscaled(self, root: torch.Tensor) -> tuple[Any, Any]:
+        """The loss, None where only the product lives on; and the scaler, None where there is none."""
+        if self._scaled is None or self._scaled[0]() is not root:
+            return root, None
+        return self._scaled[1](), self._scaled[2]()
 
     def norm(self, gradients: list[torch.Tensor]) -> None:
         """An optimizer steps with these."""

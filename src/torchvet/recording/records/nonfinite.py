@@ -102,6 +102,8 @@ class NumberSamples(Record):
 
     loss_steps: list[int] = []
     losses: list[float | None] = []
+    scales: list[float | None] = []
+    """With each loss the factor of the scaler that it went through; None without one."""
     norm_steps: list[int] = []
     norms: list[float | None] = []
 

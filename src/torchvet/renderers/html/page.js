@@ -79,7 +79,7 @@
     if (unit === "bytes") Object.assign(found, { tickformat: "~s", ticksuffix: "B" });
     if (unit === "seconds") Object.assign(found, { tickformat: "~s", ticksuffix: "s" });
     if (unit === "share") found.tickformat = ".0%";
-    if (!unit) Object.assign(found, { exponentformat: "power", separatethousands: true });
+    if (!unit) Object.assign(found, { exponentformat: "SI", separatethousands: true });
     return found;
   }
   const narrow = () => innerWidth < 700;
