@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchvet.charts import Chart, Drawing, Node, Series
-from torchvet.commands import main
+from torchvet.commands import main, run
 from torchvet.finding import Edit, Finding, Holder, NotChecked, Remedy, Report
 from torchvet.recording import Recording, RecordingWriter
 from torchvet.renderers import renderer_for, renderer_for_path
@@ -200,6 +200,16 @@ def test_without_plotly_the_program_is_not_run(
         assert main(["run", *options, str(program)]) == 2
         assert "pip install 'torchvet[report]'" in capsys.readouterr().err
     assert not (tmp_path / "ran").exists() and not (tmp_path / "x.html").exists()
+
+
+def test_a_fault_in_a_chart_does_not_lose_the_findings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], report_of_run: Report
+) -> None:
+    monkeypatch.setattr("torchvet.drawing.run.drawing_of", lambda recording, report: 1 / 0)
+    drawing = run._drawing(leaking(), report_of_run)
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    text = HTML.render(report_of_run, drawing=drawing)
+    assert "MEM101-1" in text and "all charts: a fault of torchvet" in text
 
 
 def test_the_extension_picks_the_format() -> None:

@@ -249,9 +249,15 @@ def _observe(
 
 
 def _drawing(recording: Recording, report: Report) -> Drawing:
-    from torchvet.drawing.run import drawing_of  # only for formats with charts
+    """The charts. The findings of a run that may have taken hours must not be lost to a fault in them."""
+    from torchvet.charts import Drawing
+    from torchvet.drawing.run import drawing_of
 
-    return drawing_of(recording, report)
+    try:
+        return drawing_of(recording, report)
+    except Exception:
+        tell_fault()
+        return Drawing(missing=["all charts: a fault of torchvet's, which it has printed"])
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:
