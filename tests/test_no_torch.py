@@ -111,10 +111,17 @@ TRACE = Path(__file__).parent / "data" / "traces"
 INSPECT = """
 import sys
 from pathlib import Path
+from importlib.util import find_spec
+from torchvet.charts import Drawing
+from torchvet.drawing.trace import charts_of_traces
 from torchvet.renderers import renderer_for
 from torchvet.traces import report_on
-report = report_on([Path(p) for p in sys.argv[1:]])
+from torchvet.traces.ranks import digests
+paths = [Path(p) for p in sys.argv[1:]]
+report = report_on(paths)
 assert report.findings and renderer_for("text").render(report)
+if find_spec("plotly"):
+    assert renderer_for("html").render(report, drawing=Drawing(charts=charts_of_traces(digests(paths), report)))
 print("LOADED", "torch" in sys.modules)
 """
 

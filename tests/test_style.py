@@ -18,6 +18,7 @@ FILE_MOST, FUNCTION_MOST, FOLDER_MOST, UNFORMATTED_MOST = 500, 60, 25, 61
 MAY_IMPORT_TORCH = ("probes", "simulate", "transformers")
 UPWARD: dict[str, set[str]] = {
     "allocator": set(),
+    "charts": set(),
     "errors": set(),
     "finding": set(),
     "formatting": set(),
@@ -30,7 +31,6 @@ UPWARD: dict[str, set[str]] = {
     "simulate": {"allocator"},
     "source": {"finding"},
     "recording": {"errors", "source"},
-    "renderers": {"errors", "finding", "formatting", "source"},
     "snapshots": {"allocator", "readers"},
     "analysis": {"allocator", "finding", "formatting", "recording"},
     "probes": {"gc_pause", "undo", "simulate", "source", "recording"},
@@ -46,7 +46,6 @@ UPWARD: dict[str, set[str]] = {
         "analysis",
     },
     "supervisor": {"errors", "formatting", "scratch", "undo", "simulate", "recording", "probes"},
-    "whatif": {"finding", "formatting", "recording", "renderers", "analysis"},
     "checking": {"errors", "finding", "formatting", "gc_pause", "configuration", "source", "rules"},
     "docgen": {"finding", "patches", "rules"},
     "traces": {"errors", "finding", "formatting", "gc_pause", "readers", "rules"},
@@ -64,7 +63,10 @@ UPWARD: dict[str, set[str]] = {
         "checking",
     },
     "exporting": {"analysis", "errors", "finding", "formatting", "readers", "recording", "snapshots", "traces"},
+    "drawing": {"analysis", "charts", "finding", "formatting", "readers", "recording", "snapshots", "traces"},
     "fixing": {"errors", "finding", "gc_pause", "patches", "source", "checking"},
+    "renderers": {"charts", "errors", "finding", "formatting", "patches", "source", "fixing"},
+    "whatif": {"finding", "formatting", "recording", "renderers", "analysis"},
     "skill": {"errors", "rules", "docgen"},
     "inspecting": {
         "errors",
@@ -120,6 +122,7 @@ UPWARD: dict[str, set[str]] = {
     "lightning": {"finding", "surfaces"},
     "transformers": {"finding", "surfaces"},
     "workflows": {
+        "charts",
         "errors",
         "finding",
         "formatting",
@@ -154,6 +157,7 @@ UPWARD: dict[str, set[str]] = {
     },
     "commands": {
         "agents",
+        "charts",
         "errors",
         "finding",
         "formatting",
@@ -167,6 +171,7 @@ UPWARD: dict[str, set[str]] = {
         "diagnosis",
         "doctor",
         "editors",
+        "drawing",
         "exporting",
         "skill",
         "inspecting",

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from trace_building import Program
 
 from torchvet.errors import BadInput
-from torchvet.exporting.snapshot_timeline import by_category
 from torchvet.readers.conversion import snapshot_of
 from torchvet.readers.snapshot import ACTIONS
 from torchvet.snapshots.memory import SnapshotMemory
+from torchvet.snapshots.timeline import by_category
 from torchvet.traces.digest import digest
 
 FRAMES = [

@@ -11,10 +11,9 @@ from exporting_by_hand import DATA, REAL, chrome, events, memory_of, real
 from making_snapshots import KEEPING, MB, OutOfMemory, Recorder, Training
 from trace_building import Program, step
 
-from torchvet.exporting import snapshot_timeline
-from torchvet.exporting.snapshot_timeline import by_category
 from torchvet.finding import Finding, Remedy
 from torchvet.snapshots.memory import SnapshotMemory
+from torchvet.snapshots.timeline import by_category
 from torchvet.traces.digest import digest
 
 
@@ -44,10 +43,9 @@ def test_a_real_peak_is_in_the_counter_to_the_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("points", [10_000, 40, 7])
-def test_counters_agree_with_the_blocks_however_few_they_are(points: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_timeline, "POINTS", points)
+def test_counters_agree_with_the_blocks_however_few_they_are(points: int) -> None:
     device = memory_of(trained(leak=MB)).devices[0]
-    seen = [(at, sum(held.values()), reserved) for at, held, reserved in by_category(device)]
+    seen = [(at, sum(held.values()), reserved) for at, held, reserved in by_category(device, points)]
     assert len(seen) <= points + 3
     for at, held, reserved in seen:
         assert held == device.moment(at).bytes and reserved == device.reserved_at(at)

@@ -36,3 +36,7 @@ def test_the_wheel_has_the_templates(packed: set[str]) -> None:
         f"torchvet/skill/templates/{path.relative_to(TEMPLATES).as_posix()}" for path in TEMPLATES.rglob("*.md")
     }
     assert len(names) >= 5
+
+
+def test_the_wheel_has_what_a_page_is_made_of(packed: set[str]) -> None:
+    assert {f"torchvet/renderers/html/{name}" for name in ("page.css", "page.js")} <= packed

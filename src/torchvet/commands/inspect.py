@@ -17,7 +17,7 @@ Examples:
   torchvet inspect snapshot.pickle
   torchvet inspect rank*.pickle -o report.json
   torchvet inspect snapshot.pickle --memory-limit 24GiB
-  torchvet inspect trace.json.gz
+  torchvet inspect trace.json.gz -o report.html
   torchvet inspect folder-of-ranks/
   torchvet inspect run.vet
   torchvet inspect snapshot.pickle --export peak.speedscope.json --export blocks.csv
@@ -56,8 +56,10 @@ def command(
     Several files, or those in a folder, are the ranks of one program. The content of a file decides its kind. Nothing
     in a file is executed.
     """
+    from torchvet.drawing.collecting import Drawn
     from torchvet.exporting import Exports
     from torchvet.inspecting import files_of, inspect_paths
+    from torchvet.inspecting.observing import several
 
     delivery.check()
     if engine is not None:
@@ -70,10 +72,13 @@ def command(
     if delivery.outputs:
         delivery.spare([file for path in paths for file in files_of(path)])
     with Exports([Path(e) for e in exports], [Path(o) for o in delivery.outputs]) as writing:
-        report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, writing if exports else None)
+        drawn = Drawn()
+        asked = ((writing, bool(exports)), (drawn, delivery.draws))
+        observer = several([one for one, wanted in asked if wanted])
+        report = inspect_paths(paths, (), delivery.unwanted, delivery.memory_limit, observer)
         report = delivery.kept(report)
         writing.finish(report)
-    return delivery.deliver(report)
+    return delivery.deliver(report, drawn.drawing)
 
 
 def _of_many(

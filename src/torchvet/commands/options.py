@@ -80,7 +80,7 @@ _OUTPUT = (
         "--format",
         "format",
         metavar="FORMAT",
-        help="What to print on stdout: text, json, sarif, github or markdown.  [default: text]",
+        help="What to print on stdout: text, json, sarif, github, markdown or html.  [default: text]",
     ),
     click.option("-q", "--quiet", is_flag=True, help="Show no progress, and print nothing unless --format is given."),
 )

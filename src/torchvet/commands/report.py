@@ -15,7 +15,7 @@ from torchvet.workflows.report_output import Delivery
 EPILOG = """\b
 Examples:
   torchvet report run.vet
-  torchvet report run.vet --quiet -o report.json
+  torchvet report run.vet --quiet -o report.html
   torchvet report run.vet --memory-limit 16GiB --select MEM
   torchvet report run.vet --live
 """
@@ -28,12 +28,16 @@ _TICK = 0.5
 @shared
 def command(recording: str, live: bool, delivery: Delivery) -> int:
     """Report on a RECORDING kept by `torchvet run --record`. Runs nothing and needs no torch."""
+    from functools import partial
+
+    from torchvet.drawing.run import drawing_of
     from torchvet.recording import read
 
     delivery.check()
     if live:
         _follow(Path(recording), delivery)
-    return delivery.deliver(delivery.diagnose(read(Path(recording))))
+    found = read(Path(recording))
+    return delivery.deliver(delivery.diagnose(found), partial(drawing_of, found))
 
 
 def _follow(directory: Path, delivery: Delivery) -> None:

@@ -18,7 +18,10 @@ from torchvet.workflows.report_output import Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchvet.charts import Drawing
     from torchvet.exporting import Exports
+    from torchvet.finding import Report
+    from torchvet.recording import Recording
     from torchvet.supervisor.live import LiveView
     from torchvet.supervisor.preflight import Program
     from torchvet.supervisor.progress import Progress
@@ -33,7 +36,7 @@ Examples:
   torchvet run --until-verdict -o report.json train.py
   torchvet run --export time.speedscope.json train.py
   torchvet run -c 'import train; train.main()'
-  torchvet run -o report.json --record run.vet -m project.train --lr 0.1
+  torchvet run -o report.html --record run.vet -m project.train --lr 0.1
   torchvet run --quiet --format json train.py > report.json
 
 \b
@@ -274,7 +277,7 @@ def _observe(
             from torchvet.supervisor.trial_sandbox import Shown
 
             report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
-        verdict = delivery.deliver(report)
+        verdict = delivery.deliver(report, lambda report: _drawing(recording, report))
         writing.recording(recording)
         writing.finish(report)
         return own, verdict
@@ -307,6 +310,18 @@ def _check_live() -> None:
             "(torchvet run --live train.py > out.txt), or use --record run.vet here and, in another terminal, "
             "torchvet report run.vet --live"
         )
+
+
+def _drawing(recording: Recording, report: Report) -> Drawing:
+    """The charts. The findings of a run that may have taken hours must not be lost to a fault in them."""
+    from torchvet.charts import Drawing
+    from torchvet.drawing.run import drawing_of
+
+    try:
+        return drawing_of(recording, report)
+    except Exception:
+        tell_fault()
+        return Drawing(missing=["all charts: a fault of torchvet's, which it has printed"])
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:

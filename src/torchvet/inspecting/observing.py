@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,3 +35,40 @@ class Observer(Protocol):
     def trace(self, rank: RankTrace) -> None:
         """The digest of a trace."""
         ...
+
+
+class _Several:
+    """Several observers as one: each is shown everything."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.observers = observers
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether one of them needs them."""
+        return any(observer.needs_times for observer in self.observers)
+
+    def files(self, paths: list[Path]) -> None:
+        """See `Observer`."""
+        for observer in self.observers:
+            observer.files(paths)
+
+    def recording(self, recording: Recording) -> None:
+        """See `Observer`."""
+        for observer in self.observers:
+            observer.recording(recording)
+
+    def snapshot(self, rank: int, memory: SnapshotMemory) -> None:
+        """See `Observer`."""
+        for observer in self.observers:
+            observer.snapshot(rank, memory)
+
+    def trace(self, rank: RankTrace) -> None:
+        """See `Observer`."""
+        for observer in self.observers:
+            observer.trace(rank)
+
+
+def several(observers: Sequence[Observer]) -> Observer | None:
+    """Observers as one; None for none."""
+    return _Several(observers) if observers else None

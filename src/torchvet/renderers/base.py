@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Report
 
 
@@ -15,7 +16,7 @@ class Renderer(Protocol):
     extensions: ClassVar[tuple[str, ...]]
     """The file extensions that `-o` takes, lower case, with the dot; the first is the usual one."""
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The whole text, ending in a newline. `width` is in terminal columns, 0 where nothing is to be cut; formats
-        without lines ignore it."""
+        without lines ignore it, and those of text ignore the `drawing`."""
         ...

@@ -53,10 +53,10 @@ def _total(difference: dict[str, Any]) -> str:
     before, after, unit = difference["before"], difference["after"], difference["unit"]
     name = difference["title"].split(" by ")[0]
     if after is None:
-        return f"{name}: {_amount(before, unit)} before, not measured after"
+        return f"{name}: {amount(before, unit)} before, not measured after"
     share = difference["growth"]
     by = f" ({_share(share)})" if share else ""
-    return f"{name}: {_amount(before, unit)} -> {_amount(after, unit)}{by}"
+    return f"{name}: {amount(before, unit)} -> {amount(after, unit)}{by}"
 
 
 def _add(page: Page, difference: dict[str, Any]) -> None:
@@ -70,16 +70,17 @@ def _add(page: Page, difference: dict[str, Any]) -> None:
     room = max(20, page.room(3 * (AMOUNT + 2) + 2))
     for row in rows[:ROWS]:
         before, after = row["before"], row["after"]
-        amounts = (_amount(before, unit), _amount(after, unit), _signed(after - before, unit))
+        amounts = (amount(before, unit), amount(after, unit), _signed(after - before, unit))
         columns = "  ".join(f"{text:>{AMOUNT}}" for text in amounts)
         page.verbatim(f"{columns}  {crop(printable(row['name']), room)}", indent=2)
     page.more(len(rows) - ROWS)
 
 
-def _amount(amount: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """An amount of a comparison in its unit."""
     if unit.startswith("seconds"):
-        return seconds(amount) if amount else "0 s"
-    return size(amount) if unit.startswith("bytes") else f"{amount:,.0f}"
+        return seconds(value) if value else "0 s"
+    return size(value) if unit.startswith("bytes") else f"{value:,.0f}"
 
 
 def _share(share: float) -> str:
@@ -90,6 +91,6 @@ def _share(share: float) -> str:
     return f"{'+' if share > 0 else '-'}{text}"
 
 
-def _signed(amount: float, unit: str) -> str:
-    text = _amount(abs(amount), unit)
-    return text if text.startswith("0 ") else f"{'+' if amount > 0 else '-'}{text}"
+def _signed(value: float, unit: str) -> str:
+    text = amount(abs(value), unit)
+    return text if text.startswith("0 ") else f"{'+' if value > 0 else '-'}{text}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Finding, Report
 from torchvet.renderers.places import place_of, within_cell
 from torchvet.renderers.wording import encodable, printable
@@ -17,7 +18,7 @@ class GithubRenderer:
     format: ClassVar[str] = "github"
     extensions: ClassVar[tuple[str, ...]] = ()
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The annotations; a lone newline if there are none. `color` and `width` change nothing."""
         lines = [_annotation(finding) for finding in report.findings]
         title = value("torchvet: not checked")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Report
 from torchvet.renderers.wording import encodable
 
@@ -16,7 +17,7 @@ class JsonRenderer:
     format: ClassVar[str] = "json"
     extensions: ClassVar[tuple[str, ...]] = (".json",)
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The report as JSON text, two spaces an indent. `color` and `width` change nothing."""
         tree = msgspec.to_builtins(report)
         ordered = {"schema": tree.pop("schema"), "version": tree.pop("version"), **tree}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Finding, Report
 from torchvet.renderers.markdown_text import code_span, escaped
 from torchvet.renderers.places import place_of
+from torchvet.renderers.verdict import evidence, headline
 from torchvet.renderers.wording import encodable, percent
 
 _LINES = 5
@@ -18,9 +20,9 @@ class MarkdownRenderer:
     format: ClassVar[str] = "markdown"
     extensions: ClassVar[tuple[str, ...]] = (".md", ".markdown")
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The verdict as a heading, the findings as a table. `color` and `width` change nothing."""
-        parts = [f"## torchvet: {escaped(_verdict(report))}"]
+        parts = [f"## torchvet: {escaped(headline(report))}"]
         if rests_on := _evidence(report):
             parts.append(escaped(rests_on))
         if report.findings:
@@ -50,28 +52,6 @@ class MarkdownRenderer:
         return encodable("\n\n".join(parts)) + "\n"
 
 
-def _verdict(report: Report) -> str:
-    if report.subject.get("kind") == "check":
-        from torchvet.renderers.listing import Ink, summary
-
-        return summary(report, Ink(False)).split("\n")[0]
-    if report.subject.get("kind") == "comparison":
-        from torchvet.renderers.comparison import headline
-
-        return headline(report)
-    if report.subject.get("kind") == "amp":
-        from torchvet.renderers.text_amp import headline as amp_headline
-
-        return amp_headline(report)
-    if report.subject.get("kind") == "doctor":
-        from torchvet.renderers.text_doctor import headline as doctor_headline
-
-        return doctor_headline(report)
-    from torchvet.renderers.verdict import verdict
-
-    return verdict(report)
-
-
 def _time(lines: list[dict[str, Any]]) -> str:
     """The lines that take most of a step."""
     rows = [
@@ -86,8 +66,6 @@ def _time(lines: list[dict[str, Any]]) -> str:
 def _evidence(report: Report) -> str:
     if report.facts.get("verdict") is None:
         return ""
-    from torchvet.renderers.verdict import evidence
-
     return evidence(report)
 
 

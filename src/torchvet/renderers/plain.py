@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import ClassVar
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Report
 
 _PAGES = {
@@ -27,7 +28,7 @@ class TextRenderer:
     format: ClassVar[str] = "text"
     extensions: ClassVar[tuple[str, ...]] = (".txt",)
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The report as text, colored on request, `width` columns wide where it is wrapped."""
         module, name = _PAGES.get(str(report.subject.get("kind")), ("text", "run_page"))
         page = getattr(import_module(f"torchvet.renderers.{module}"), name)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from torchvet.charts import NOTHING, Drawing
 from torchvet.finding import Edit, Finding, Location, Report
 from torchvet.renderers.json import clean
 from torchvet.renderers.places import place_of, within_cell
@@ -23,7 +24,7 @@ class SarifRenderer:
     format: ClassVar[str] = "sarif"
     extensions: ClassVar[tuple[str, ...]] = (".sarif",)
 
-    def render(self, report: Report, color: bool = False, width: int = 100) -> str:
+    def render(self, report: Report, color: bool = False, width: int = 100, drawing: Drawing = NOTHING) -> str:
         """The log as JSON. `color` and `width` change nothing."""
         codes = list(dict.fromkeys(f.code for f in report.findings))
         run = {

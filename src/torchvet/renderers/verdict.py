@@ -26,8 +26,30 @@ def notes(report: Report) -> list[Finding]:
     return [f for f in report.findings if f.severity == "info"]
 
 
+def headline(report: Report) -> str:
+    """The first line of a report of any kind."""
+    kind = report.subject.get("kind")
+    if kind == "check":
+        from torchvet.renderers.listing import Ink, summary
+
+        return summary(report, Ink(False)).split("\n")[0]
+    if kind == "comparison":
+        from torchvet.renderers import comparison
+
+        return comparison.headline(report)
+    if kind == "amp":
+        from torchvet.renderers import text_amp
+
+        return text_amp.headline(report)
+    if kind == "doctor":
+        from torchvet.renderers import text_doctor
+
+        return text_doctor.headline(report)
+    return verdict(report)
+
+
 def verdict(report: Report) -> str:
-    """The first line of a report."""
+    """The first line of a report on a run, a snapshot or a trace."""
     return _how_many_files(report) + _verdict(report)
 
 

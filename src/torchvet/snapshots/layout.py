@@ -50,7 +50,9 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Live:
+class Live:
+    """A block in use, with what the allocator gives it."""
+
     address: int
     size: int
     stack: int
@@ -59,18 +61,10 @@ class _Live:
 
 def layout_at(memory: DeviceMemory, at: int) -> Layout:
     """The layout after event `at`: the segments at the end with what came later undone, and the blocks in use."""
-    segments = _segments_at(memory, at)
-    starts = sorted(segments)
-    inside: dict[int, list[_Live]] = defaultdict(list)
     live = _live(memory, at)
-    for block in live:
-        place = bisect_right(starts, block.address) - 1
-        if place >= 0 and block.address < starts[place] + segments[starts[place]]:
-            inside[starts[place]].append(block)
     split = whole = largest = divided = 0
     pins: dict[tuple[Place | None, str], Pin] = {}
-    for address, size in segments.items():
-        blocks = sorted(inside[address], key=lambda b: b.address)
+    for address, size, blocks in _filled(memory, at, live):
         gaps = _gaps(address, size, blocks)
         # A segment without a block in use can be given back: it is cache and no fragmentation.
         if not blocks:
@@ -92,6 +86,23 @@ def layout_at(memory: DeviceMemory, at: int) -> Layout:
     )
 
 
+def segments_at(memory: DeviceMemory, at: int) -> list[tuple[int, int, list[Live]]]:
+    """Address and size of each segment after event `at`, with its blocks in use in their order; those that expand are
+    left out."""
+    return _filled(memory, at, _live(memory, at))
+
+
+def _filled(memory: DeviceMemory, at: int, live: list[Live]) -> list[tuple[int, int, list[Live]]]:
+    segments = _segments_at(memory, at)
+    starts = sorted(segments)
+    inside: dict[int, list[Live]] = defaultdict(list)
+    for block in live:
+        place = bisect_right(starts, block.address) - 1
+        if place >= 0 and block.address < starts[place] + segments[starts[place]]:
+            inside[starts[place]].append(block)
+    return [(address, size, sorted(inside[address], key=lambda b: b.address)) for address, size in segments.items()]
+
+
 def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
     """Sizes by address of the segments that do not expand."""
     found = {s.address: s.size for s in memory.segments if not s.expandable}
@@ -107,12 +118,12 @@ def _segments_at(memory: DeviceMemory, at: int) -> dict[int, int]:
     return found
 
 
-def _live(memory: DeviceMemory, at: int) -> list[_Live]:
+def _live(memory: DeviceMemory, at: int) -> list[Live]:
     # Only the end is known exactly: there the snapshot says what blocks take, with rests that were not split off.
     moment, trace = memory.moment(at), memory.lifetimes.trace
     exact = {b.address: b.size for s in memory.segments for b in s.blocks if b.active} if at >= len(trace) - 1 else {}
     found = [
-        _Live(
+        Live(
             trace.addresses[s],
             exact.get(trace.addresses[s], _taken(trace.sizes[s])),
             trace.stacks[s],
@@ -121,14 +132,14 @@ def _live(memory: DeviceMemory, at: int) -> list[_Live]:
         for s in moment.blocks
     ]
     older = memory.categories.older
-    return found + [_Live(o.address, exact.get(o.address, _taken(o.size)), o.stack, older[o]) for o in moment.older]
+    return found + [Live(o.address, exact.get(o.address, _taken(o.size)), o.stack, older[o]) for o in moment.older]
 
 
 def _taken(size: int) -> int:
     return max(SMALLEST, -(-size // SMALLEST) * SMALLEST)
 
 
-def _gaps(address: int, size: int, blocks: list[_Live]) -> list[int]:
+def _gaps(address: int, size: int, blocks: list[Live]) -> list[int]:
     """Free stretches of a segment; a rest that was not worth splitting off counts as free, being no one's."""
     found, at = [0], address
     for block in blocks:
@@ -138,7 +149,7 @@ def _gaps(address: int, size: int, blocks: list[_Live]) -> list[int]:
 
 
 def _pin(
-    memory: DeviceMemory, pins: dict[tuple[Place | None, str], Pin], segment: int, blocks: list[_Live], free: int
+    memory: DeviceMemory, pins: dict[tuple[Place | None, str], Pin], segment: int, blocks: list[Live], free: int
 ) -> None:
     """Share a segment's free bytes out over the blocks that keep it."""
     if not free:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +12,10 @@ from torchvet.readers.kineto import TraceFile
 from torchvet.traces import integrity, phases
 from torchvet.traces.device import device_time
 from torchvet.traces.idle import Gap
+from torchvet.traces.intervals import Span
 from torchvet.traces.phases import Painted
 from torchvet.traces.steps import steps_of
-from torchvet.traces.timeline import Timeline
+from torchvet.traces.timeline import Item, Timeline, Work
 from torchvet.traces.window import Window
 
 
@@ -20,7 +23,8 @@ class Stretches(NamedTuple):
     """All in microseconds of the file's own clock, which counts from `base` nanoseconds since the epoch if it says so.
 
     `gaps` are the idle times of the `device` that did most, an empty name if there is none; their reasons are to be
-    believed where `trusted`.
+    believed where `trusted`. `busy` is when it ran anything. `spent` are seconds and times a step by name: of what ran
+    on the device, or of the host's outermost operators where there is none, those that took most first.
     """
 
     window: Window
@@ -29,6 +33,8 @@ class Stretches(NamedTuple):
     device: str
     trusted: bool
     base: int | None
+    busy: list[Span]
+    spent: list[tuple[str, float, float]]
 
 
 def stretches_of(path: Path) -> Stretches | None:
@@ -51,4 +57,16 @@ def stretches_of(path: Path) -> Stretches | None:
             f"device {time.device}" if time is not None else "",
             trusted,
             base if type(base) is int and 0 <= base < 2**63 else None,
+            time.busy if time is not None else [],
+            _spent(time.work if time is not None else timeline.operators, window),
         )
+
+
+def _spent(found: Iterable[Work | Item], window: Window) -> list[tuple[str, float, float]]:
+    steps = max(1, len(window.spans))
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in found:
+        if isinstance(one, Work) or window.holds(one.start):
+            sums[one.name][0] += (one.end - one.start) / steps / 1e6
+            sums[one.name][1] += 1 / steps
+    return sorted(((name, s, n) for name, (s, n) in sums.items()), key=lambda row: -row[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from torchvet.errors import BadInput
 from torchvet.workflows.streams import drop_stdout
 
 if TYPE_CHECKING:
+    from torchvet.charts import Drawing
     from torchvet.checking.checker import Checker
     from torchvet.configuration import Configuration
     from torchvet.finding import Finding, Report
@@ -102,25 +103,43 @@ class Delivery:
         prefixes = self._checker.ignored_in(finding.location.path) if finding.location is not None else ()
         return bool(prefixes) and finding.code.startswith(prefixes)
 
-    def deliver(self, report: Report) -> int:
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a format that was asked for has charts."""
+        from torchvet.renderers import renderer_for, renderer_for_path
+
+        asked = [renderer_for(self.format or "text"), *(renderer_for_path(Path(name)) for name in self.outputs)]
+        return any(renderer.format == "html" for renderer in asked)
+
+    def deliver(self, report: Report, draw: Callable[[Report], Drawing] | None = None) -> int:
         """Write the files, then stdout, on which the report comes also if a file cannot be written. Gives the exit
-        status; raises `BadInput` then."""
+        status; raises `BadInput` then.
+
+        `draw` makes the charts, where there is something to draw; it is asked only if a format has any.
+        """
+        from torchvet.charts import NOTHING
+
+        drawing = draw(report) if draw is not None and self.draws else NOTHING
         try:
-            self.write(report)
+            self.write(report, drawing)
         finally:
             if self.format is not None or not self.quiet:
                 from torchvet.renderers import renderer_for
 
-                print_text(renderer_for(self.format or "text").render(report, color=color(), width=_width()))
+                renderer = renderer_for(self.format or "text")
+                print_text(renderer.render(report, color=color(), width=_width(), drawing=drawing))
         return self.status(report)
 
-    def write(self, report: Report) -> None:
+    def write(self, report: Report, drawing: Drawing | None = None) -> None:
         """Write the files. Raises `BadInput` where one cannot be written."""
+        from torchvet.charts import NOTHING
         from torchvet.renderers import renderer_for_path
 
         for name in self.outputs:
+            renderer = renderer_for_path(Path(name))
             try:
-                _write_whole(Path(name), renderer_for_path(Path(name)).render(report, width=0))
+                text = renderer.render(report, width=0, drawing=drawing if drawing is not None else NOTHING)
+                _write_whole(Path(name), text)
             except OSError as error:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 

@@ -18,6 +18,7 @@ from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, suspicious
 from torchvet.probes.internals.simulated import numbers, simulated
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch, Taken
+from torchvet.probes.numerics.number_samples import NumberSampler
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
 from torchvet.probes.numerics.skipped_losses import ASKING, SkipWatch
 from torchvet.probes.objects.containers import tensors_in
@@ -60,6 +61,7 @@ class NonFiniteWatcher(Watcher):
         self._numbers = 0
         """Numbers of finite outputs that were looked into."""
         self._live = LiveLook(host)
+        self._samples = NumberSampler(host)
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
         self._replays: dict[Place | None, int] = {}
@@ -84,7 +86,9 @@ class NonFiniteWatcher(Watcher):
     def install(self) -> None:
         """Hear of what gradient scalers skip, and of numbers taken out of torch."""
         self.replace(torch.amp.GradScaler, "step", lambda original: around(original, self._scaler_begins))
-        self.replace(torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales))
+        self.replace(
+            torch.amp.GradScaler, "scale", tap(self.host, None, before=self._scales, after=self._samples.scaled)
+        )
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self.host.hear(ASKING, self._skipped.asked)
         self._kept.take()
@@ -139,6 +143,10 @@ class NonFiniteWatcher(Watcher):
             # One loss on the host, as in nearly every step.
             if not is_finite(tensors):
                 self._look_at_losses([tensors])
+            turn = self._samples.losses
+            turn.left -= 1
+            if turn.left <= 0:
+                self._samples.loss(tensors)
             return
         given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
@@ -149,6 +157,14 @@ class NonFiniteWatcher(Watcher):
             self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]
             return
         self._look_at_losses([t for t in losses if not is_finite(t)])
+        if losses:
+            self._sample_loss(losses[0])
+
+    def _sample_loss(self, loss: torch.Tensor) -> None:
+        turn = self._samples.losses
+        turn.left -= 1
+        if turn.left <= 0:
+            self._samples.loss(loss)
 
     def _look_at_losses(self, bad: list[torch.Tensor]) -> None:
         if bad:
@@ -237,6 +253,12 @@ class NonFiniteWatcher(Watcher):
         self._totals.checked += 1
         losses = [t for ref in self._losses if (t := ref()) is not None] if self._losses else []
         self._losses = []
+        if losses:
+            self._sample_loss(losses[0])
+        turn = self._samples.norms
+        turn.left -= 1
+        if turn.left <= 0:
+            self._samples.norm(gradients)
         # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
         if not gradients or not suspicious([*gradients, *losses] if losses else gradients):
             return
@@ -412,8 +434,13 @@ class NonFiniteWatcher(Watcher):
             return [self._taken] if self._taken is not None else []
         return [] if symptom == "loss" else self._calls.since_step()
 
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._samples.restart()
+
     def totals(self, tick: int) -> Iterable[Record]:
         """The running totals."""
+        self._samples.write()
         totals = msgspec.structs.replace(
             self._totals,
             tick=tick,

@@ -93,6 +93,21 @@ class NonFinite(Record):
     failed: int | None = None
 
 
+class NumberSamples(Record):
+    """Losses and gradient norms at many steps since the record before; None stands for what is not finite.
+
+    A loss is the single number that the step's first backward pass began from, a scaler's factor taken out. A norm is
+    of all gradients that the step's first optimizer stepped with; there is none of those that are scaled.
+    """
+
+    loss_steps: list[int] = []
+    losses: list[float | None] = []
+    scales: list[float | None] = []
+    """With each loss the factor of the scaler that it went through; None without one."""
+    norm_steps: list[int] = []
+    norms: list[float | None] = []
+
+
 class NonFiniteTotals(Record):
     """Running totals, the last one counts: steps whose loss or gradients were not finite, and what became of them.
 

@@ -1,0 +1,96 @@
+"""Charts of what stands in the report itself: comparisons, the headroom in half precision."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torchvet.charts import Chart, Series, Unit
+from torchvet.finding import Report
+from torchvet.renderers.comparison import amount
+from torchvet.renderers.sections.forecast import gradient_text, sampled_text
+from torchvet.renderers.wording import count
+
+ROWS, OPERATORS = 12, 24
+
+
+def charts_of_facts(report: Report) -> list[Chart]:
+    """All of them; empty where the report has no such facts."""
+    found: list[Chart] = []
+    if report.subject.get("kind") == "comparison":
+        found += [_difference(d, report) for d in report.facts["comparison"]["differences"] if d["rows"]]
+    if forecast := report.facts.get("precision_forecast"):
+        found += _precision(forecast)
+    return found
+
+
+def _difference(facts: dict[str, Any], report: Report) -> Chart:
+    rows, unit = facts["rows"][:ROWS], str(facts["unit"])
+    names = [str(row["name"]) for row in rows]
+    kind: Unit = "bytes" if unit.startswith("bytes") else "seconds" if unit.startswith("seconds") else ""
+    more = len(facts["rows"]) - len(rows)
+    title = str(facts["title"])
+    return Chart(
+        id="change-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
+        title=title[:1].upper() + title[1:],
+        kind="bars",
+        caption=_told(facts, report),
+        x_title=unit,
+        unit=kind,
+        labels=names,
+        series=[
+            Series(name=side, role=side, x=[], y=[float(row[side]) for row in rows], style="bar")
+            for side in ("before", "after")
+        ],
+        notes=[f"the {len(rows)} largest of {len(facts['rows'])} changes are drawn"] if more > 0 else [],
+        columns=["name", "before", "after"],
+        rows=[[str(r["name"]), amount(r["before"], unit), amount(r["after"], unit)] for r in facts["rows"]],
+    )
+
+
+def _told(facts: dict[str, Any], report: Report) -> str:
+    before, after, unit = facts["before"], facts["after"], facts["unit"]
+    largest = facts["rows"][0]
+    was, now = amount(largest["before"], unit), amount(largest["after"], unit)
+    most = f"the largest change: {largest['name']}, from {was} to {now}"
+    if before is None or after is None:
+        return most[:1].upper() + most[1:] + "."
+    return f"In all {amount(before, unit)} before, {amount(after, unit)} after; {most}."
+
+
+def _precision(facts: dict[str, Any]) -> list[Chart]:
+    known = [row for row in facts["operators"] if row["headroom_bits"] is not None]
+    rows = sorted(known, key=lambda row: float(row["headroom_bits"]))[:OPERATORS]
+    if not rows:
+        return []
+    names = [f"{row['module'] or 'outside modules'} {row['operator']}" for row in rows]
+    said = [facts["summary"], gradient_text(facts["gradients"]), sampled_text(facts)]
+    return [
+        Chart(
+            id="precision",
+            title="Headroom in float16",
+            kind="bars",
+            caption=". ".join(part[:1].upper() + part[1:] for part in said if part) + ".",
+            x_title="bits (powers of two) between the largest value and float16's limit of 65,504",
+            unit="bits",
+            labels=names,
+            series=[
+                Series(
+                    name="headroom", role="activations", x=[], y=[float(r["headroom_bits"]) for r in rows], style="bar"
+                )
+            ],
+            notes=[f"the {len(rows)} nearest of {count(len(known), 'operator')} are drawn"]
+            if len(known) > len(rows)
+            else [],
+            columns=["operator", "largest", "bits", "line"],
+            rows=[
+                [
+                    n,
+                    f"{max(r['largest'], r['operand']):.3g}",
+                    str(r["headroom_bits"]),
+                    f"{r['path']}:{r['line']}" if r["path"] else "",
+                ]
+                for n, r in zip(names, rows, strict=True)
+            ],
+        )
+    ]
