@@ -10,10 +10,26 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from torchvet.finding import Finding, Location, Remedy, Report
 from torchvet.supervisor import progress
 from torchvet.supervisor.live import page, sparkline
 from torchvet.supervisor.progress import Progress, SoFar
 from torchvet.supervisor.tail import Tail, Tails
+from torchvet.workflows.report_output import Delivery
+from torchvet.workflows.so_far import findings_so_far
+from torchvet.workflows.until_verdict import UntilVerdict
+
+
+def finding(**given: Any) -> Finding:
+    return Finding(
+        code="MEM101",
+        name="graph-retained",
+        evidence="observed",
+        message="m",
+        cause="c",
+        remedy=Remedy(summary="r"),
+        **given,
+    )
 
 
 def write(file: Path, *records: dict[str, Any], end: str = "\n") -> None:
@@ -128,3 +144,16 @@ def test_the_page_names_what_is_known_and_no_markup_of_the_programs_counts(tmp_p
 def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
     assert sparkline([5, 5]) == "▁▁"
     assert sparkline([0, 50, 100]) == "▁▄█"
+
+
+def test_what_until_verdict_has_diagnosed_is_not_diagnosed_again(tmp_path: Path) -> None:
+    def diagnose(_: object) -> Report:
+        raise AssertionError("it was diagnosed again")
+
+    location = Location(path="/code/train.py", line=7)
+    known = [finding(severity=s, location=location) for s in ("info", "warning")]
+    until = UntilVerdict(tmp_path, diagnose)
+    find = findings_so_far(tmp_path, Delivery(outputs=(), format=None, quiet=True), until)
+    assert find() == []
+    until.latest = Report(subject={}, verdict="findings", findings=known)
+    assert find() == [f"{known[0].code} train.py:7"]

@@ -257,7 +257,7 @@ def _observe(
     where torchvet itself stopped it) and the verdict's."""
     from torchvet.supervisor.supervise import supervise
 
-    progress = _shown(keep, delivery, live)
+    progress = _shown(keep, delivery, live, until)
     if observe.probes.get("dry"):
         status, seconds = _undone(target, observe, progress.tick, keep, delivery.quiet)
     else:
@@ -289,13 +289,13 @@ def _observe(
         return own, TorchvetError.status
 
 
-def _shown(keep: Keep, delivery: Delivery, live: bool) -> LiveView | Progress:
+def _shown(keep: Keep, delivery: Delivery, live: bool, until: UntilVerdict) -> LiveView | Progress:
     """What the terminal shows meanwhile."""
     from torchvet.supervisor.live import LiveView
     from torchvet.supervisor.progress import Progress
     from torchvet.workflows.so_far import findings_so_far
 
-    find = findings_so_far(keep.directory, delivery)
+    find = findings_so_far(keep.directory, delivery, until)
     if live:
         return LiveView(keep.directory, sys.stderr, find)
     return Progress(keep.directory, sys.stderr, wanted=not delivery.quiet, find=find)

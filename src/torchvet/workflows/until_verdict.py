@@ -30,7 +30,9 @@ class UntilVerdict:
     def __init__(self, directory: Path, diagnose: Callable[[Recording], Report], wanted: bool = True) -> None:
         self.file = directory / "stop"
         """The program stops at a step boundary once this file is there."""
-        self._directory, self._diagnose, self._wanted = directory, diagnose, wanted
+        self._directory, self._diagnose, self.wanted = directory, diagnose, wanted
+        self.latest: Report | None = None
+        """The newest diagnosis, whether it is compared or not."""
         self._earlier: Report | None = None
         self._due = time.monotonic() + FIRST
         self.agreed: tuple[int, int] | None = None
@@ -39,7 +41,7 @@ class UntilVerdict:
     @property
     def options(self) -> dict[str, str]:
         """What the observed process is told."""
-        return {"stop_file": str(self.file)} if self._wanted else {}
+        return {"stop_file": str(self.file)} if self.wanted else {}
 
     def beside(self, other: Callable[[], None]) -> Callable[[], None]:
         """What is to be called while the program runs: another function, and `tick` where it is wanted."""
@@ -48,7 +50,7 @@ class UntilVerdict:
             other()
             self.tick()
 
-        return both if self._wanted else other
+        return both if self.wanted else other
 
     def tick(self) -> None:
         """Diagnose if it is time for it, and ask the program to stop if the verdict stands."""
@@ -62,6 +64,7 @@ class UntilVerdict:
         except Exception:
             report = None  # of a file that is being written; what is wrong with it is said at the end
         if report is not None:
+            self.latest = report
             self.judge(report)
         ended = time.monotonic()
         self._due = ended + max(EVERY, (ended - started) / SHARE)
@@ -78,7 +81,7 @@ class UntilVerdict:
 
     def noted(self, report: Report) -> Report:
         """The final report; what the program would have done further on was not looked at."""
-        if self._wanted:
+        if self.wanted:
             self.file.unlink(missing_ok=True)
         if self.agreed is None or report.part("outcome").get("how") != "steps-reached":
             return report
