@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -53,7 +54,8 @@ class Ended:
             [sys.executable, "-m", *words], cwd=folder, env=known, capture_output=True, text=True, timeout=240
         )
         self.status, self.talk = done.returncode, done.stderr
-        self.printed = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+        # Ranks share one pipe: what they print at the same moment may stand in one line.
+        self.printed = sorted(re.findall(r"rank \d [\d.e-]+", done.stdout))
         self.reports = done.stdout.count("What was seen")
         file = folder / "report.json"
         self.report: dict[str, Any] = msgspec.json.decode(file.read_bytes()) if file.exists() else {}

@@ -26,6 +26,8 @@ GRAPH_ALLOWANCE = 0.2
 _GRAPH_SHARE = 0.01
 _A_WHILE = 2.0
 """Seconds from which on half a second more at the end goes unnoticed."""
+_THOROUGH = 10.0
+"""Seconds that one search for names may take in a thorough run."""
 _SHORT = 8
 """Steps below which a run is only warming up."""
 
@@ -114,7 +116,10 @@ class Schedule:
     def census_budget(self, elapsed: float, final: bool = False) -> float:
         """Seconds that one census may take: some for a short run, more as the run has gone on for longer. Without a
         suspicion and without time to spare it is cut off early; not the `final` one of a run that took a while, as no
-        step waits for it."""
+        step waits for it. A thorough run waits for what it takes, within reason: the process may be as large as
+        that of a test suite."""
+        if self.thorough:
+            return _THOROUGH
         spare = self.suspected or self.affordable(elapsed, EARLY_ALLOWANCE) or (final and elapsed >= _A_WHILE)
         return min(2.0, max(0.5, 0.02 * elapsed)) if spare else EARLY_ALLOWANCE
 
