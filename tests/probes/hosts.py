@@ -24,7 +24,7 @@ class ByHand:
         self.clock = SimpleNamespace(level="training")
         self.known = KnownMemory() if known is None else known
         self.ledger = Ledger()
-        self.options: Any = SimpleNamespace(amp_mode=None, attempt=None, every_step=False, code=None)
+        self.options: Any = SimpleNamespace(amp_mode=None, attempt=None, every_step=False, code=None, path="")
         self.written: list[Record] = []
         self.write = self.written.append
         self.heard: list[tuple[Any, ...]] = []

@@ -119,3 +119,14 @@ def test_generators_start_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None
         assert random.random() == first == random.Random(3).random()
     finally:
         random.setstate(state)
+
+
+def test_the_file_that_a_run_is_about_is_kept_before_all_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite of tests has more modules than are kept."""
+    monkeypatch.setattr(sources, "_MOST", 1)
+    path = folder / "about.py"
+    path.write_text(WAS)
+    host: Any = ByHand()
+    host.options.path = str(path)
+    SourceKeeper(host).names_counted(1)
+    assert [s.path for s in host.written] == [str(path)]

@@ -220,3 +220,18 @@ def test_files_that_cannot_be_read_are_left_out() -> None:
     asked.first("rows")
     assert asked.stores("holder.rows", path="/proj/broken.py") == []
     assert asked.stores("rows", path="/elsewhere/unknown.py") == asked.stores("rows")
+
+
+def test_a_variable_of_another_function_is_not_taken_for_one_of_an_unknown_file() -> None:
+    text = """
+    def evaluate(average, model):
+        for kept in average:
+            kept.lerp_(model, 0.1)
+    def test_leaky():
+        kept = []
+        for x in xs:
+            kept.append(x)  # <-
+    """
+    asked = program(text)
+    stores = {s: asked.stores("kept", path="/elsewhere/unknown.py", scope=s) for s in ("m.test_leaky", "m.other")}
+    assert [s.text for s in stores["m.test_leaky"]] == ["kept.append(x)  # <-"] and stores["m.other"] == []

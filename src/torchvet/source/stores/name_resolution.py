@@ -107,11 +107,20 @@ def start(project: Project, asked: Asked, index: int) -> list[Subject]:
         return list(_variables_of(project, part.name, name.function, asked.first))
     module = project.module(path)
     if module is None:
-        return [v for m in project.containing(part.name, asked.files) for v in _everywhere(m, part.name)]
+        return [v for m in project.containing(part.name, asked.files) for v in _elsewhere(m, asked, part.name)]
     found = (function_named(module, asked.scope) or module.top).resolve(part.name)
     if part.name in found.bound or found.globals:
         return [Variable(found, part.name)]
     return list(_everywhere(module, part.name)) or [Variable(found, part.name)]
+
+
+def _elsewhere(module: Module, asked: Asked, name: str) -> Iterator[Variable]:
+    """What the name may be in a module, where the text of its own file is not known: the same function's variable, or
+    the module's. A variable of the same name in another function is another variable."""
+    if not asked.path:
+        return _everywhere(module, name)
+    homes = (function_named(module, asked.scope), module.top)
+    return (Variable(scope, name) for scope in homes if scope is not None and scope.binds(name))
 
 
 def _everywhere(module: Module, name: str) -> Iterator[Variable]:
