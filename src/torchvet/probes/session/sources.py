@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ class SourceKeeper(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._kept: set[str] = set()
+        self._about = ""
+        with suppress(OSError):  # the working directory may be gone
+            self._about = os.path.abspath(host.options.path)
 
     def names_counted(self, tick: int) -> None:
         """Write the files that are new."""
@@ -43,7 +48,8 @@ class SourceKeeper(Watcher):
         self._keep_command()
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         # What the run is about comes first: a large suite of tests has more modules than are kept.
-        for file in (self.host.options.path, *more, *files, *_cells()):
+        files.sort(key=lambda file: file != self._about)
+        for file in (*more, *files, *_cells()):
             if not isinstance(file, str) or file in self._kept:
                 continue
             if not (file.endswith(".py") or _is_cell(file)):
