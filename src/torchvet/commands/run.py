@@ -158,14 +158,9 @@ def command(
     delivery.check()
     preflight.check(target)
     ranks = LocalRanks.of_environment()
-    if live:
-        _check_live()
     if simulate_gpu is not None:
         preflight.check_card(simulate_gpu)
-    if try_fixes:
-        _check_tries(simulate_gpu, nproc)
-    if until_verdict:
-        _check_until_verdict(dry, nproc is not None or ranks is not None)
+    _check_together(live, simulate_gpu, nproc, try_fixes, until_verdict, dry, ranks is not None)
     probes = _simulation(simulate_gpu, gpus, dry, precision_forecast)
     target = target if nproc is None else _launched(target, nproc)
     with (
@@ -184,6 +179,18 @@ def command(
     if exit_code == "program" and (own or ranks is not None):
         return own
     return verdict
+
+
+def _check_together(
+    live: bool, simulate_gpu: str | None, nproc: int | None, try_fixes: bool, until_verdict: bool, dry: bool, rank: bool
+) -> None:
+    """Raises `BadInput` for options that cannot be combined, or that ask for what is not there."""
+    if live:
+        _check_live()
+    if try_fixes:
+        _check_tries(simulate_gpu, nproc)
+    if until_verdict:
+        _check_until_verdict(dry, nproc is not None or rank)
 
 
 def _launched(target: Program, nproc: int) -> Program:
