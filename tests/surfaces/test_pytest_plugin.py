@@ -17,6 +17,7 @@ from example_runs import OBSERVING
 import torchvet
 import torchvet.surfaces.expectations
 import torchvet.surfaces.pytest_plugin
+from torchvet.probes.base import host
 
 pytest_plugins = "pytester"
 
@@ -310,3 +311,16 @@ def test_it_works_in_workers(run: Run) -> None:
     )
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*MEM101*", "*torchvet: 1 vetted tests could not be judged*"])
+
+
+def test_a_leak_is_graded_alike_on_machines_of_any_size(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "memory_limit", lambda: (1 << 50, "a large machine"))
+    result = run(
+        """
+        @pytest.mark.no_leak(steps=20)
+        def test_leaky():
+            kept = []
+            train(24, lambda model, loss: kept.append(torch.zeros(2500)))
+        """
+    )
+    result.assert_outcomes(failed=1)

@@ -17,6 +17,8 @@ _MARKS = {
     "no_sync": "no_sync: fail if a step makes the host wait for the GPU; use --torchvet-gpu where there is none",
 }
 _watches = pytest.StashKey["Watch"]()
+_LIMIT = 24 << 30
+"""Bytes that growth is graded against: a test must not pass on a machine only because that one has more memory."""
 _NOT_JUDGED = "torchvet: not judged"
 """The property of a test, also in JUnit's XML, that `--torchvet` could not judge."""
 
@@ -57,7 +59,7 @@ def _watch_of(item: Any) -> Watch:
         # Who asks for a verdict gets one, whatever that costs; a suite is not to take several times as long.
         thorough = "no_leak" in marks or "torchvet" in item.fixturenames
         exact = bool({"limit_peak", "no_sync"} & marks)
-        item.stash[_watches] = Watch(program=item.path, every_step=exact, thorough=thorough)
+        item.stash[_watches] = Watch(program=item.path, memory_limit=_LIMIT, every_step=exact, thorough=thorough)
     watch: Watch = item.stash[_watches]
     return watch
 
