@@ -6,12 +6,10 @@ trainer = Trainer(callbacks=[torchvet.lightning.Vet()])
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
-from torchvet.finding import Report
 from torchvet.surfaces import logged
-from torchvet.surfaces.callback import Training
+from torchvet.surfaces.callback import Vetting
 
 if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
     from pytorch_lightning import Callback
@@ -22,24 +20,8 @@ else:
         from pytorch_lightning import Callback
 
 
-class Vet(Callback):
+class Vet(Vetting, Callback):
     """Watches `trainer.fit()`; `report` is the last fit's. Loggers get counts, and the text if they take texts."""
-
-    def __init__(
-        self,
-        output: str | Path | None = None,
-        *,
-        show: bool = True,
-        record: str | Path | None = None,
-        memory_limit: int | None = None,
-    ) -> None:
-        """`output` gets the report (`.json`, `.md`, `.txt`, ...), `show` prints it to stderr; else as `watch()`."""
-        self._training = Training(output, show, record, memory_limit)
-
-    @property
-    def report(self) -> Report | None:
-        """The report of the last fit that has ended."""
-        return self._training.report
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """The fit begins."""

@@ -14,27 +14,11 @@ from transformers import TrainerCallback
 
 from torchvet.finding import Report
 from torchvet.surfaces import logged
-from torchvet.surfaces.callback import Training
+from torchvet.surfaces.callback import Vetting
 
 
-class VetCallback(TrainerCallback):
+class VetCallback(Vetting, TrainerCallback):
     """Watches `trainer.train()`; `report` is the last training's."""
-
-    def __init__(
-        self,
-        output: str | Path | None = None,
-        *,
-        show: bool = True,
-        record: str | Path | None = None,
-        memory_limit: int | None = None,
-    ) -> None:
-        """`output` gets the report (`.json`, `.md`, `.txt`, ...), `show` prints it to stderr; else as `watch()`."""
-        self._training = Training(output, show, record, memory_limit)
-
-    @property
-    def report(self) -> Report | None:
-        """The report of the last training that has ended."""
-        return self._training.report
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The training begins."""

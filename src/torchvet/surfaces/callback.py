@@ -53,3 +53,23 @@ class Training:
     def _end_at_exit(self) -> None:
         """The program ends, and the training has not: it failed."""
         self.end(getattr(sys, "last_value", None))
+
+
+class Vetting:
+    """What a framework's callback is besides: its parameters, and its report."""
+
+    def __init__(
+        self,
+        output: str | Path | None = None,
+        *,
+        show: bool = True,
+        record: str | Path | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        """`output` gets the report (`.json`, `.md`, `.txt`, ...), `show` prints it to stderr; else as `watch()`."""
+        self._training = Training(output, show, record, memory_limit)
+
+    @property
+    def report(self) -> Report | None:
+        """The report of the last training that has ended."""
+        return self._training.report
