@@ -1,4 +1,3 @@
-import io
 import os
 
 import torch
@@ -8,8 +7,9 @@ from torch import nn
 torch.manual_seed(0)
 alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
 dist.init_process_group("gloo", **alone)
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1)))
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 1)))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+held_out = torch.randn(512, 64)
 for step in range(60):
     x = torch.randn(64, 64)
     loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
@@ -18,5 +18,7 @@ for step in range(60):
     optimizer.step()
     print(f"loss {loss.item():.4f}")
     if dist.get_rank() == 0:
-        torch.save([model.state_dict(), optimizer.state_dict()], io.BytesIO())
+        with torch.no_grad():
+            error = nn.functional.mse_loss(model.module(held_out), held_out.sum(1, keepdim=True))
+        print(f"held out {error.item():.4f}")
 dist.destroy_process_group()
