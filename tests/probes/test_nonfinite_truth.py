@@ -186,3 +186,40 @@ def test_losses_that_the_program_leaves_out_are_looked_into(check: str, every: i
 def test_a_check_that_finds_nothing_says_nothing(check: str, tmp_path: Path) -> None:
     records, said = left_out(tmp_path, 9, ".nan_to_num().square()", check)
     assert (records, said) == ([], [])
+
+
+ANGLES = """\
+class Angles(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.known = 16
+        self.register_buffer("freq", self.make(16))
+    def make(self, length):
+        return torch.tensor(4.0 * length / 16 - 3.0) ** (torch.arange(8) / 8)
+    def update(self, length):
+        if length != self.known:
+            {assign}
+            self.known = length
+    def forward(self, x):
+        self.update(8 if step == 5 else 16)
+        return x * self.freq
+angles = Angles()
+"""
+
+
+@pytest.mark.parametrize("assign", ['self.register_buffer("freq", self.make(length))', "self.freq = self.make(length)"])
+def test_a_buffer_that_the_failed_step_assigned_has_its_line(assign: str, tmp_path: Path) -> None:
+    """Doing the step again finds it in place: the step has left another condition behind."""
+    record = first(tmp_path, "loss = angles(h).square().mean()", ANGLES.format(assign=assign), steps=8)
+    assert record.reason == "bad-buffer" and record.since == record.tick == 6
+    assert record.assigned is not None and record.assigned.line == ANGLES[: ANGLES.index("{assign}")].count("\n") + 9
+    assert record.place is not None and record.place.line != record.assigned.line
+    assert "since step 6, when it was assigned anew" in say.cause(record)
+
+
+def test_a_buffer_that_the_failed_step_wrote_in_place_has_no_step(tmp_path: Path) -> None:
+    """Only running statistics are put back: whether others were bad when the step began is not known."""
+    assign = "self.freq.copy_(self.make(length))"
+    record = first(tmp_path, "loss = angles(h).square().mean()", ANGLES.format(assign=assign), steps=8)
+    assert record.reason == "bad-buffer" and record.since is None and record.assigned is None
+    assert "the failed step itself may have written it" in say.cause(record)

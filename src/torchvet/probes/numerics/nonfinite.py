@@ -17,6 +17,7 @@ from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, U
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, suspicious
 from torchvet.probes.internals.simulated import numbers, simulated
+from torchvet.probes.numerics.assigned_buffers import AssignedBuffers
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch, Taken
 from torchvet.probes.numerics.number_samples import NumberSampler
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
@@ -62,6 +63,7 @@ class NonFiniteWatcher(Watcher):
         """Numbers of finite outputs that were looked into."""
         self._live = LiveLook(host)
         self._samples = NumberSampler(host)
+        self._assigned = AssignedBuffers(host)
         self._began = time.perf_counter()
         self._totals = NonFiniteTotals(tick=0)
         self._replays: dict[Place | None, int] = {}
@@ -91,6 +93,7 @@ class NonFiniteWatcher(Watcher):
         )
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self.host.hear(ASKING, self._skipped.asked)
+        self._assigned.install()
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -361,15 +364,26 @@ class NonFiniteWatcher(Watcher):
             )
             record.place = frames.user_place(3)
         record.loop = counters(sys._getframe(1))
-        if record.reason in ("bad-parameter", "bad-buffer"):
+        if record.reason == "bad-parameter":
             record.since = max(1, tick - 1)
-            if record.reason == "bad-parameter" and self._totals.first_stepped is None and tick > 1:
+            if self._totals.first_stepped is None and tick > 1:
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
+        elif record.reason == "bad-buffer":
+            self._explain_buffer(record, tick)
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
         if record.found == "not-reproduced" and symptom not in _TAKEN:
             self._live.begin(record)
             self.heed()
+
+    def _explain_buffer(self, record: NonFinite, tick: int) -> None:
+        """A buffer that a replay puts back was bad when the step began; any other the failed step may have written."""
+        roots = self.host.known.live_roots()
+        assigned = self._assigned.of_bad(roots)
+        if assigned is not None:
+            record.since, record.assigned = assigned
+        elif self._kept.begins_bad():
+            record.since = max(1, tick - 1)
 
     def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
         """Without a replay all that can be seen is whether the step began with parameters that were lost already."""
@@ -459,6 +473,7 @@ class NonFiniteWatcher(Watcher):
         self._look_at_taken(self.host.tick)
         self._batch, self._kept = None, Kept()
         self._calls.clear()
+        self._assigned.remove()
 
     def unchecked(self) -> Iterable[Unchecked]:
         """What was only counted, and what no operator shows."""

@@ -15,6 +15,7 @@ import torch
 
 from torchvet.probes.base import frames
 from torchvet.probes.internals import private
+from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.replay.generators import Generators
 
 S = TypeVar("S")
@@ -122,6 +123,10 @@ class Kept:
         if buffers:
             with torch.no_grad():
                 private.copy_each(self._copies, buffers)
+
+    def begins_bad(self) -> bool:
+        """Whether a buffer that is copied was not finite when the step began."""
+        return any(not is_finite(copy) for copy in self._copies)
 
     def restore(self) -> None:
         """Put the kept state back. Only in a process of one's own."""

@@ -83,6 +83,8 @@ class NonFinite(Record):
     """Whether the replay came to the very values of the run, as far as they could be compared."""
     since: int | None = None
     """For what was bad already: the first step that is known to have had it."""
+    assigned: Place | None = None
+    """For a bad buffer: the line that assigned it last, in step `since`."""
     replay_seconds: float = 0.0
     note: str | None = None
     loop: dict[str, int] = {}

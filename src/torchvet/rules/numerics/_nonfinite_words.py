@@ -186,6 +186,10 @@ def _bad(record: NonFinite) -> str:
     held = record.result
     amount = f"{held.nans} NaN and {held.infinities} infinite" if held is not None else "some"
     since = f" since step {record.since}" if record.since is not None else ""
+    if record.assigned is not None:
+        return f"{named(held, 'a tensor')} has {amount} elements{_where(record)}{since}, when it was assigned anew"
+    if record.reason == "bad-buffer" and record.since is None:
+        since = ", when the step was done again: the failed step itself may have written it"
     return f"{named(held, 'a tensor')} has {amount} elements before any operator has run{_where(record)}{since}"
 
 
@@ -303,6 +307,8 @@ def advice(record: NonFinite) -> str:
     if record.reason == "bad-data" and record.columns:
         return f"{_OF_COLUMNS}; dropping rows does not help: every row has it"
     divisor = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
+    if record.assigned is not None:
+        return "see what this line assigns, and from which values; nothing before it was at fault"
     name = named(record.result, "it")
     if record.found == "operator":
         name = named(divisor or _first(record), "its argument")

@@ -52,7 +52,7 @@ class FirstNonfinite(Rule):
             rank,
             severity=severity_of(record, totals, rank.ticks),
             message=message_of(record) + _left_out(record, totals),
-            place=record.place,
+            place=record.assigned or record.place,
             cause=say.cause(record),
             advice=say.advice(record),
             measured=Measured(steps=_happened(record)),
@@ -136,6 +136,8 @@ def message_of(record: NonFinite) -> str:
         return f"{where}; no look at it has shown the operation"
     if record.found == "input":
         held = say.named(record.result, "a tensor")
+        if record.assigned is not None:
+            return f"{where}: {held} is not since this line assigned it in step {record.since}"
         return f"{where}: {held} was not before any operation ran"
     module = f" in {record.module}" if record.module else ""
     return f"{where}: {say.operator(record)}{module} was the first to give {say.what(record)}"
@@ -145,6 +147,9 @@ def related_of(record: NonFinite, totals: NonFiniteTotals) -> Iterator[Related]:
     """What else is known: the weights' fate, other dtypes, autocast, how exact the replay was."""
     if record.inner is not None:
         yield Related(role="within", message=record.inner.function, path=record.inner.path, line=record.inner.line)
+    if record.assigned is not None and record.place is not None:
+        place = record.place
+        yield Related(role="used", message="the loss is computed with it here", path=place.path, line=place.line)
     for role, message in _remarks(record, totals).items():
         if message:
             yield Related(role=role, message=message)
