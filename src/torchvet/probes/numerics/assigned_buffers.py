@@ -1,4 +1,4 @@
-"""Notes which line assigned a module's buffer last: a replay finds a bad buffer in its place, and not who put it there."""
+"""Notes which line assigned a module's buffer last: a replay finds a bad buffer, and cannot say who put it there."""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ import torch
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.base.schedule import Checkups
+from torchvet.probes.training.frozen_parameters import FreezingLines, Frozen
 from torchvet.probes.training.gradient_history import GradientHistory
 from torchvet.probes.training.owners_called import OwnersCalled
+from torchvet.probes.training.stalled_optimizers import Stalled
 from torchvet.probes.training.unowned_gradients import UnownedGradients
 from torchvet.recording.records.training import FIRST_STEPS, NeverStepped, OptimizerUse, SparseGradient
 
@@ -78,6 +80,9 @@ class _State:
     looked: int = 0
     """Its steps when its parameters were looked at last."""
     never: set[int] = field(default_factory=set)
+    asked: frozenset[int] = frozenset()
+    """The parameters that required a gradient when it was first met."""
+    frozen: Frozen = field(default_factory=Frozen)
     gradients: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)
     """Storages of a few gradients after the last step."""
     versions: dict[int, int] = field(default_factory=dict)
@@ -100,6 +105,8 @@ class OptimizerProbe(Watcher):
         self._checkups = Checkups()
         self._ownership = UnownedGradients(host.known)
         self._owners = OwnersCalled(host)
+        self._freezing = FreezingLines(host)
+        self._stalled = Stalled()
         self._built: dict[Place, _Built] = {}
         """By line: the last optimizer made there."""
 
@@ -129,6 +136,7 @@ class OptimizerProbe(Watcher):
             state = _State(weakref.ref(optimizer), use)
             self._numbered += 1
             state.never = {id(p) for p in parameters if p.requires_grad}
+            state.asked = frozenset(state.never)
             self._states[id(optimizer)] = state
             self._known.add_optimizer(optimizer)
         return state
@@ -230,9 +238,13 @@ class OptimizerProbe(Watcher):
         self._ownership.look(self._never())
         for state in self._states.values():
             optimizer = state.ref()
-            if optimizer is not None and state.use.steps > state.looked and _is_readable(optimizer):
+            if optimizer is None or not _is_readable(optimizer):
+                continue
+            self._stalled.look(optimizer, state.use, tick)
+            if state.use.steps > state.looked:
                 self._look_at(state, optimizer)
         self._owners.listen(self._suspects())
+        self._freezing.listen({key for state in self._states.values() for key in state.frozen.since})
 
     def _suspects(self) -> set[int]:
         """Parameters without gradients of optimizers that have stepped for a while."""
@@ -246,6 +258,7 @@ class OptimizerProbe(Watcher):
     def remove(self) -> None:
         """Leave torch as it was."""
         self._owners.end()
+        self._freezing.end()
         super().remove()
 
     def _sparse_gradients(self, tick: int) -> list[SparseGradient]:
@@ -264,7 +277,9 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        return [*uses, *self._never_stepped(), *self._ownership.records(self._place()), *self._sparse_gradients(tick)]
+        unowned = self._ownership.records(self._place())
+        stalled = self._stalled.records(names)
+        return [*uses, *self._never_stepped(), *unowned, *stalled, *self._sparse_gradients(tick)]
 
     def _never_stepped(self) -> Iterator[NeverStepped]:
         for state in self._states.values():
@@ -289,9 +304,11 @@ class OptimizerProbe(Watcher):
         if optimizer is not None:
             # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
             state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
-        state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in state.never}
-        missing = list(state.names.values())
-        state.use.without_gradient, state.use.without_gradient_count = sorted(missing)[:8], len(missing)
+        missing = state.never - state.frozen.since.keys()
+        state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in missing}
+        state.use.without_gradient = sorted(state.names.values())[:8]
+        state.use.without_gradient_count = len(state.names)
+        state.use.frozen_place = self._freezing.line() if state.frozen.since else None
         return state.use
 
     def _look_at(self, state: _State, optimizer: Optimizer) -> None:
@@ -300,8 +317,12 @@ class OptimizerProbe(Watcher):
         state.looked = use.steps
         history.look(optimizer, use.steps)
         stopped, zero = history.stopped(optimizer, use.steps), history.zero(optimizer)
-        names = self._known.parameter_names() if stopped or zero else {}
-        use.stopped, use.zero = ([names.get(id(p), "a parameter") for p in found][:8] for found in (stopped, zero))
+        frozen = state.frozen.look(optimizer, state.asked, use.steps)
+        names = self._known.parameter_names() if stopped or zero or frozen else {}
+        use.stopped, use.zero, use.frozen = (
+            [names.get(id(p), "a parameter") for p in found][:8] for found in (stopped, zero, frozen)
+        )
+        use.frozen_count, use.frozen_since = len(frozen), min(state.frozen.since.values(), default=0)
         use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.looks
         use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
         use.silent = self._owners.silent(state.never | {id(p) for p in stopped})

@@ -100,6 +100,12 @@ class OptimizerUse(Record):
     dropped: int = 0
     """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
     in between."""
+    frozen: list[str] = []
+    frozen_count: int = 0
+    frozen_since: int = 0
+    frozen_place: Place | None = None
+    """Parameters that required a gradient when the optimizer was made, and none at every look since this step of it,
+    up to the last; and the line that has switched that off again in later steps, if one was heard to."""
 
     @property
     def gradients_were_cleared(self) -> bool:
@@ -134,6 +140,21 @@ class ConstantSoftmax(Record):
     dim: int
     calls: int = 0
     names: list[str] = []
+
+
+class StalledOptimizers(Record):
+    """Optimizers (of the kind `name`) that stepped in the first steps of a run, up to step `after`, and in none since.
+
+    Their `parameters` got new gradients up to step `until`, and nobody changed them. No `optimizers` take that back.
+    """
+
+    optimizers: int
+    name: str
+    place: Place | None
+    names: list[str]
+    parameters: int
+    after: int
+    until: int
 
 
 class UnownedParameters(Record):

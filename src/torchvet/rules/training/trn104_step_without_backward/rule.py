@@ -79,6 +79,8 @@ class StepWithoutBackward(loops.LoopRule):
         # A cut output explains parameters without gradients, and TRN106 tells it at its line.
         elif use.without_gradient_count and seen >= _ENOUGH and not cut:
             yield from self._without_gradient(rank, use)
+        if use.frozen_count and seen >= _ENOUGH:
+            yield self._frozen_since(rank, use)
         if use.stopped_count:
             yield self._stopped(rank, recording, use)
         made = next((s for s in rank.latest(ConstantSoftmax) if use.zero and set(use.zero) <= set(s.names)), None)
@@ -146,6 +148,24 @@ class StepWithoutBackward(loops.LoopRule):
         )
         measured = Measured(steps=use.steps)
         return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
+
+    def _frozen_since(self, rank: RankRecording, use: OptimizerUse) -> Finding:
+        """A note where a part is frozen once, as one does on purpose; nobody means to do that in every step."""
+        again = use.frozen_place is not None
+        place = use.frozen_place or use.place or use.step_place
+        return self.observed(
+            rank,
+            place,
+            f"{use.frozen_count} of {use.parameters} parameters of {use.name} have not required a gradient since step "
+            f"{use.frozen_since} or before, up to step {use.steps:,}: {_named(use.frozen, use.frozen_count)}",
+            cause="they did when the optimizer was made"
+            + ("; this line switches that off again in later steps, and nothing on before they end" if again else ""),
+            advice="find what should switch `requires_grad` on again after this line, and why it does not"
+            if again
+            else "leave them out of the optimizer if they are to stay as they are",
+            severity="warning" if again else "info",
+            measured=Measured(steps=use.steps),
+        )
 
     def _stopped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:
         after = f"step {use.stopped_after}" if use.stopped_after > 1 else "the first step"

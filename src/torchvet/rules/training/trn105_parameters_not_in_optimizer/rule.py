@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchvet.finding import Holder, Location
-from torchvet.recording.records.training import UnownedParameters, still_unowned
+from torchvet.formatting import count
+from torchvet.recording.records.training import StalledOptimizers, UnownedParameters, still_unowned
 from torchvet.rules.kit import Edits, Finding, Findings, Measured, Place, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
@@ -24,6 +25,28 @@ class ParametersNotInOptimizer(Rule):
         for record in still_unowned(rank.all(UnownedParameters)):
             if record.owned:
                 yield self._finding(recording, rank, record)
+
+        stalled = rank.last(StalledOptimizers)
+        if stalled is not None and stalled.optimizers:
+            yield self._stalled(rank, stalled)
+
+    def _stalled(self, rank: RankRecording, record: StalledOptimizers) -> Finding:
+        """Each has an optimizer, which is not asked to step any more."""
+        more = record.parameters - min(4, len(record.names))
+        names = ", ".join(record.names[:4]) + (f" and {more} more" if more > 0 else "")
+        return self.observed(
+            rank,
+            record.place,
+            f"{count(record.parameters, 'parameter')} got gradients up to step {record.until:,} and "
+            f"{'was' if record.parameters == 1 else 'were'} not stepped after step {record.after}: {names}",
+            cause=f"{count(record.optimizers, 'optimizer')} ({record.name}) stepped in the first steps and never again,"
+            " and nothing else has changed these parameters",
+            advice="find what decides in each step which optimizers step, or with which parameters, and why these are "
+            "left out after the first; `requires_grad_(False)` if they are meant to stay as they are",
+            severity="warning",
+            holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]) if record.names else None,
+            measured=Measured(steps=record.until - record.after),
+        )
 
     def _finding(self, recording: Recording, rank: RankRecording, record: UnownedParameters) -> Finding:
         names = ", ".join(record.names[:4])
