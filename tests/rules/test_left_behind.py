@@ -74,7 +74,8 @@ def test_what_every_step_freezes_has_the_line(switch: str, tmp_path: Path) -> No
     assert found["severity"] == "warning" and found["message"].startswith(
         "4 of 6 parameters of AdamW have not required"
     )
-    assert program.splitlines()[found["location"]["line"] - 1].strip() == switch
+    lines = found["location"]["line"], next(r["line"] for r in found["related"] if r["role"] == "called")
+    assert [program.splitlines()[line - 1].strip() for line in lines] == [switch, BOTH]
 
 
 def test_what_is_frozen_once_is_a_note(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from torchvet.probes.base.callers import user_lines
 from torchvet.probes.base.kit import Host, Optimizer, Place, frames
 from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.patching import replace
 
+_CALLS = 4
+"""Lines that are kept of the way to the one that wrote the flag."""
 _LISTENED = 3
 """Looks over which the line that switches gradients off is listened for."""
 
@@ -42,7 +46,8 @@ class FreezingLines:
         self._left = _LISTENED
         self._undo: ExitStack | None = None
         self._wanted: set[int] = set()
-        self._lines: dict[Place, set[int]] = {}
+        self._lines: dict[tuple[Place, ...], set[int]] = {}
+        """By the line and those that led to it: the steps in which it did."""
 
     def listen(self, parameters: set[int]) -> None:
         """Listen for these parameters until the looks that this is for are over."""
@@ -64,17 +69,18 @@ class FreezingLines:
             self._undo.close()
             self._undo = None
 
-    def line(self) -> Place | None:
-        """The line that did it in most of the steps that were heard."""
-        return max(self._lines, key=lambda place: len(self._lines[place]), default=None)
+    def lines(self) -> tuple[Place, ...]:
+        """The line that did it in most of the steps that were heard, then those of the calls that led there: a library
+        may have one function that writes the flag for all."""
+        return max(self._lines, key=lambda lines: len(self._lines[lines]), default=())
 
     def switched(self, tensor: Any, to: bool) -> None:
         """The flag of a tensor is written."""
         if not to and id(tensor) in self._wanted and self._host.active:
             with self._host.looking("lines that freeze parameters"):
-                place = frames.user_place(2)
-                if place is not None:
-                    self._lines.setdefault(place, set()).add(self._host.step)
+                lines = user_lines(sys._getframe(1), _CALLS) or [p for p in [frames.user_place(2)] if p is not None]
+                if lines:
+                    self._lines.setdefault(tuple(lines), set()).add(self._host.step)
 
 
 def _method(lines: FreezingLines) -> Any:

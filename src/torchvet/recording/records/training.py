@@ -103,9 +103,9 @@ class OptimizerUse(Record):
     frozen: list[str] = []
     frozen_count: int = 0
     frozen_since: int = 0
-    frozen_place: Place | None = None
+    frozen_at: list[Place] = []
     """Parameters that required a gradient when the optimizer was made, and none at every look since this step of it,
-    up to the last; and the line that has switched that off again in later steps, if one was heard to."""
+    up to the last; and the line that was heard to switch that off in later steps, with the calls that led there."""
 
     @property
     def gradients_were_cleared(self) -> bool:

@@ -151,8 +151,8 @@ class StepWithoutBackward(loops.LoopRule):
 
     def _frozen_since(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         """A note where a part is frozen once, as one does on purpose; nobody means to do that in every step."""
-        again = use.frozen_place is not None
-        place = use.frozen_place or use.place or use.step_place
+        again = bool(use.frozen_at)
+        place = use.frozen_at[0] if again else use.place or use.step_place
         return self.observed(
             rank,
             place,
@@ -165,6 +165,7 @@ class StepWithoutBackward(loops.LoopRule):
             else "leave them out of the optimizer if they are to stay as they are",
             severity="warning" if again else "info",
             measured=Measured(steps=use.steps),
+            related=[self.beside("called", at.function, at) for at in use.frozen_at[1:]],
         )
 
     def _stopped(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Finding:

@@ -38,7 +38,7 @@ class ParametersNotInOptimizer(Rule):
             rank,
             record.place,
             f"{count(record.parameters, 'parameter')} got gradients up to step {record.until:,} and "
-            f"{'was' if record.parameters == 1 else 'were'} not stepped after step {record.after}: {names}",
+            f"{'was' if record.parameters == 1 else 'were'} stepped only within the first {record.after}: {names}",
             cause=f"{count(record.optimizers, 'optimizer')} ({record.name}) stepped in the first steps and never again,"
             " and nothing else has changed these parameters",
             advice="find what decides in each step which optimizers step, or with which parameters, and why these are "
