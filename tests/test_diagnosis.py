@@ -14,7 +14,7 @@ from torchvet.diagnosis.diagnose import _unattributed, diagnose
 from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Report
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Holding, Place, Record, Source, Stranger
-from torchvet.recording.records.training import OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
+from torchvet.recording.records.training import CollectorUse, OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
 from torchvet.renderers.verdict import verdict
 from torchvet.rules import all_rules
 
@@ -291,6 +291,20 @@ def test_a_cycle_that_only_the_last_look_sees_died_with_the_program() -> None:
     assert codes(diagnose(run([census(t) for t in (9, 20, 30)], last))) == []
     seen = census(30, garbage=400_000, strangers=cycle)
     assert codes(diagnose(run([census(t) for t in (9, 20)], seen, last))) == ["MEM105"]
+
+
+def test_looks_that_were_cut_short_make_no_cycle_of_what_died_with_the_program() -> None:
+    """A trainer whose metrics grew, in a process too large to be searched; the collector freed other things."""
+    from handmade import survivors
+
+    cycle = [Stranger(kind="cycle", owner="Metric", attribute="update")]
+    cut = [msgspec.structs.replace(census(t), complete=False) for t in (9, 20, 30)]
+    grown = [survivors(n, 4 * n, 400_000) for n in (1, 2, 3)]
+    last = census(40, garbage=9_000_000, strangers=cycle, final=True)
+    use = CollectorUse(collections=90, seconds=1.0, freed=16_000, storages=8, sampled=8, longest=1, steps=2)
+    assert "MEM105" not in codes(diagnose(run(grown, cut, last, use)))
+    much = msgspec.structs.replace(use, freed=3_000_000)
+    assert "MEM105" in codes(diagnose(run(grown, cut, last, much)))
 
 
 # Facts and excerpts --------------------------------------------------------------------------------------------------

@@ -88,11 +88,17 @@ def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
 def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
     """The looks that came upon something without a name. A cycle that only the last look sees, when the program was
     over, died with the variables of `main()`: no step makes such cycles."""
-    before = [c for c in rank.since_restart(Census) if c.complete and not (c.final or c.amid)]
-    use = rank.last(CollectorUse)
-    freed = use is not None and use.freed > 0
-    at_the_end = len(before) > 1 and not freed and not any(c.unreached or c.garbage for c in before)
+    # A look that was cut short found nothing without a name, and shows that there were names to go through.
+    before = [c for c in rank.since_restart(Census) if not (c.final or c.amid)]
+    at_the_end = len(before) > 1 and not any(c.unreached or c.garbage for c in before) and not _collector_frees(rank)
     return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+
+
+def _collector_frees(rank: RankRecording) -> bool:
+    """Whether the collector was seen to free a good part of what names do not explain, in the steps that were watched:
+    a few bytes of another cycle (an exception's frame) say nothing of it."""
+    use, growth = rank.last(CollectorUse), growth_of(rank)
+    return use is not None and use.freed / max(1, use.sampled) > _WORTH_SAYING * growth.measured
 
 
 def names_of(who: list[Stranger]) -> list[str]:
