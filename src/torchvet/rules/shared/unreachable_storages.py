@@ -90,15 +90,19 @@ def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
     over, died with the variables of `main()`: no step makes such cycles."""
     # A look that was cut short found nothing without a name, and shows that there were names to go through.
     before = [c for c in rank.since_restart(Census) if not (c.final or c.amid)]
-    at_the_end = len(before) > 1 and not any(c.unreached or c.garbage for c in before) and not _collector_frees(rank)
-    return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+    unseen = len(before) > 1 and not any(c.unreached or c.garbage for c in before)
+    found = [c for c in looks if c.unreached or c.garbage]
+    return [c for c in found if not (c.final and unseen and not _collector_frees(rank, c))]
 
 
-def _collector_frees(rank: RankRecording) -> bool:
-    """Whether the collector was seen to free a good part of what names do not explain, in the steps that were watched:
-    a few bytes of another cycle (an exception's frame) say nothing of it."""
-    use, growth = rank.last(CollectorUse), growth_of(rank)
-    return use is not None and use.freed / max(1, use.sampled) > _WORTH_SAYING * growth.measured
+def _collector_frees(rank: RankRecording, last: Census) -> bool:
+    """Whether the collector was seen to free a good part of such garbage in the steps that were watched: a few bytes of
+    other cycles (an exception's frame) say nothing of it."""
+    from torchvet.analysis.steps import steps_between
+
+    use = rank.last(CollectorUse)
+    rate = last.garbage / max(1, steps_between(rank, 0, last.tick)[1])
+    return use is not None and use.freed > 0 and use.freed / max(1, use.sampled) >= _WORTH_SAYING * rate
 
 
 def names_of(who: list[Stranger]) -> list[str]:
