@@ -308,7 +308,7 @@ def advice(record: NonFinite) -> str:
         return f"{_OF_COLUMNS}; dropping rows does not help: every row has it"
     divisor = record.operands[-1] if record.reason in ("division-by-zero", "zero-by-zero") and record.operands else None
     if record.assigned is not None:
-        return "follow what this line assigns into what it calls, with the values of this step: what it makes is not finite"
+        return "follow what this line calls, with the values of this step: what it gives is not finite"
     name = named(record.result, "it")
     if record.found == "operator":
         name = named(divisor or _first(record), "its argument")
