@@ -254,6 +254,24 @@ def _stale_record(
     peak, at = top
     step = sum(1 for t in window.ticks if t <= at)
     end = len(ledger.events)
+    stale = _stale_by_step(window, ledger, gradient_births)
+    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
+    if not at_peak:
+        return None
+    sums: Counter[str] = Counter()
+    for name, birth in at_peak:
+        sums[name] += birth.nbytes
+    names, sizes = map(list, zip(*sums.most_common(), strict=True))
+    record = StaleAtPeak(tick=tick, kind=window.kind, bytes=sum(sizes), peak=total, names=names, name_bytes=sizes)
+    record.saving = peak - _peak(ledger, _if_dropped(window, stale, end))[0]
+    record.with_graph = sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step])
+    record.sites = sum_by_site((b for _, b in at_peak), 4)
+    record.place, record.bound = record.sites[0].site.place, window.bound.get(names[0])
+    return record
+
+
+def _stale_by_step(window: OpenWindow, ledger: Ledger, gradient_births: set[int]) -> dict[int, list[tuple[str, Birth]]]:
+    """For each step whose forward pass has begun: the storages that it found bound, never read, and saw freed."""
     stale: dict[int, list[tuple[str, Birth]]] = {}
     habit: set[tuple[str, Any]] = set()
     for begun in sorted(window.horizons):
@@ -261,24 +279,17 @@ def _stale_record(
         left = _left_bound(window, ledger, begun, gradient_births)
         stale[begun] = [(n, b) for n, b in left if b.died is not None or (n, b.user) in habit]
         habit.update((n, b.user) for n, b in stale[begun])
-    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
-    if not at_peak:
-        return None
+    return stale
+
+
+def _if_dropped(window: OpenWindow, stale: Mapping[int, list[tuple[str, Birth]]], end: int) -> dict[int, int]:
+    """The changes to the events, had each step's stale storages died when its forward pass began."""
     changes: dict[int, int] = defaultdict(int)
-    for other, left in stale.items():
+    for step, left in stale.items():
         for _, birth in left:
-            changes[window.horizons[other]] -= birth.nbytes
+            changes[window.horizons[step]] -= birth.nbytes
             changes[_died(birth, end)] += birth.nbytes
-    sums: Counter[str] = Counter()
-    for name, birth in at_peak:
-        sums[name] += birth.nbytes
-    names, sizes = map(list, zip(*sums.most_common(), strict=True))
-    record = StaleAtPeak(tick=tick, kind=window.kind, bytes=sum(sizes), peak=total, names=names, name_bytes=sizes)
-    record.saving = peak - _peak(ledger, changes)[0]
-    record.with_graph = sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step])
-    record.sites = sum_by_site((b for _, b in at_peak), 4)
-    record.place, record.bound = record.sites[0].site.place, window.bound.get(names[0])
-    return record
+    return changes
 
 
 def _died(birth: Birth, end: int) -> int:
