@@ -18,6 +18,7 @@ def overloads(text: str) -> tuple[Any, ...]:
     for name in text.split():
         packet, _, overload = name.partition(".")
         operators = getattr(torch.ops.aten, packet, None)
+        # Other versions of torch lack some operators or overloads; a table must not fail by that.
         found.append(getattr(operators, overload or "default", None))
     return tuple(operator for operator in found if operator is not None)
 

@@ -37,6 +37,8 @@ class Names:
             return msgspec.structs.replace(found, owner=owner, made=made)
 
         return (
+            # From the name that says most (a parameter's path) to the one that says least (the text of
+            # the expression).
             self._registered(tensor, said)
             or self._of_an_optimizer(tensor, said)
             or self._attribute(tensor, said)
@@ -48,6 +50,7 @@ class Names:
         """The program's name for a module, else its class."""
         for level in self._own:
             for name, value in level.names.items():
+                # Within its own methods every module is `self`, which names none.
                 if value is root and name != "self":
                     return name
         for level in self._own:
@@ -136,9 +139,12 @@ class Names:
     def _variable(self, tensor: torch.Tensor, said: Any) -> Placed | None:
         """By its name where it came from: as long as a function was given it, by that of the function's caller."""
         found: Placed | None = None
+        # Innermost first; it goes on outward only while the name is a parameter of its function.
         for level in self._own:
             node = level.expression()
             texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
+            # After the expression's own text: of several names for one tensor the line's own is what the
+            # user looks at.
             texts += [n for n, value in level.names.items() if value is tensor]
             owner = level.local("self")
             own = plain_attributes(owner) if owner is not None else ()
@@ -149,6 +155,8 @@ class Names:
                 # A name that is no parameter was bound here: no caller has an earlier one.
                 if texts[0] not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
                     return found
+            # The caller has no name for it: it was made in the call's argument, and the inner name is all
+            # there is.
             elif found is not None:
                 return found
         text = self._given(tensor) if found is None else ""
@@ -188,10 +196,12 @@ def _argument_of(node: Any, code: CodeType, name: str) -> str:
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if not isinstance(node, ast.Call) or name not in given:
         return ""
+    # The call does not write `self`.
     position = given.index(name) - (given[:1] == ("self",))
     found = next((k.value for k in node.keywords if k.arg == name), None)
     if found is None and 0 <= position < len(node.args):
         found = node.args[position]
+    # `f(*args)`: which argument it was cannot be read off the call.
     return "" if found is None or isinstance(found, ast.Starred) else ast.unparse(found)
 
 

@@ -36,6 +36,7 @@ class Underway(Generic[K]):
     def add(self, target: torch.Tensor, key: K) -> None:
         """A copy into `target` was asked for and is not waited for."""
         if target.layout is torch.strided and target.numel() and len(self._copies) < _MOST:
+            # Several copies may go into parts of one buffer.
             self._copies.put(target, [*(self._copies.get(target) or ()), (_extent(target), key)])
 
     def arrived(self) -> None:
@@ -47,10 +48,13 @@ class Underway(Generic[K]):
         """The copies whose memory an operator reads on the host; each is told once. What gives something of the device
         reads by a copy of its own, in order behind the others."""
         name = bare_name(func)
+        # Too many names rather than too few: an operator that waits and is not listed would make a false
+        # finding.
         if on_device and _MAY_WAIT.search(name):
             self.arrived()
         if on_device or getattr(func, "is_view", False) or name in ("detach", "alias"):
             return []
+        # What is only overwritten is not read.
         given = args[1:] if name in _OVERWRITING else args
         return [key for tensor in _tensors(given) for key in self.read(tensor)]
 
@@ -68,6 +72,8 @@ class Underway(Generic[K]):
 def _extent(tensor: torch.Tensor) -> _Range:
     """The first and the last byte that it may touch."""
     first = int(tensor.storage_offset())
+    # An upper bound for strided views: two interleaved columns count as touching. That can only tell too much of
+    # one buffer.
     last = first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     size = tensor.element_size()
     return first * size, (last + 1) * size - 1

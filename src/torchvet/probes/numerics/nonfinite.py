@@ -31,15 +31,18 @@ from torchvet.probes.replay.rehearsal import COUNTED, Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 
+# Each forks the process and repeats a step: a run in which everything is NaN must not become a run of replays.
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
 _MOST_ATTEMPTS = 3
+# Each operator of a replay is checked, in Python: tens of times slower than the step.
 _LEAST_SECONDS, _TIMES = 10.0, 50
 """A replay may take this long, or so many times as long as the step."""
 _MOST_SECONDS = 30.0
 _WHAT = "the first value that is not finite"
 _TAKEN = ("output", "number", "skipped")
 """Symptoms that a number shows which the program takes out of torch: no backward pass has to do with them."""
+# GradScaler begins at 65,536 and halves at each skip.
 _CALIBRATING = 3
 """Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
 
@@ -68,6 +71,7 @@ class NonFiniteWatcher(Watcher):
         self._reasons: dict[str, int] = {}
         self._counted = 0
         self._only_grad = False
+        # Weak: a loss holds its graph.
         self._losses: list[weakref.ref[torch.Tensor]] = []
         """On a device: those that are read with the gradients."""
         self._running: Optimizer | None = None
@@ -91,14 +95,17 @@ class NonFiniteWatcher(Watcher):
         )
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self.host.hear(ASKING, self._skipped.asked)
+        # The state that a replay of the very first step starts from.
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
+        # A batch that comes before any backward pass is the proof that the one before was left out.
         self._look_at_skipped(self.host.step)
         self._skipped.batch_got()
+        # Held until the boundary: a replay hands it out again.
         self._batch = batch
         self._step_starts()
         if self._live.wanted:
@@ -133,25 +140,31 @@ class NonFiniteWatcher(Watcher):
         if self._outputs.taken is not None:
             self._look_at_taken(self.host.step)
         if self._running is not None:
+            # From here on the end of passes is heard: a closure's gradients are there only then.
             self.heed()  # an optimizer with a closure
+        # A program that never steps an optimizer of torch's: its gradients are nobody's.
         self._only_grad = is_grad and not self._totals.checked
         stack = self.host.way
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple([(code, instruction) for _, code, instruction in stack]))
+        # The short way, without a list: this runs at each steady step.
         if tensors.__class__ is torch.Tensor and not (is_grad or tensors.is_cuda):
             # One loss on the host, as in nearly every step.
             if not is_finite(tensors):
                 self._look_at_losses([tensors])
             turn = self._samples.losses
+            # Written out twice rather than called: a call more in each step.
             turn.left -= 1
             if turn.left <= 0:
                 self._samples.loss(tensors)
             return
+        # `autograd.grad` of a field has outputs of many elements, none of which is a loss.
         given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
 
     def _losses_go_back(self, losses: list[torch.Tensor]) -> None:
+        # A simulated GPU's numbers are on the host already.
         if losses and losses[0].is_cuda and not simulated():
             # To read them now would make the host wait: they are looked at with the gradients, if they live until then.
             self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]
@@ -170,6 +183,7 @@ class NonFiniteWatcher(Watcher):
         if bad:
             nan = any(bool(torch.isnan(t).any()) for t in bad)
             self._totals.nan_losses += nan
+            # The scaler takes an infinite loss out by itself.
             if nan or not self._is_calibrating():
                 self._failed("loss", bad)
 
@@ -188,6 +202,7 @@ class NonFiniteWatcher(Watcher):
         """Are the gradients finite?"""
         self._running = optimizer
         self._live.optimizing = True
+        # A scaler's gradients are scaled, and it asks itself whether they are finite.
         if not self._scaler_steps:
             # The step itself reads them next, on this thread: nothing more is risked.
             groups = optimizer.param_groups
@@ -196,6 +211,7 @@ class NonFiniteWatcher(Watcher):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """With gradients that were not finite the weights are lost."""
         self._running = None
+        # From the end of the step on: during it the weights are still sound, for a replay.
         self._spoilt = self._spoilt or self._spoiling
         self._calls.optimized()
         self._live.optimizing = False
@@ -205,6 +221,7 @@ class NonFiniteWatcher(Watcher):
     # What was found ---------------------------------------------------------------------------------------------
 
     def _step_starts(self) -> None:
+        # Modules and generators hardly change: looking for new ones takes a walk over all names.
         if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
             self._kept.follow(self.host.known.live_roots())
             if self.host.tick < 8 or self.host.tick % 512 == 0:
@@ -220,18 +237,21 @@ class NonFiniteWatcher(Watcher):
     def _look_at_skipped(self, tick: int) -> None:
         """Did the step that ends leave out a loss that is NaN?"""
         asked = self._skipped.left_out()
+        # A loss that was asked for, found NaN and left out shows in no backward pass.
         if asked is not None:
             self._taken = asked
             self._failed("skipped", [], tick)
 
     def _look_at_taken(self, tick: int) -> None:
         """Was a number of evaluation NaN? Here, outside of torch's operators, the step can be done again."""
+        # Operators' listeners must not fork: here no operator runs.
         taken = self._outputs.look_due()
         if taken is None:
             return
         self._taken = taken.spots
         if taken.kind == "both":
             self._failed("output", [], tick)
+        # Numbers have a budget of their own, and do not use that of failures up.
         elif self._numbers < _MOST_REPLAYS:
             self._numbers += 1
             self._look_into(taken.kind, taken, tick)
@@ -260,9 +280,11 @@ class NonFiniteWatcher(Watcher):
         if turn.left <= 0:
             self._samples.norm(gradients)
         # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
+        # Losses on a device go along: one sync for both.
         if not gradients or not suspicious([*gradients, *losses] if losses else gradients):
             return
         self._look_at_losses([t for t in losses if not is_finite(t)])
+        # Only a sum had overflowed.
         if all(map(is_finite, dense(gradients))):
             return
         self._totals.stepped += 1
@@ -299,12 +321,14 @@ class NonFiniteWatcher(Watcher):
 
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
         # Only between `step` and `update` does this say so: what `step` returns says nothing of a skip.
+        # Private (`private.ATTRIBUTES`); reading it makes the host wait, as the scaler's own `step` did.
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not any(float(v) for v in found.values()):
             self._skips[id(optimizer)] = 0
             return
         self._totals.skipped += 1
         self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
+        # Fewer are the search for a scale, or its probing after `growth_interval`.
         if max(in_a_row, self._again(scaler, id(optimizer), in_a_row == 1)) > _CALIBRATING:
             self._failed("gradient", dense(_gradients(optimizer)))
 
@@ -313,12 +337,14 @@ class NonFiniteWatcher(Watcher):
         scale = float(scaler.get_scale())
         settled, count = self._unexplained.get(optimizer, (0.0, 0))
         count += alone and scale <= settled
+        # The scale that this skip leads to: steps go well there, or nothing is explained by the scale.
         self._unexplained[optimizer] = (scale * scaler.get_backoff_factor(), count)
         return count
 
     def _failed(self, symptom: Symptom, seen: list[torch.Tensor], tick: int | None = None) -> None:
         tick = self.host.step if tick is None else tick
         totals = self._totals
+        # Counted before anything may be left out below: the totals are of all failures.
         totals.last_bad = tick
         if symptom == "loss":
             totals.losses += 1
@@ -330,6 +356,7 @@ class NonFiniteWatcher(Watcher):
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
+        # The loss fails first, then its gradients: one look for both.
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
         if self._live.wanted:
@@ -339,6 +366,7 @@ class NonFiniteWatcher(Watcher):
         # One look for each step; weights that are lost were explained by the step that lost them.
         if not first or self._lost():
             return
+        # Different lines may fail for different reasons: no single one takes all replays.
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
             self._counted += 1
             return
@@ -356,6 +384,7 @@ class NonFiniteWatcher(Watcher):
         if reason is None:
             record, reason = self._ask(symptom, tick, sys._getframe(1))
         if record is None:
+            # Lost weights need no operator to explain the failure.
             record = self._bad_parameter(symptom, tick) or NonFinite(
                 tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale()
             )
@@ -367,6 +396,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
+        # The search in running steps begins where a replay has said nothing.
         if record.found == "not-reproduced" and symptom not in _TAKEN:
             self._live.begin(record)
             self.heed()
@@ -388,6 +418,7 @@ class NonFiniteWatcher(Watcher):
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
         reason, inexact = "", None
+        # Each attempt replays from another place: the frame, or where a call that has returned came from.
         for attempt in range(_MOST_ATTEMPTS + max(0, len(failure.remembered) - 1)):
             started = time.perf_counter()
             try:
@@ -395,10 +426,12 @@ class NonFiniteWatcher(Watcher):
             except Failed as error:
                 return inexact, str(error)
             left -= time.perf_counter() - started
+            # The child's own error, as text.
             if text.startswith(b"!"):
                 return inexact, text[1:].decode(errors="replace")
             answer = msgspec.json.decode(text, type=Answer)
             reason = answer.reason or reason
+            # The same number came out wrong: that is the failure, and no other.
             if answer.record is not None and answer.record.exact:
                 self._widen(failure, answer.record, answer.number if symptom == "gradient" else 0, left)
                 return answer.record, ""
@@ -409,6 +442,7 @@ class NonFiniteWatcher(Watcher):
 
     def _widen(self, failure: Failure, record: NonFinite, attempt: int, seconds: float) -> None:
         """Where the operator fails in float64 too: would it with operands that were not rounded before?"""
+        # Where float64 survives the operands, the dtype is to blame and nothing more is asked.
         if record.found != "operator" or record.survives.get("float64") is not False or not room_for_twins():
             return
         dtypes = {o.dtype for o in (*record.operands, record.result, record.argument) if o is not None}
@@ -457,6 +491,7 @@ class NonFiniteWatcher(Watcher):
         """Nothing of the program's outlives it here."""
         self._live.finish()
         self._look_at_taken(self.host.tick)
+        # They hold tensors and copies of generators.
         self._batch, self._kept = None, Kept()
         self._calls.clear()
 
