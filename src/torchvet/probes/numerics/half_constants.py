@@ -17,7 +17,6 @@ _SINGULAR = overloads("reciprocal log log2 log10 rsqrt sqrt log_ rsqrt_ reciproc
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
 _RANGES = overloads("arange arange.start arange.start_step")
-# bfloat16 has 8 bits of precision: whole numbers are exact up to 256, and halves of them up to 128.
 _EXACT, _MOST = 128, 1 << 20
 """Ranges that end below are distinct in bfloat16, if they count by whole numbers; longer ones are too long to look at.
 """

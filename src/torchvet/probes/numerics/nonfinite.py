@@ -71,7 +71,6 @@ class NonFiniteWatcher(Watcher):
         self._reasons: dict[str, int] = {}
         self._counted = 0
         self._only_grad = False
-        # Weak: a loss holds its graph.
         self._losses: list[weakref.ref[torch.Tensor]] = []
         """On a device: those that are read with the gradients."""
         self._running: Optimizer | None = None
@@ -95,7 +94,6 @@ class NonFiniteWatcher(Watcher):
         )
         self.host.hear([torch.ops.aten._local_scalar_dense.default], self._outputs.number_taken)
         self.host.hear(ASKING, self._skipped.asked)
-        # The state that a replay of the very first step starts from.
         self._kept.take()
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -105,7 +103,6 @@ class NonFiniteWatcher(Watcher):
         # A batch that comes before any backward pass is the proof that the one before was left out.
         self._look_at_skipped(self.host.step)
         self._skipped.batch_got()
-        # Held until the boundary: a replay hands it out again.
         self._batch = batch
         self._step_starts()
         if self._live.wanted:
@@ -142,7 +139,6 @@ class NonFiniteWatcher(Watcher):
         if self._running is not None:
             # From here on the end of passes is heard: a closure's gradients are there only then.
             self.heed()  # an optimizer with a closure
-        # A program that never steps an optimizer of torch's: its gradients are nobody's.
         self._only_grad = is_grad and not self._totals.checked
         stack = self.host.way
         self._calls.add(stack)
@@ -154,7 +150,6 @@ class NonFiniteWatcher(Watcher):
             if not is_finite(tensors):
                 self._look_at_losses([tensors])
             turn = self._samples.losses
-            # Written out twice rather than called: a call more in each step.
             turn.left -= 1
             if turn.left <= 0:
                 self._samples.loss(tensors)
@@ -164,7 +159,6 @@ class NonFiniteWatcher(Watcher):
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
 
     def _losses_go_back(self, losses: list[torch.Tensor]) -> None:
-        # A simulated GPU's numbers are on the host already.
         if losses and losses[0].is_cuda and not simulated():
             # To read them now would make the host wait: they are looked at with the gradients, if they live until then.
             self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]
@@ -202,7 +196,6 @@ class NonFiniteWatcher(Watcher):
         """Are the gradients finite?"""
         self._running = optimizer
         self._live.optimizing = True
-        # A scaler's gradients are scaled, and it asks itself whether they are finite.
         if not self._scaler_steps:
             # The step itself reads them next, on this thread: nothing more is risked.
             groups = optimizer.param_groups
@@ -211,7 +204,6 @@ class NonFiniteWatcher(Watcher):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """With gradients that were not finite the weights are lost."""
         self._running = None
-        # From the end of the step on: during it the weights are still sound, for a replay.
         self._spoilt = self._spoilt or self._spoiling
         self._calls.optimized()
         self._live.optimizing = False
@@ -237,7 +229,6 @@ class NonFiniteWatcher(Watcher):
     def _look_at_skipped(self, tick: int) -> None:
         """Did the step that ends leave out a loss that is NaN?"""
         asked = self._skipped.left_out()
-        # A loss that was asked for, found NaN and left out shows in no backward pass.
         if asked is not None:
             self._taken = asked
             self._failed("skipped", [], tick)
@@ -251,7 +242,6 @@ class NonFiniteWatcher(Watcher):
         self._taken = taken.spots
         if taken.kind == "both":
             self._failed("output", [], tick)
-        # Numbers have a budget of their own, and do not use that of failures up.
         elif self._numbers < _MOST_REPLAYS:
             self._numbers += 1
             self._look_into(taken.kind, taken, tick)
@@ -279,12 +269,9 @@ class NonFiniteWatcher(Watcher):
         turn.left -= 1
         if turn.left <= 0:
             self._samples.norm(gradients)
-        # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
-        # Losses on a device go along: one sync for both.
         if not gradients or not suspicious([*gradients, *losses] if losses else gradients):
             return
         self._look_at_losses([t for t in losses if not is_finite(t)])
-        # Only a sum had overflowed.
         if all(map(is_finite, dense(gradients))):
             return
         self._totals.stepped += 1
@@ -344,7 +331,6 @@ class NonFiniteWatcher(Watcher):
     def _failed(self, symptom: Symptom, seen: list[torch.Tensor], tick: int | None = None) -> None:
         tick = self.host.step if tick is None else tick
         totals = self._totals
-        # Counted before anything may be left out below: the totals are of all failures.
         totals.last_bad = tick
         if symptom == "loss":
             totals.losses += 1
@@ -366,7 +352,6 @@ class NonFiniteWatcher(Watcher):
         # One look for each step; weights that are lost were explained by the step that lost them.
         if not first or self._lost():
             return
-        # Different lines may fail for different reasons: no single one takes all replays.
         if self._replays.get(place, 0) >= _MOST_AT_ONE_PLACE or sum(self._replays.values()) >= _MOST_REPLAYS:
             self._counted += 1
             return
@@ -384,7 +369,6 @@ class NonFiniteWatcher(Watcher):
         if reason is None:
             record, reason = self._ask(symptom, tick, sys._getframe(1))
         if record is None:
-            # Lost weights need no operator to explain the failure.
             record = self._bad_parameter(symptom, tick) or NonFinite(
                 tick=tick, symptom=symptom, found="not-reproduced", note=reason, scale=self._scale()
             )
@@ -396,7 +380,6 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
-        # The search in running steps begins where a replay has said nothing.
         if record.found == "not-reproduced" and symptom not in _TAKEN:
             self._live.begin(record)
             self.heed()
@@ -426,7 +409,6 @@ class NonFiniteWatcher(Watcher):
             except Failed as error:
                 return inexact, str(error)
             left -= time.perf_counter() - started
-            # The child's own error, as text.
             if text.startswith(b"!"):
                 return inexact, text[1:].decode(errors="replace")
             answer = msgspec.json.decode(text, type=Answer)
@@ -442,7 +424,6 @@ class NonFiniteWatcher(Watcher):
 
     def _widen(self, failure: Failure, record: NonFinite, attempt: int, seconds: float) -> None:
         """Where the operator fails in float64 too: would it with operands that were not rounded before?"""
-        # Where float64 survives the operands, the dtype is to blame and nothing more is asked.
         if record.found != "operator" or record.survives.get("float64") is not False or not room_for_twins():
             return
         dtypes = {o.dtype for o in (*record.operands, record.result, record.argument) if o is not None}
@@ -491,7 +472,6 @@ class NonFiniteWatcher(Watcher):
         """Nothing of the program's outlives it here."""
         self._live.finish()
         self._look_at_taken(self.host.tick)
-        # They hold tensors and copies of generators.
         self._batch, self._kept = None, Kept()
         self._calls.clear()
 

@@ -83,6 +83,7 @@ class OutputWatch:
         self._bad = bool(found) and self._is_sound()
         self.ruined += self._bad and all(bool(torch.isnan(t).all()) for t in given if t.is_floating_point())
         if torch.is_inference_mode_enabled():
+            # No operator is heard there, so no number can confirm it: the output itself is looked into.
             self._inferred += 1
             if self._bad and self._inferred <= _MOST_IN_INFERENCE_MODE:
                 self.taken = Taken("output", spots(whereabouts(3)), frames.user_place(3))

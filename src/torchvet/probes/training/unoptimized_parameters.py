@@ -36,7 +36,6 @@ class Ownership(Watcher):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where the first one was built."""
-        # The first that was built is most likely that of the model as it was before.
         if self._made[1] is None:
             self._made = type(optimizer).__name__, frames.user_place(3)
 
