@@ -31,7 +31,7 @@ from torchvet.probes.replay.rehearsal import COUNTED, Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 
-# Each forks the process and repeats a step: a run in which everything is NaN must not become a run of replays.
+# Each forks the process and repeats a step.
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
 _MOST_ATTEMPTS = 3
@@ -100,7 +100,6 @@ class NonFiniteWatcher(Watcher):
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """A step's work starts here, as far as is known."""
-        # A batch that comes before any backward pass is the proof that the one before was left out.
         self._look_at_skipped(self.host.step)
         self._skipped.batch_got()
         self._batch = batch

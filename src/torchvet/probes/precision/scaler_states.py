@@ -133,6 +133,7 @@ class ScalerState:
         self.stepped.clear()
         self.divided.clear()
         self.too_early.clear()
+        # Worked out by the scaler's own rules: reading it would make the host wait at each update.
         if self.on_device():
             self.keep(worked_out)
         else:

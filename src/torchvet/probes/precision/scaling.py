@@ -218,6 +218,7 @@ class ScalerWatcher(Watcher):
         """See `Watcher`."""
         self._scene.fired = True
         self._faults.optimizer_steps += 1
+        # Steps through a scaler are judged there.
         if self._scene.scalers and "step" not in self._scene.inside:
             self._scene.gradients.check()
             self._faults.stepped_directly(optimizer, frames.user_place())

@@ -71,6 +71,7 @@ class Proofs:
         graphs.switch(on=True)
         for name, lost in private.missing.items():
             self._host.write(Unchecked(check=lost, reason=f"torch {torch.__version__} has no {name}"))
+        # The program may import torch within a mode of its own.
         self._waiting = True
         self.check()
 
@@ -102,6 +103,7 @@ class Proofs:
 
 def possible() -> bool:
     """Whether the checks can run here: nothing but torch itself would hear of them."""
+    # A name that is missing must not keep the checks from running, which then name it.
     with contextlib.suppress(private.LacksName, RuntimeError):
         return (
             not private.modes_on()
@@ -177,6 +179,7 @@ def _noted() -> tuple[list[Birth], torch.Tensor]:
 
 def _storages() -> None:
     births, kept = _noted()
+    # Four and eight float32 numbers.
     _need([b.nbytes for b in births] == [16, 32], "new storages were not noted")
     _need(births[0].key == _key(kept), "a storage was taken for another")
 
@@ -196,6 +199,7 @@ def _graphs() -> None:
     x = _tensor(2, requires_grad=True)
     result = (x * x).exp()
     reach = graphs.walk([result.grad_fn], set(), set(), graphs.never)
+    # mul, exp, and the leaf's.
     _need(reach.nodes == 3, f"{reach.nodes} nodes were found in a graph of 3")
     _need(_key(result) in reach.saved, "a result that was saved for backward was not found")
     _need(_key(x) in reach.saved, "an operand that was saved for backward was not found")
@@ -235,6 +239,7 @@ def _numbers() -> None:
 
 def _lines() -> None:
     program: dict[str, Any] = {}
+    # Under a file name that counts as the user's; nothing of it is written.
     exec(compile("def f(look):\n    return look()\n", os.sep + "of the user.py", "exec"), program)
     doing = program["f"](lambda: understood(sys._getframe(1)))
     _need([place.line for place in doing.lines[:1]] == [2], "the line that a thread is at was not found")
