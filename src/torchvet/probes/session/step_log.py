@@ -73,6 +73,7 @@ class StepLog:
             step = Step(n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases)
             step.allocated, step.reserved = self._memory or (None, None)
             self._writer.write(step)
+            # Seconds go to the first kind only: those of several kinds are not told apart.
             phases = {}
         self.phases = {}
         self._last = now

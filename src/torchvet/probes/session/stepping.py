@@ -90,6 +90,7 @@ class Stepping:
         if passed is None:
             return
         with self._counting:
+            # First what belongs to the old count.
             if passed.restarted:
                 self._log.flush()
                 self._restarted = True
