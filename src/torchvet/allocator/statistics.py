@@ -39,6 +39,7 @@ class Statistic:
 
 def _row(current: int, peak: int, allocated: int, base: int) -> Row:
     """`base` is what was held when the sums were last set to 0."""
+    # What was freed follows from the others: `free` need not count it.
     return {"current": current, "peak": peak, "allocated": allocated, "freed": base + allocated - current}
 
 

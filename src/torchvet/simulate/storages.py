@@ -34,6 +34,7 @@ def as_host() -> Iterator[None]:
 
 
 def _index_of(storage: torch.UntypedStorage) -> int | None:
+    # While tensors are sent to another process a storage is what it is: host memory.
     return None if _as_host.asked else memory.device_of(storage)
 
 

@@ -31,7 +31,6 @@ from torchvet.probes.replay.rehearsal import COUNTED, Answer, Failure, rehearse
 from torchvet.probes.replay.sources import Symptom
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 
-# Each forks the process and repeats a step.
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
 _MOST_ATTEMPTS = 3

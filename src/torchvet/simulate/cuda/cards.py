@@ -62,6 +62,7 @@ class device:
     """`with torch.cuda.device(1):`."""
 
     def __init__(self, device: Any) -> None:
+        # -1 changes nothing, as in torch.
         self.idx = -1 if device is None else _optional_index(device)
         self.prev_idx = -1
 

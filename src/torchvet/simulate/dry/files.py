@@ -44,6 +44,7 @@ def _save(
         paths.hold(f, token)
         return
     f.write(token)
+    # A file that the program opened itself: the token in it must go when the run is over.
     name = getattr(f, "name", None)
     if isinstance(name, str):
         _tokens.add(os.path.realpath(name))

@@ -23,6 +23,7 @@ def embedding_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     count, width = indices.numel(), by_out.size(-1)
     if count and (count > _FEW or by_frequency):
         some = min(count, rows)
+        # As many partial sums as the kernel has: rows of ten, and one for each index.
         parts = count // _ROWS + some
         numbers = [count, count, count, some, some, parts, count if by_frequency else 0]
         wide = max(4, by_out.element_size())
