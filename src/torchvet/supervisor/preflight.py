@@ -45,6 +45,7 @@ def check(program: Program) -> None:
         _spec_of(program.module or "")
     else:
         _check_path(program.path)
+    # By its spec alone: the supervisor never imports torch.
     if not _is_importable("torch", [program.folder]):
         raise MissingExtra(
             f"torch is not installed for {sys.executable}; torchvet runs programs that use it: "
@@ -171,6 +172,7 @@ def _spec_of(name: str) -> ModuleSpec:
         if found is None:
             break
         full = f"{full}.{part}"
+        # Part by part, because `importlib.util.find_spec` of a dotted name imports the packages above it.
         found = PathFinder.find_spec(full, list(found.submodule_search_locations or []))
     if found is None:
         raise BadInput(f"-m {name}: no module named {full} in {os.getcwd()} or the installed packages")

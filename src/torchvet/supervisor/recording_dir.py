@@ -43,6 +43,7 @@ class Keep:
             self.directory = Path(directory).absolute()
             self._prepare(directory)
         try:
+            # Tried out before anything runs: a folder that cannot be written must not cost a run.
             RecordingWriter(self.directory, self.rank).close()
         except OSError as error:
             self.discard()
@@ -141,6 +142,7 @@ class Keep:
         try:
             if directory.exists() and not directory.is_dir():
                 raise BadInput(f"--record {given}: is a file; a recording is a folder")
+            # Innermost first, as `discard` removes them.
             self._made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             launch = _launch(self.ranks)
@@ -148,6 +150,7 @@ class Keep:
             self._claimed = claim(directory, launch)
             if not self._claimed and (not launch or manifest_of(directory).launch != launch):
                 raise BadInput(_TAKEN.format(given))
+            # Files of a launcher's earlier start would count as further ranks.
             for old in directory.glob("rank*.jsonl"):
                 if _is_stale(old.name, self.ranks):
                     old.unlink()

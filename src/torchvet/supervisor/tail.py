@@ -106,6 +106,7 @@ class Tail:
         for phase, seconds in line.phases.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + seconds
         if line.allocated is not None:
+            # From here on the device's memory is shown, and not the resident set.
             self._on_device = True
             self._remember(line.allocated)
 

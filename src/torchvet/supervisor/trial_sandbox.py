@@ -69,6 +69,7 @@ class Untouched:
         return self._held.folder
 
     def __enter__(self) -> Untouched:
+        # First: this trial would note as original what an earlier one has left changed.
         for held, last in left_behind():
             _finish_other(held, last)
         try:
@@ -93,6 +94,7 @@ class Untouched:
         def tick() -> None:
             self.beat()
             if limit is not None and time.monotonic() - started > limit:
+                # A program may ignore every other signal; what it changed is undone in any case.
                 running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
 
         status = run_relayed(start, tick, self._passed)
