@@ -41,6 +41,7 @@ class SourceFile:
         self.tree = ast.parse(text)
         self.units: list[Unit] = []
         self.classes: dict[str, ClassModel] = {}
+        # Wherever they stand: imports within functions give names as well.
         self._statements: list[ast.Import | ast.ImportFrom] = []
         self._cache: dict[str, list[Event]] = {}
         self._calling: dict[str, list[Unit]] = {}
@@ -48,6 +49,7 @@ class SourceFile:
         self._source = SourceText(text)
         self.column = self._source.column_at
         self.line_of = self.words.line_of
+        # Before `_read`, which makes the other units its children.
         self.top = Unit(self, self.tree)
         self.units.append(self.top)
         # Definitions and imports are found at once: every question needs them. All else waits until a rule asks.
@@ -61,9 +63,11 @@ class SourceFile:
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         """Find definitions and imports, by statements alone: expressions are walked when a rule asks for them."""
+        # A stack and no recursion: this runs for every statement of every file.
         waiting = _readable(statements, fields=owner is not None)
         while waiting:
             node = waiting.pop()
+            # By class, as `isinstance` with this many types takes longer.
             blocks = _BLOCKS.get(node.__class__)
             if blocks is not None:
                 for name in blocks:
@@ -72,6 +76,7 @@ class SourceFile:
                 self._function(node, unit, owner, prefix)
             elif isinstance(node, ast.ClassDef):
                 model = ClassModel(self, node, prefix + node.name, unit)
+                # The first of a name: the second is often its stand-in in an `except ImportError`.
                 self.classes.setdefault(node.name, model)
                 self._read(node.body, unit, model, model.qualname + ".")
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -81,7 +86,9 @@ class SourceFile:
         function = Unit(self, node, prefix + node.name, unit, owner)
         self.units.append(function)
         if owner is not None:
+            # The last of a name counts, as in Python; of a property that is the setter.
             owner.methods[node.name] = function
+        # Without an owner: a function in a method is no method.
         self._read(node.body, function, None, f"{function.qualname}.<locals>.")
 
     @lazy
@@ -114,6 +121,7 @@ class SourceFile:
         """The innermost unit that holds a line."""
         starts, units = self._spans
         unit = units[bisect_right(starts, line) - 1]
+        # Two functions may share a line, and one ends where another goes on.
         while not unit.first <= line <= unit.last and unit.parent is not None:
             unit = unit.parent
         return unit
@@ -148,6 +156,7 @@ class SourceFile:
         """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
         for name in names:
             if name not in self._cache:
+                # Units are walked only where the word stands: that is what keeps `check` quick.
                 found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
                 self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
         if len(names) == 1:
@@ -186,6 +195,7 @@ class SourceFile:
     def callee(self, event: Event) -> Unit | None:
         """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
         function = event.call.func
+        # Asked first: nearly every call is of something elsewhere.
         if terminal(function) not in self._by_name:
             return self._instance_called(event) if "__call__" in self._by_name else None
         if isinstance(function, ast.Name):
@@ -196,9 +206,11 @@ class SourceFile:
         if isinstance(on, ast.Call) and isinstance(on.func, ast.Name) and on.func.id == "super":
             owner = event.unit.method_class()
             return next(
+                # The bases alone, as `super()` looks.
                 (c.methods[function.attr] for c in (owner.lineage[1:] if owner else ()) if function.attr in c.methods),
                 None,
             )
+        # `Trainer.step(self, x)`, called on the class.
         if isinstance(on, ast.Name) and on.id in self.classes:
             return self.classes[on.id].method(function.attr)
         known = self.roles.class_of(on, event.unit)
@@ -210,6 +222,7 @@ class SourceFile:
         if not isinstance(function, (ast.Name, ast.Attribute)) or self.dotted(function).startswith("torch."):
             return None
         known = self.roles.class_of(function, event.unit)
+        # Of a module `__call__` is torch's, which runs `forward`.
         return known.method("__call__") if known is not None and known.method("forward") is None else None
 
     def _function_seen_from(self, unit: Unit | None, name: str) -> Unit | None:
@@ -217,6 +230,7 @@ class SourceFile:
         while unit is not None and candidates:
             found = [f for f in candidates if f.parent is unit]
             if found:
+                # Defined twice on one level: the later one has replaced the other.
                 return found[-1]
             unit = unit.parent
         return None
@@ -259,6 +273,7 @@ class SourceFile:
         if not hasattr(node, "lineno"):
             return ast.unparse(node)
         rows = self._source.rows(node)  # type: ignore[arg-type]
+        # Joined to one line a comment would swallow what follows it.
         if len(rows) > 1 and any("#" in row or row.endswith("\\") or '"""' in row or "'''" in row for row in rows):
             return " ".join(ast.unparse(node).split("\n"))
         return " ".join(row.strip() for row in rows)
