@@ -69,6 +69,7 @@ class StateCarried(GrowthRule):
                 known = _gives_graph_on(file, run.call, event)
                 yield self._suspected(file, event, name, "error" if known else "warning", _RAISES, backward)
         elif (
+            # No backward seen: only where the function surely has none, else silence.
             not flow.escaped
             and not _trains(file, run)
             and (not flow.loose or any(e.unit is run.unit for e in file.calls("eval")))
