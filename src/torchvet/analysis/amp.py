@@ -97,7 +97,6 @@ def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     return AmpResult(
         sides={mode: _side(mode, some) for mode, some in of_mode.items()},
         device=seen[0].device,
-        # In float32 nothing of the program's autocast is left to be seen.
         how="own" if any(r.how == "own" for r in seen) else "wrapped",
         wanted=next((mode for mode in MODES if mode == wanted), None),
         place=place,
@@ -118,7 +117,6 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
     error = next(filter(None, (t.error for t in trials)), None)
     if not runs:
         return Side(mode, error=error or "no training step was seen")
-    # A low quantile and not the minimum: a step may be skipped and so too short.
     quick = [sorted(s)[len(s) // 10] for s in (_settled(r.seconds) for r in runs)]
     return Side(
         mode,
@@ -127,7 +125,6 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
         # The device's own count first; the sampled one misses what lies between two samples.
         max(filter(None, (t.run.peak or t.peak for t in trials if t.run is not None)), default=None),
         max(filter(None, (t.activations for t in trials)), default=None),
-        # Of one trial: all of a mode have the same seed.
         runs[0].losses,
         max(r.skipped for r in runs),
         runs[-1].scale,

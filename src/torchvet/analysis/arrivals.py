@@ -114,6 +114,8 @@ class Meetings:
             others = [o for o in range(len(self.ranks)) if o != index]
             steps = [
                 min(
+                    # The lesser of both: a rank that waits less because its clock is off, or that
+                    # works more while nobody waits, is not late.
                     median(self.waited[o][n] for o in others) - waited[n],
                     # Medians, as one other rank may be late as well.
                     own[n] - median(self._own[o][n] for o in others),
@@ -146,8 +148,6 @@ class Meetings:
             found.append((seconds, Excess(place, seconds - usual, phase, usual < 0.1 * seconds, looks)))
         most = max(excess.seconds for _, excess in found)
         # A line has what it calls: the innermost one that has nearly all is told.
-        # The lesser of both: a rank that waits less because its clock is off, or that works more while nobody
-        # waits, is not late.
         return min((pair for pair in found if pair[1].seconds >= _NEARLY * most), key=lambda pair: pair[0])[1]
 
     def others_wait_at(self, index: int) -> Place | None:

@@ -59,14 +59,13 @@ def candidates(rank: RankRecording, facts: dict[str, Any], text: str, cores: int
     phases = facts.get("phases") or {}
     found: list[Change] = []
     if phases.get("data", 0.0) >= _WORTH:
-        # Two even on one core: while one worker reads a file another computes.
         numbers = [n for n in (1, 2, 4, 8) if n <= max(2, cores)]
         found += [Change(f"workers={n}", f"DataLoader(num_workers={n}, persistent_workers=True)") for n in numbers]
     if rank.last(AnomalyMode) is not None:
         found.append(Change("no-anomaly", "anomaly detection off"))
     if phases.get("optimizer", 0.0) >= _WORTH:
         found += [Change(name, f"the optimizer with {name}=True") for name in ("fused", "foreach")]
-    # Only where somebody has set it: torch's own choice is all cores.
+    # Only where somebody may have set it to less.
     if "set_num_threads" in text or os.environ.get("OMP_NUM_THREADS", str(cores)) != str(cores):
         found.append(Change(f"threads={cores}", f"torch.set_num_threads({cores})"))
     # channels_last changes nothing but convolutions and what lies between them.

@@ -149,7 +149,7 @@ def overhead_of(rank: RankRecording) -> dict[str, Any]:
     if record is None or not record.elapsed:
         return {}
     own = sum(record.seconds.values())
-    # Timers of several threads may add up to more than has elapsed.
+    # Never 0: it is divided by below.
     rest = max(record.elapsed - own, 1e-9)
     facts = {
         "seconds": own,

@@ -80,7 +80,6 @@ def _by_time(steps: list[Step]) -> list[tuple[Step, int]]:
 def _spread(rank: RankRecording) -> dict[str, Any]:
     first, others = step_times(rank)
     facts: dict[str, Any] = {"first_steps": first} if first else {}
-    # A median of fewer is that of a mood.
     if sum(count for _, count in others) < _ENOUGH:
         return facts
     third = len(others) // 3

@@ -46,7 +46,6 @@ def diagnose(
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
     # Before processes are merged, as the choice is one within a process.
     found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
-    # Processes first, ranks later: a loader's workers and a rank's children have no rank of their own.
     findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
     # After the join, which may have given growth its name.

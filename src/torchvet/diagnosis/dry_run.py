@@ -17,7 +17,6 @@ from torchvet.recording.records.training import Unchecked
 if TYPE_CHECKING:
     from torchvet.snapshots.memory import DeviceMemory
 
-# As many as are worth reading; the rest is in the categories.
 _LINES = 20
 _WORKSPACES = "cuBLAS workspaces"
 

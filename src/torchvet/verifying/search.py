@@ -284,7 +284,6 @@ class Search:
         return self._unchanged_again
 
     def _is_short(self, run: Trial) -> bool:
-        # A tenth for programs that end by the clock or by a condition.
         return run.steps < self.before.steps * 0.9 and not self.before.failure
 
     def _noise(self) -> float:

@@ -122,7 +122,6 @@ def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
             parts = _sparse_parts(t)
         else:
             # A meta storage has a size and takes no memory.
-            # Its `nbytes` would count as memory that nothing holds.
             if storage.device.type != "meta":
                 yield storage
             return

@@ -379,8 +379,6 @@ class _Death:
         if ledger.collecting:
             ledger.collected.append(birth)
         # The key is an address, which another storage may have by now.
-        # The callback may come after the allocator has given the address to another storage that was noted
-        # already.
         if ledger.live.get(self.key) is birth:
             del ledger.live[self.key]
 

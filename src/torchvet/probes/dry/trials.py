@@ -227,8 +227,8 @@ def all_of(observer: DryObserver, size: DrySize, rows: list[int]) -> Iterator[Tr
 
 def _may_be_fused(optimizer: torch.optim.Optimizer) -> bool:
     groups = optimizer.param_groups
+    # torch refuses fused together with differentiable; capturable has its counts on the device already.
     return type(optimizer).__name__ in _FUSED and not any(
-        # torch refuses fused together with differentiable; capturable has its counts on the device already.
         g.get("fused") or g.get("differentiable") or g.get("capturable") for g in groups
     )
 

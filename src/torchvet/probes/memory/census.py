@@ -102,7 +102,6 @@ class CensusTaker:
         carried = self._carried()
         one.claim_graphs(set(self._carriers), carried)
         # Strays take a pass over the heap: they are looked for only where something lives on without a name.
-        # A pass over the heap each time: not again and again for what stays unexplained.
         asks = not self._strays and self._descriptions < _DESCRIPTIONS
         if asks and one.unreached() and one.walk_strays():
             self._strays = self.anew = True
@@ -383,7 +382,6 @@ class _Count:
         if not reach.complete:
             self.walk.complete = False
             # Claimed again after a further walk: what is new since the census before was counted by then.
-            # See the comment below: only the first claim counts what is new.
             if before is not None and key not in self.graphs_of:
                 new = self._walk_new(tensor, before)
                 nodes, saved = _with_new(before, new, tensor)

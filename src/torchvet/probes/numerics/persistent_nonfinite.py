@@ -155,7 +155,6 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         spoilt = {id(kept[i].tensor) for i in bad}
         fresh = [kept[i] for i in bad if self._was_clean(kept[i])]
         # Where parameters are lost as well, what they make of buffers is no fault of its own.
-        # Lost parameters spoil everything that they touch: the cause is told by others.
         if fresh and not which_not([p for p in self.host.known.parameters() if readable(p)]):
             self._report(fresh, kept, tick)
         for one in kept:

@@ -169,7 +169,6 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
                 self.tallies.half += 1
                 self._measure(kind, tally, operands, results)
             # The node of the graph has its number already: the last that was given out.
-            # Of the node that this operator has just made.
             number = private.sequence_nr() - 1
             self._nodes.setdefault(number, _Forward(tally, half, bool(reads)))
         if not half:

@@ -91,8 +91,8 @@ class ReplicaWatcher(Watcher):
 
     def _origin(self, iterator: Any) -> Place | None:
         """The line that made the sampler which a loader goes by; where torch made it, the loader's."""
+        # Private: what an iterator shares with its loader.
         loader = next(
-            # Private: what an iterator shares with its loader.
             (one for one in self._places if getattr(one, "_index_sampler", one) is iterator._index_sampler), None
         )
         sampler = getattr(loader, "sampler", None)

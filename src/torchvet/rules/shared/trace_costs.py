@@ -139,5 +139,5 @@ def _share(rank: RankTrace, seconds: float) -> float:
 
 
 def _location(where: Where | None) -> Location | None:
-    # Built-in functions have line 0 in a trace.
+    # 0 stands for a line that the trace does not know.
     return Location(path=where.path, line=max(1, where.line), function=where.function) if where is not None else None

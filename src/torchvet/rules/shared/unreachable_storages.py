@@ -154,7 +154,6 @@ def held_between_collections(rank: RankRecording, rate: float) -> float:
     outcome = rank.last(Outcome)
     ticks = outcome.ticks if outcome is not None else 0
     # Where no collection freed anything, garbage stays until the run ends.
-    # The oldest that is still there counts as well as the oldest that was freed.
     longest = max(use.longest, _oldest(rank)) if use is not None and use.freed else ticks
     return rate * max(1, longest)
 

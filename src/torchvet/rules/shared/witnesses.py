@@ -158,7 +158,6 @@ def windows_followed(rank: RankRecording) -> int:
         checked[record.window] = checked.get(record.window, False) or not record.final
     ended = [w for w in rank.since_restart(Window) if w.last + _AGE <= rank.ticks]
     # No record: none of the window's storages was alive at its end.
-    # Not `False` by default: no news is the best of news.
     return sum(checked.get(w.id, True) for w in ended)
 
 
@@ -202,7 +201,6 @@ def nodes(rank: RankRecording, host: Witness) -> Witness:
     threshold = small / NODE_BYTES
     rate = _nodes_rate(rank)
     # Nodes live on the host: where its memory is flat, a rise between two counts is no growth.
-    # Else the heap, which all nodes are in, says more.
     if rate is not None and (rate <= threshold or host.state != "flat"):
         grows = rate > threshold
         reason = f"autograd graphs grow by {count(rate)} nodes per step" if grows else ""

@@ -63,7 +63,6 @@ def seeded_apart() -> list[torch.Generator]:
 def seed(index: int, number: int) -> None:
     """Give a device a seed."""
     # `manual_seed` and `cuda.manual_seed` of one number keep the host's generator, so that losses equal the CPU's.
-    # See the module's first lines: losses should equal the CPU's where that is possible.
     if index in _own or _drawn[0] or number != torch.default_generator.initial_seed():
         _own.setdefault(index, _real()).manual_seed(number)
 

@@ -91,7 +91,7 @@ def gradients(composed: Composed, by_out: torch.Tensor) -> tuple[torch.Tensor, .
     leaves = [t for t in composed.given if t is not None]
     # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
     with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
+        # Kept: a program may go backward twice with `retain_graph`.
         return torch.autograd.Variable._execution_engine.run_backward(
-            # Kept: a program may go backward twice with `retain_graph`.
             (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
         )

@@ -76,7 +76,6 @@ class SourceFile:
                 self._function(node, unit, owner, prefix)
             elif isinstance(node, ast.ClassDef):
                 model = ClassModel(self, node, prefix + node.name, unit)
-                # The first of a name: the second is often its stand-in in an `except ImportError`.
                 self.classes.setdefault(node.name, model)
                 self._read(node.body, unit, model, model.qualname + ".")
             elif isinstance(node, (ast.Import, ast.ImportFrom)):

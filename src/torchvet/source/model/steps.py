@@ -137,7 +137,6 @@ class StepFinder:
         for loop in found.values():
             yield Step(unit, loop, [e for e in effects if e.at.inside(loop)])
         # A function that goes backward without a loop is a step by itself only if no caller has laid it out already.
-        # Else it is told twice: in its caller's loop and here.
         if loops and not found and not self._file.callers(unit):
             yield Step(unit, None, effects)
 

@@ -87,7 +87,6 @@ class Unit:
         if isinstance(self.node, ast.Module):
             return []
         starred = (self.node.args.vararg, self.node.args.kwarg)
-        # In the order of `inspect.signature` but for `*args`, which no call gives by position here.
         return [p.arg for p in (*parameters(self.node), *starred) if p is not None]
 
     @property

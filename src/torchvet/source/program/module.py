@@ -112,5 +112,5 @@ class Module:
         name = syntax.ident(base)
         home = scope.resolve(name)
         found = self.mutations.get(name, ())
-        # An attribute may be anybody's; whose it is, `names.fit` judges.
+        # An attribute may be anybody's: whose it is, `name_resolution.fit` judges.
         return [m for m in found if not isinstance(base, ast.Name) or m.scope.resolve(name) is home]

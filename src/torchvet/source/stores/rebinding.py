@@ -27,7 +27,6 @@ def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     """See `SourceIndex.is_renewed`. `search` has followed the part of a name."""
     own = [use.mutation for use in search.likely if syntax.ident(use.mutation.base) == part.name]
     # `resize_` and its like make a tensor larger under the name that it has.
-    # No statement binds anything there, and still it grows.
     if any(syntax.ident(getattr(m.node, "func", None)) in _OTHER_SIZE for m in own):
         return False
     repeated = [m for m in own if _recurs(project, m)]

@@ -15,8 +15,6 @@ def handle_removed(file: SourceFile, finding: Finding) -> Edits:
     here = [event for event, _ in calls_at(file, finding, *ON_MODULES, *ON_TENSORS)]
     if here and not any(isinstance(event.parent, ast.Expr) for event in here):
         # The handle of the one that was named is kept: those beside it whose handle is not are what piles up.
-        # The run names one of several registrations of a module; which of them piles up is told by the
-        # thrown-away handle.
         here = list(file.calls(*{terminal(event.node) for event in here}))
     for event in here:
         if isinstance(event.parent, ast.Expr) and edits.stands_alone(file, event.parent):

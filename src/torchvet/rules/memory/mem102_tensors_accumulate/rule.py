@@ -124,7 +124,6 @@ class TensorsAccumulate(GrowthRule):
         """A training step adds whole batches or outputs to what nothing ever empties."""
         for stored in _stores.collected(file):
             event = stored.event
-            # Small values, such as losses, take years to fill memory.
             if not of_a_batch(file, stored.value, event) or not _in_training(file, event) or _seldom(event):
                 continue
             store = _lasting.kept_on(file, stored)

@@ -177,7 +177,7 @@ def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> boo
         if isinstance(given, ast.Attribute) and terminal(given.value) == context and given.attr == attribute:
             return not isinstance(value, ast.Constant)
         if isinstance(given, ast.Name) and isinstance(value, ast.Name) and given.id == value.id:
-            # An input that is returned as it is was marked dirty, or gets a copy by torch.
+            # An input that is returned as it is, torch hands on as a view, or as marked dirty.
             return value.id not in unit.parameters and len(unit.bindings.get(value.id, ())) == 1
     return False
 

@@ -118,8 +118,8 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
 
 def _tries_in_turn(attempt: ast.Try) -> bool:
     """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
+    # For example, several backends are tried until one works.
     return any(
-        # For example, several backends are tried until one works.
         isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse) for node in walk(part)
     )
 

@@ -90,7 +90,6 @@ def _caught(failure: Failure) -> bool:
 
 
 def _reasons(failure: Shortage) -> str:
-    # In this order as the reason was decided: see `Failure.reason`.
     if failure.reason == "fragmentation":
         return "enough was free, but not in one piece (MEM301)"
     if failure.reason == "growth":
