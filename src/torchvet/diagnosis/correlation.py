@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -32,24 +32,15 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
 
     `rules` are the ones that are wanted; each is asked about the text as it was when the program ran.
     """
-    found = list(observed)
     by_code = {rule.code: rule for rule in rules}
-    claimed: set[int] = set()
-    alone: list[Finding] = []
     lines = lines_seen(recording)
-    for suspicion in _all_suspicions(recording, observed, lines, rules):
-        at, rule = suspicion.location, by_code[suspicion.code]
-        twins = _twins(suspicion, observed, found, rule)
-        for index in twins:
-            # MEM100 says only that something grows: the suspicion that stands on its line takes its
-            # place.
-            nameless = found[index].code == GrowthUnattributed.code
-            found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
-        # By position, as `found` may already hold another finding there.
-        claimed.update(twins)
-        if twins or at is None or at.path not in lines:
+    found, claimed, others = _claimed(observed, _all_suspicions(recording, observed, lines, rules), by_code)
+    alone: list[Finding] = []
+    for suspicion in others:
+        if suspicion.location is None or suspicion.location.path not in lines:
             continue
         # Only of what no finding covers: a finding of the run is told with its own measure.
+        rule = by_code[suspicion.code]
         seen = _costly(suspicion, rule, recording)
         if seen is not None:
             found.append(seen)
@@ -61,6 +52,26 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     found += _unconfirmed(alone, may_grow, by_code, recording, lines)
     # Last: what a suspicion has given an edit is not asked for another.
     return [_with_fix(f, by_code.get(f.code), recording) for f in found]
+
+
+def _claimed(
+    observed: Sequence[Finding], suspicions: Iterable[Finding], rules: Mapping[str, Rule]
+) -> tuple[list[Finding], set[int], list[Finding]]:
+    """The observed findings with the suspicions that are about their faults, the places of those that have one, and
+    the suspicions that are about none."""
+    found = list(observed)
+    claimed: set[int] = set()
+    others: list[Finding] = []
+    for suspicion in suspicions:
+        twins = _twins(suspicion, observed, found, rules[suspicion.code])
+        for index in twins:
+            # It says only that something grows: the suspicion that stands on its line takes its place.
+            nameless = found[index].code == GrowthUnattributed.code
+            found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
+        # By position, as `found` may already hold another finding there.
+        claimed.update(twins)
+        others += [] if twins else [suspicion]
+    return found, claimed, others
 
 
 def _is_worth_saying(suspicion: Finding, rule: Rule, recording: Recording) -> bool:

@@ -29,22 +29,27 @@ def explained(recording: Recording, rules: Sequence[Rule]) -> tuple[list[Finding
     findings: list[Finding] = []
     gaps: list[NotChecked] = []
     for rank in recording.ranks:
-        # Only some failures leave a snapshot: the last of those.
-        snapshot = next((f.snapshot for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
-        found: list[Finding] = []
-        if snapshot is not None:
-            with _noting(gaps, "what was alive when memory ran out"):
-                found += _of_failure(rank, there(recording, snapshot), [r for r in rules if r.code in EXPLAIN])
-        history = rank.last(MemoryHistory)
-        if history is not None:
-            # Of a failure's layout its own snapshot has spoken.
-            codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
-            with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
-                found += _of_history(there(recording, history.snapshot), [r for r in rules if r.code in codes])
+        found = _of_rank(recording, rank, rules, gaps)
         several = len(recording.ranks) > 1
         # With one process a rank would be a number that nobody has given.
         findings += [msgspec.structs.replace(f, rank=rank.rank) for f in found] if several else found
     return findings, gaps
+
+
+def _of_rank(recording: Recording, rank: RankRecording, rules: Sequence[Rule], gaps: list[NotChecked]) -> list[Finding]:
+    found: list[Finding] = []
+    # Only some failures leave a snapshot: the last of those.
+    snapshot = next((f.snapshot for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
+    if snapshot is not None:
+        with _noting(gaps, "what was alive when memory ran out"):
+            found += _of_failure(rank, there(recording, snapshot), [r for r in rules if r.code in EXPLAIN])
+    history = rank.last(MemoryHistory)
+    if history is not None:
+        # Of a failure's layout its own snapshot has spoken.
+        codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
+        with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
+            found += _of_history(there(recording, history.snapshot), [r for r in rules if r.code in codes])
+    return found
 
 
 @contextmanager

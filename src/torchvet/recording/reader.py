@@ -241,20 +241,25 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
     were that a fatal signal ended."""
     ended = {end.pid: end.status for one in ranks for end in one.all(ChildEnd)}
     for one in ranks:
-        program, outcome = one.program, one.last(training.Outcome)
-        if outcome is None and program is not None and program.pid in ended:
-            status = ended[program.pid]
-            last = one.last(base.Step)
-            seconds = last.t if last is not None else 0.0
-            how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
-            one.lines.append(training.Outcome(how=how, status=status, ticks=one.ticks, seconds=seconds))
+        program = one.program
+        if program is None:
+            continue
+        if one.last(training.Outcome) is None and program.pid in ended:
+            one.lines.append(_told_end(one, ended[program.pid]))
         outcome = one.last(training.Outcome)
         # Only where a signal ended it is its last position news.
-        if program is not None and (outcome is None or outcome.how == "killed"):
+        if outcome is None or outcome.how == "killed":
             at = position(directory / f"{one.name}.fault", program, one.ticks)
             one.lines += [at] if at is not None else []
             if at is not None and outcome is not None:
                 outcome.place = at.place
+
+
+def _told_end(one: RankRecording, status: int) -> training.Outcome:
+    """The end of a process by the status that its parent has seen."""
+    last = one.last(base.Step)
+    how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
+    return training.Outcome(how=how, status=status, ticks=one.ticks, seconds=last.t if last is not None else 0.0)
 
 
 def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:

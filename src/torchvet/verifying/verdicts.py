@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchvet.analysis.costs import cost_lines, cost_of, worded
@@ -146,19 +146,27 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
     if NODE_BYTES * nodes > rate:
         return _nodes(name, nodes, _sum(after.nodes, names))
     noise = noise_of(rate, before, after)
-    now, graphs, pinned = (_sum(amounts, names) for amounts in (after.rates, after.graphs, after.pinned))
-    was, were_graphs, was_pinned = (_sum(amounts, names) for amounts in (before.rates, before.graphs, before.pinned))
+    now = _sum(after.rates, names)
     left = f"{size(now)} per step"
     if now <= noise:
         return Judgement(True, measured, left)
-    # What is stored besides must not have grown instead.
-    graphs_gone = graphs <= noise and now - graphs <= was - were_graphs + noise
-    if finding.code in _OF_GRAPHS and were_graphs > 0 and graphs_gone:
-        return Judgement(True, measured, f"{left}, none of it saved by graphs; the stored values remain, as before")
-    pinned_gone = pinned <= noise and now <= was - was_pinned + noise
-    if finding.code in _OF_VIEWS and was_pinned > 0 and pinned_gone:
-        return Judgement(True, measured, f"{left}, all of it in the stored values, as before")
+    wanted = _wanted(finding, names, noise, before, after)
+    if wanted:
+        return Judgement(True, measured, f"{left}, {wanted}")
     return Judgement(False, measured, left, f"{name} still grows by {left} (before: {measured}; noise: {size(noise)})")
+
+
+def _wanted(finding: Finding, names: Sequence[str], noise: float, before: Trial, after: Trial) -> str:
+    """What the rest of a growth is, if a finding of its code is not about that; empty where it is."""
+    was, now = _sum(before.rates, names), _sum(after.rates, names)
+    saved, left = _sum(before.graphs, names), _sum(after.graphs, names)
+    # What is stored besides must not have grown instead.
+    if finding.code in _OF_GRAPHS and saved > 0 and left <= noise and now - left <= was - saved + noise:
+        return "none of it saved by graphs; the stored values remain, as before"
+    pinned, left = _sum(before.pinned, names), _sum(after.pinned, names)
+    if finding.code in _OF_VIEWS and pinned > 0 and left <= noise and now <= was - pinned + noise:
+        return "all of it in the stored values, as before"
+    return ""
 
 
 def _names(finding: Finding, trial: Trial) -> list[str]:

@@ -141,19 +141,12 @@ class Names:
         found: Placed | None = None
         # Innermost first; it goes on outward only while the name is a parameter of its function.
         for level in self._own:
-            node = level.expression()
-            texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
-            # After the expression's own text: of several names for one tensor the line's own is what the
-            # user looks at.
-            texts += [n for n, value in level.names.items() if value is tensor]
-            owner = level.local("self")
-            own = plain_attributes(owner) if owner is not None else ()
-            texts += [f"self.{n}" for n, value in own if value is tensor]
-            if texts:
-                found = said(texts[0], "variable", made=level.place)
+            text = _text_at(level, tensor)
+            if text is not None:
+                found = said(text, "variable", made=level.place)
                 code = level.frame.f_code
                 # A name that is no parameter was bound here: no caller has an earlier one.
-                if texts[0] not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+                if text not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
                     return found
             # The caller has no name for it: it was made in the call's argument, and the inner name is all
             # there is.
@@ -189,6 +182,19 @@ class Names:
                 if text:
                     return text
         return ""
+
+
+def _text_at(level: Level, tensor: torch.Tensor) -> str | None:
+    """What a function calls a tensor: by the expression that was evaluated, else by a variable or by an attribute of
+    its object."""
+    node = level.expression()
+    texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
+    # After the expression's own text: of several names for one tensor the line's own is what the user looks at.
+    texts += [n for n, value in level.names.items() if value is tensor]
+    owner = level.local("self")
+    own = plain_attributes(owner) if owner is not None else ()
+    texts += [f"self.{n}" for n, value in own if value is tensor]
+    return texts[0] if texts else None
 
 
 def _argument_of(node: Any, code: CodeType, name: str) -> str:

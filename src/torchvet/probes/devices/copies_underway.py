@@ -7,12 +7,11 @@ makes page-locked memory by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, bare_name
+from torchvet.probes.base.kit import ByStorage, bare_name, tensors_within
 
 K = TypeVar("K")
 _OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
@@ -56,7 +55,7 @@ class Underway(Generic[K]):
             return []
         # What is only overwritten is not read.
         given = args[1:] if name in _OVERWRITING else args
-        return [key for tensor in _tensors(given) for key in self.read(tensor)]
+        return [key for tensor in tensors_within(given) for key in self.read(tensor)]
 
     def read(self, tensor: torch.Tensor) -> list[K]:
         """The copies into memory that a tensor shows."""
@@ -77,11 +76,3 @@ def _extent(tensor: torch.Tensor) -> _Range:
     last = first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     size = tensor.element_size()
     return first * size, (last + 1) * size - 1
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)

@@ -249,7 +249,19 @@ def _batches(
         over = base.found
         # Sizes measured without a bound; two points give the line if none fits.
         fitting = [b for b in fitting if b.batch < own and b.reserved <= room] or fitting[:2]
-    refused = 0
+    return (yield from _largest(rows, own, size, fitting, over, optimizers))
+
+
+def _largest(
+    rows: list[int],
+    own: int,
+    size: DrySize,
+    fitting: list[DryBatch],
+    over: DryBatch | None,
+    optimizers: list[torch.optim.Optimizer],
+) -> Generator[Trial, None, bool]:
+    """Ever closer to the largest batch that fits, from those that do and one that does not: whether it was found."""
+    room, refused = size.total - size.context, 0
     for _ in range(_TRIES):
         wanted = next_batch(fitting, over, room, refused)
         if not wanted:

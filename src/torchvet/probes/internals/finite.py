@@ -20,7 +20,7 @@ _SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
 _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
 _FLOATS = _SUMMED | {torch.float16}
-_PLAIN = frozenset([torch.Tensor])
+PLAIN = frozenset([torch.Tensor])
 """The class of what may be summed one by one. No subclass: one that is spread over ranks would wait for the others at
 each sum."""
 
@@ -82,7 +82,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     if not gradients:
         return False
     # `type`, and not `isinstance`: a subclass decides itself what its sum is.
-    plain = _PLAIN.issuperset(map(type, gradients))
+    plain = PLAIN.issuperset(map(type, gradients))
     if not plain:
         gradients = list(map(numbers, gradients))
     first = gradients[0]

@@ -11,7 +11,7 @@ import torch
 
 from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
-from torchvet.probes.internals.finite import numeric
+from torchvet.probes.internals.finite import PLAIN, numeric
 from torchvet.probes.internals.simulated import numbers
 from torchvet.recording.records.nonfinite import NumberSamples
 
@@ -104,8 +104,8 @@ class NumberSampler:
             return
         self.norms.taken(step)
         plain = list(map(numbers, gradients))
-        kinds = {(type(g) in _PLAIN, g.layout, g.device, g.dtype) for g in plain}
-        if len(kinds) > 1 or not (type(plain[0]) in _PLAIN and plain[0].dtype in _WIDE and all(map(numeric, plain))):
+        kinds = {(type(g) in PLAIN, g.layout, g.device, g.dtype) for g in plain}
+        if len(kinds) > 1 or not (type(plain[0]) in PLAIN and plain[0].dtype in _WIDE and all(map(numeric, plain))):
             return
         with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
             norms = torch.stack(private.foreach_norm([g.detach() for g in plain]))
@@ -125,7 +125,3 @@ class NumberSampler:
         if len(self._record.loss_steps) + len(self._record.norm_steps) >= least:
             self._host.write(self._record)
             self._record = NumberSamples()
-
-
-_PLAIN = frozenset([torch.Tensor])
-"""No subclass: what is spread over ranks would wait for the others."""

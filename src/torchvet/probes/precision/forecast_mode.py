@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.base.ledger import locate, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.internals.modes import OwnMode
@@ -136,13 +137,13 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         # A view is in the dtype of what it shows, by the same key.
         if kind.views:
             return
-        results = [t for t in _flat((out,)) if measurable(t)]
+        results = [t for t in tensors_within(out) if measurable(t)]
         if not results:
             return
         self.operators += 1
         node = private.current_node()
         # Recomputation under checkpointing runs within backward too, with gradients enabled.
-        operands = [t for t in _flat((args, kwargs.values())) if measurable(t)]
+        operands = [t for t in tensors_within([args, kwargs]) if measurable(t)]
         # With gradients on within a backward it is checkpointing's forward pass, which runs as one.
         if node is not None and not torch.is_grad_enabled():
             if self._flows(operands, results):
@@ -155,7 +156,6 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         self.own.update(str(t.dtype).removeprefix("torch.") for t in results if t.dtype != torch.float32)
         reads = [k for k in map(storage_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
-        tally = None
         # The first gradient of a backward pass: all others come from it.
         if kind.name == "ones_like":
             self._flow(results[0])
@@ -164,19 +164,25 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             for result in results:
                 self._mark(result, 0.0)
         elif half or reads:
-            tally = self._site(kind, results[0])
-            if half:
-                self.tallies.half += 1
-                self._measure(kind, tally, operands, results)
-            # The node of the graph has its number already: the last that was given out.
-            number = private.sequence_nr() - 1
-            self._nodes.setdefault(number, _Forward(tally, half, bool(reads)))
+            self._noted(kind, half, bool(reads), operands, results)
         if not half:
             self.tallies.float32 += 1
             for result in results:
                 # The storage may have been half before: an in-place operator in float32, or an
                 # address used again.
                 self._half.pop(storage_key(result) or 0, None)
+
+    def _noted(
+        self, kind: _Kind, half: bool, reads: bool, operands: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> None:
+        """Measure an operator that computes in half, and note one that computes in half or reads some for its node."""
+        tally = self._site(kind, results[0])
+        if half:
+            self.tallies.half += 1
+            self._measure(kind, tally, operands, results)
+        # The node of the graph has its number already: the last that was given out.
+        number = private.sequence_nr() - 1
+        self._nodes.setdefault(number, _Forward(tally, half, reads))
 
     def _is_half(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor], reads: bool) -> bool:
         """Whether autocast would leave the result in half."""
@@ -297,11 +303,3 @@ def _kind_of(func: Any) -> _Kind:
     views = name in SHARES or (bool(aliases) and all(a is not None for a in aliases) and not writes)
     makes = name.endswith("_like") or name.startswith("new_")
     return _Kind(name, policy_of(name, schema.overload_name), views, writes, makes)
-
-
-def _flat(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)) or type(value) is type({}.values()):
-            yield from _flat(value)

@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from torchvet.probes.base.callers import PROGRAM
-from torchvet.probes.base.kit import Place, frames, graphs, names, outward
+from torchvet.probes.base.kit import Place, frames, graphs, names, outward, tensors_within
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
@@ -144,7 +144,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _after(self, result: Any, call: Call) -> None:
         result = self._values_of(result)
         if self.lineage is not None:
-            self.lineage.made(within([call.args, call.kwargs]), within(result))
+            self.lineage.made(tensors_within([call.args, call.kwargs]), tensors_within(result))
         for out in _tensors(result):
             # What `empty` returns may hold any bits.
             if numeric(out) and not is_finite(out) and base_name(str(call.func)) not in _UNINITIALISED:
@@ -266,17 +266,17 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
         wide = source.survives.get("float64")
-        if call.node is not None:
+        if call.node is None:
+            # How many elements a reduction took together for each of its results.
+            length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
+            source.reason = forward_reason(source.operator, source.operands, result, length, wide)
+            source.note = unaligned(source.operator, call.args)
+            source.reason = "no-alignment" if source.note else source.reason
+        else:
             given = self._given.get(call.node._sequence_nr())
             if given is not None:
                 source.argument = self._read(given, self._named(given), first_bad(out), out)
             source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
-            return
-        # How many elements a reduction took together for each of its results.
-        length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-        source.reason = forward_reason(source.operator, source.operands, result, length, wide)
-        source.note = unaligned(source.operator, call.args)
-        source.reason = "no-alignment" if source.note else source.reason
 
     def _read(
         self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor
@@ -339,20 +339,9 @@ def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     return found
 
 
-def within(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors among an operator's arguments or results."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from within(item)
-    elif isinstance(value, dict):
-        yield from within(list(value.values()))
-
-
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """Those that hold the values."""
-    return (t._values() if t.is_sparse else t for t in within(value))
+    return (t._values() if t.is_sparse else t for t in tensors_within(value))
 
 
 def _within_backward(code: Any) -> Place | None:

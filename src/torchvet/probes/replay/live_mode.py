@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.callers import outward
+from torchvet.probes.base.kit import outward, tensors_within
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.internals.simulated import numbers
-from torchvet.probes.replay.finite_mode import Call, FiniteMode, within
+from torchvet.probes.replay.finite_mode import Call, FiniteMode
 from torchvet.probes.replay.operands import Namer
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
 from torchvet.recording.records.nonfinite import Reason
@@ -119,18 +119,18 @@ class LiveMode(FiniteMode):
             return False
         # To look at such a tensor would run its class's own code.
         # `_PLAIN` is torch's own marker of a class without dispatch.
-        if any(type(numbers(t)).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
+        if any(type(numbers(t)).__torch_dispatch__ is not _PLAIN for t in tensors_within([args, kwargs])):
             self.tensor_subclasses = True
             return False
         return True
 
     def _after(self, result: Any, call: Call) -> None:
-        if not all(type(numbers(t)).__torch_dispatch__ is _PLAIN for t in within(result)):
+        if not all(type(numbers(t)).__torch_dispatch__ is _PLAIN for t in tensors_within(result)):
             return
         super()._after(result, call)
         # Bad values that were overwritten with finite ones are no longer anybody's source.
         if any(bad for bad, _ in call.was_bad.values()):
-            for out in map(numbers, within(result)):
+            for out in map(numbers, tensors_within(result)):
                 if is_finite(out):
                     self._passing.discard(out)
 

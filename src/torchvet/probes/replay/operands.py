@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.recording.records.nonfinite import Operand
 
@@ -99,7 +100,7 @@ def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> di
             result = function(*_cast(args, dtype), **_cast(kwargs, dtype))
         except Exception:  # no kernel for it, or it refuses mixed operands
             continue
-        found[str(dtype).removeprefix("torch.")] = all(is_finite(t) for t in _flat(result))
+        found[str(dtype).removeprefix("torch.")] = all(is_finite(t) for t in tensors_within(result))
     return found
 
 
@@ -114,14 +115,6 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, dict):
         return {k: _cast(v, dtype) for k, v in value.items()}
     return value
-
-
-def _flat(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _flat(v)]
-    return []
 
 
 Namer = Callable[[torch.Tensor], "str | None"]

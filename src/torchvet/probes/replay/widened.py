@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.internals.finite import is_finite, numeric
 
 PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -47,7 +48,7 @@ class Wide:
         """Run an operator on the twins. Called before it runs: what it writes in place is gone afterwards."""
         # A second draw would be of other numbers: the twin takes the real ones.
         drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        if drawn or not any(self._counts(t) for t in _tensors([args, kwargs])):
+        if drawn or not any(self._counts(t) for t in tensors_within([args, kwargs])):
             self._forget(written)
             return None
         try:
@@ -59,7 +60,7 @@ class Wide:
 
     def after(self, result: Any, wide: Any) -> None:
         """Note the twins of what an operator gave."""
-        mine, others = list(_tensors([result])), list(_tensors([wide]))
+        mine, others = list(tensors_within([result])), list(tensors_within([wide]))
         # An operator may give optional results.
         if len(mine) != len(others):
             return
@@ -119,13 +120,3 @@ class Wide:
         if isinstance(value, dict):
             return {k: self._cast(v, written) for k, v in value.items()}
         return value
-
-
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

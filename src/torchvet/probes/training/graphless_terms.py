@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, overloads
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import numeric
 from torchvet.probes.internals.simulated import simulated
@@ -17,17 +17,11 @@ from torchvet.recording.records.numeric import GraphlessTerm
 _aten = torch.ops.aten
 
 
-def _operators(names: str) -> tuple[Any, ...]:
-    return tuple(
-        getattr(getattr(_aten, name), overload) for name, _, overload in (n.partition(".") for n in names.split())
-    )
-
-
-_MIXING = _operators(
+_MIXING = overloads(
     "_log_softmax.default _softmax.default sigmoid.default tanh.default exp.default log.default div.Tensor mul.Tensor "
     "sub.Tensor pow.Tensor_Scalar abs.default neg.default sqrt.default clamp.default relu.default xlogy.Tensor"
 )
-_REDUCING = _operators(
+_REDUCING = overloads(
     "sum.default mean.default sum.dim_IntList mean.dim mse_loss.default smooth_l1_loss.default huber_loss.default "
     "binary_cross_entropy.default binary_cross_entropy_with_logits.default nll_loss_forward.default"
 )

@@ -77,12 +77,7 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
     # Weights that are only multiplied once first: of those a fused form takes the place.
     shapes = {_matrices(r.shape) for r in replaced or seen}
-    matrices = [
-        s
-        for s in sites
-        if _matrices(s.site.shape) in shapes
-        and not any(name in (recording.source_line(s.site.place) or "") for name in _FUSED)
-    ]
+    matrices = [s for s in sites if _matrices(s.site.shape) in shapes and not _is_fused(recording, s)]
     if not matrices:
         return None
     instead = (
@@ -93,6 +88,11 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
         return Pattern("attention matrices", instead, matrices)
     instead = "more than the product with the values uses them: compute them in chunks, or under torch.utils.checkpoint"
     return Pattern("attention matrices", instead, matrices, severity="info")
+
+
+def _is_fused(recording: Recording, site: SiteBytes) -> bool:
+    """Whether a line already calls a fused form."""
+    return any(name in (recording.source_line(site.site.place) or "") for name in _FUSED)
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -46,16 +46,22 @@ def update_fix(file: SourceFile, finding: Finding) -> Edits:
         place = blocks.holding(block, statement)
         if place is None or block[place] is not statement:
             break
-        first, last = place, place
-        while first > 0 and _changed(block[first - 1]) == what:
-            first -= 1
-        while last + 1 < len(block) and _changed(block[last + 1]) == what:
-            last += 1
-        around = _loop_of(event.unit.node, block) if last - first + 1 == len(block) else None
+        alike = _neighbours(block, place, what)
+        around = _loop_of(event.unit.node, block) if len(alike) == len(block) else None
         if around is None:
-            return blocks.under_with(file, block[first : last + 1], "torch.no_grad()")
+            return blocks.under_with(file, alike, "torch.no_grad()")
         statement = around
     return ()
+
+
+def _neighbours(block: Sequence[ast.stmt], place: int, what: str) -> Sequence[ast.stmt]:
+    """A statement with those right before and after it that change the same."""
+    first, last = place, place
+    while first > 0 and _changed(block[first - 1]) == what:
+        first -= 1
+    while last + 1 < len(block) and _changed(block[last + 1]) == what:
+        last += 1
+    return block[first : last + 1]
 
 
 def _changed(statement: ast.stmt) -> str:

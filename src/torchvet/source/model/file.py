@@ -11,11 +11,12 @@ from torchvet.finding import Location
 from torchvet.source.lazily import lazy
 from torchvet.source.model.devices import Devices
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_name
 from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
-from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, receiver, targets_of, terminal
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, targets_of, terminal
 from torchvet.source.model.words import Words
 from torchvet.source.statements import DEFINITIONS
 from torchvet.source.text import SourceText
@@ -199,21 +200,19 @@ class SourceFile:
             return self._instance_called(event) if "__call__" in self._by_name else None
         if isinstance(function, ast.Name):
             return self._function_seen_from(event.unit, function.id)
-        on = receiver(event.call)
-        if not isinstance(function, ast.Attribute) or on is None:
-            return None
-        if isinstance(on, ast.Call) and isinstance(on.func, ast.Name) and on.func.id == "super":
-            owner = event.unit.method_class()
-            return next(
-                # The bases alone, as `super()` looks.
-                (c.methods[function.attr] for c in (owner.lineage[1:] if owner else ()) if function.attr in c.methods),
-                None,
-            )
+        return self._method_called(event.unit, function) if isinstance(function, ast.Attribute) else None
+
+    def _method_called(self, unit: Unit, called: ast.Attribute) -> Unit | None:
+        on, name = called.value, called.attr
+        if isinstance(on, ast.Call) and is_name(on.func, "super"):
+            owner = unit.method_class()
+            # The bases alone, as `super()` looks.
+            bases = owner.lineage[1:] if owner is not None else ()
+            return next((base.methods[name] for base in bases if name in base.methods), None)
         # `Trainer.step(self, x)`, called on the class.
-        if isinstance(on, ast.Name) and on.id in self.classes:
-            return self.classes[on.id].method(function.attr)
-        known = self.roles.class_of(on, event.unit)
-        return known.method(function.attr) if known is not None else None
+        known = self.classes.get(on.id) if isinstance(on, ast.Name) else None
+        known = known if known is not None else self.roles.class_of(on, unit)
+        return known.method(name) if known is not None else None
 
     def _instance_called(self, event: Event) -> Unit | None:
         """`__call__` of the class, no module, that what is called is an instance of."""
