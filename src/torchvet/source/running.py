@@ -104,17 +104,20 @@ def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
     path = path_to_line(tree, line)
     if not path:
         return False
-    place = path[-1]
     # A line that the block shares with its head, `if x: statement`, is seen where only the head ran.
-    around = path[-2].statement if len(path) > 1 else None
-    parts = [getattr(around, name, None) for name in ("test", "iter", "subject", "returns")]
-    head = max([getattr(around, "lineno", 0), *(one.end_lineno or 0 for one in parts if one is not None)])
+    place, head = path[-1], _end_of_head(path[-2].statement) if len(path) > 1 else 0
     ran = [any(n in seen and n != head for n in _lines(s)) for s in place.block]
     # What comes later in one block has passed everything before it.
     if any(ran[place.position :]):
         return True
     before = max((i for i in range(place.position) if ran[i]), default=None)
     return before is not None and not any(leaves(s) for s in place.block[before : place.position])
+
+
+def _end_of_head(statement: ast.stmt) -> int:
+    """The last line of what stands before a compound statement's block."""
+    parts = [getattr(statement, name, None) for name in ("test", "iter", "subject", "returns")]
+    return max([statement.lineno, *(one.end_lineno or 0 for one in parts if one is not None)])
 
 
 def _lines(statement: ast.stmt) -> Iterator[int]:

@@ -110,13 +110,13 @@ class Schedule:
         """Whether to look at all names at this boundary."""
         if self.thorough and tick >= _SHORT:
             self.suspect(tick)
-        if self.suspected and self.census_at is not None and tick >= self.census_at:
-            # By what a census is expected to take, as measured on the last one: a small program can pay
-            # for many.
+        # Under a suspicion `census_at` alone decides when.
+        if self.suspected:
+            due = self.census_at is not None and tick >= self.census_at
+            # By what a census is expected to take, as measured on the last one: a small program can pay for many.
             allowed = self.thorough or self.censuses * expected <= CENSUS_ALLOWANCE
-            return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
-        # Under a suspicion `census_at` alone decides.
-        if self.suspected or tick < 2 * _SHORT:
+            return due and (self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected))
+        if tick < 2 * _SHORT:
             return False
         # The refused and the cut-off looks count as well: they have cost as much as those that said
         # something.

@@ -90,15 +90,10 @@ class HalfOptimizers(Watcher):
         self.heed()
         self.hear_in_samples()
         step = max(1, len(halves) // _WITNESSES)
-        groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
-        # The smallest is the first that rounds to 0.
-        eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
         state.witnesses = [_Witness(p) for p in halves[::step][:_WITNESSES]]
-        record = HalfOptimizer(optimizer=type(optimizer).__name__, dtype=half.NAMES[halves[0].dtype], steps=0, eps=eps)
+        state.record = record = _record_of(optimizer, halves[0].dtype)
         record.place, record.step_place = state.made_at, frames.user_place()
         record.parameters, record.of = len(halves), len(parameters)
-        record.fused = any(bool(g.get("fused")) for g in groups)
-        state.record = record
 
     def _before(self, optimizer: Optimizer, state: _State) -> None:
         rates = {id(p): float(g.get("lr", 1.0)) for g in optimizer.param_groups for p in g["params"]}
@@ -177,6 +172,16 @@ class HalfOptimizers(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """What was seen of each."""
         return [s.record for s in self._states.values() if s.record is not None and s.record.looks]
+
+
+def _record_of(optimizer: Optimizer, dtype: torch.dtype) -> HalfOptimizer:
+    """What is known of an optimizer before its first step: by the groups that have half parameters."""
+    groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
+    # The smallest is the first that rounds to 0.
+    eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
+    record = HalfOptimizer(optimizer=type(optimizer).__name__, dtype=half.NAMES[dtype], steps=0, eps=eps)
+    record.fused = any(bool(g.get("fused")) for g in groups)
+    return record
 
 
 def _compensated(optimizer: Optimizer) -> bool:

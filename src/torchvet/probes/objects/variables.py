@@ -113,5 +113,5 @@ def _without_dict(layout: _Layout) -> bool:
 
 def _with_dict(layout: _Layout) -> bool:
     mine = locals()
-    # and one that has must show that very dictionary.
+    # A frame that has a dictionary must show that very one.
     return _address_of_dict(sys._getframe(), layout) == id(mine)

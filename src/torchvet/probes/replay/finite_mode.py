@@ -265,18 +265,24 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         # Once more in wider dtypes: does it fail by rounding or by mathematics?
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
-        wide = source.survives.get("float64")
+        self._explain(source, result, out, call, inputs)
+
+    def _explain(
+        self, source: Source, result: Operand, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]
+    ) -> None:
+        """The reason, by what was described."""
+        operands, wide = source.operands, source.survives.get("float64")
         if call.node is None:
             # How many elements a reduction took together for each of its results.
             length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-            source.reason = forward_reason(source.operator, source.operands, result, length, wide)
             source.note = unaligned(source.operator, call.args)
-            source.reason = "no-alignment" if source.note else source.reason
-        else:
-            given = self._given.get(call.node._sequence_nr())
-            if given is not None:
-                source.argument = self._read(given, self._named(given), first_bad(out), out)
-            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
+            reason = forward_reason(source.operator, operands, result, length, wide)
+            source.reason = "no-alignment" if source.note else reason
+            return
+        given = self._given.get(call.node._sequence_nr())
+        if given is not None:
+            source.argument = self._read(given, self._named(given), first_bad(out), out)
+        source.reason = backward_reason(source.node, source.operator, operands, result, self._chosen, wide)
 
     def _read(
         self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor
