@@ -13,6 +13,7 @@ class Statistic:
     def __init__(self) -> None:
         self.current = self.peak = self.allocated = self.base = 0
 
+    # Written out wherever requests are counted: these run at every allocation of a simulated program.
     def grow(self, amount: int) -> None:
         """More of it."""
         self.allocated += amount

@@ -48,6 +48,8 @@ class Keep:
         except OSError as error:
             self.discard()
             raise BadInput(f"{self.directory}: the recording cannot be written there: {error.strerror}") from error
+        # Only now: the others look for what this rank has entered, and a folder that was refused is none to
+        # wait in.
         if ranks is not None:
             ranks.enter(self.directory)
 
@@ -68,6 +70,7 @@ class Keep:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.ranks is not None:
+            # Again after `read`: an error on the way there must not keep the rank that reports waiting.
             self.ranks.leave()
         if self._scratch is not None:
             if self.reports:
@@ -81,6 +84,7 @@ class Keep:
             return
         if self._scratch is not None:
             self._scratch.close()
+        # Without a claim the folder's manifest is another's.
         for file in (self.file, self.file.with_suffix(".fault"), self.directory / MANIFEST) if self._claimed else ():
             with suppress(OSError):
                 file.unlink(missing_ok=True)
@@ -132,6 +136,7 @@ class Keep:
         """Add a line, on its own even where the process died in the middle of one."""
         with self.file.open("rb+") as stream:
             size = stream.seek(0, os.SEEK_END)
+            # Else this line would be glued to the torn one, and both be lost.
             torn = size > 0 and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n"
             stream.write((b"\n" if torn else b"") + msgspec.json.encode(outcome) + b"\n")
 
@@ -147,6 +152,7 @@ class Keep:
             directory.mkdir(parents=True, exist_ok=True)
             launch = _launch(self.ranks)
             self._check_free(given, launch)
+            # Of several ranks only one makes the manifest; the others find that it is of the same launch.
             self._claimed = claim(directory, launch)
             if not self._claimed and (not launch or manifest_of(directory).launch != launch):
                 raise BadInput(_TAKEN.format(given))
@@ -162,6 +168,7 @@ class Keep:
         if (self.directory / MANIFEST).is_file():
             if not launch or manifest_of(self.directory).launch != launch:
                 raise BadInput(_TAKEN.format(given))
+        # Another rank may be about to claim the folder at this moment.
         elif any(not file.name.startswith(CLAIM) for file in self.directory.iterdir()):
             raise BadInput(f"--record {given}: is not empty and no recording; name a new folder")
 
@@ -173,6 +180,7 @@ _TAKEN = (
 
 def _launch(ranks: LocalRanks | None) -> str:
     """What all ranks that one launcher starts have in common, on several hosts too; empty for a program on its own."""
+    # A world of one that no launcher started: programs set these variables for themselves.
     alone = os.environ.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in os.environ
     if ranks is None and (alone or "RANK" not in os.environ):
         return ""

@@ -77,11 +77,13 @@ class Tail:
                 new = stream.read()
         except OSError:
             return
+        # Without a line end `rfind` gives -1, and nothing is taken.
         whole = new[: new.rfind(b"\n") + 1]
         self._position += len(whole)
         for raw in whole.splitlines():
             try:
                 self._take(self._decode(raw))
+            # The report at the end says what is damaged.
             except msgspec.DecodeError:
                 continue
 

@@ -77,6 +77,7 @@ class Proofs:
 
     def check(self) -> None:
         """Run the checks, if they wait and this is the place for it."""
+        # Asked again at each step boundary until there is room.
         if self._waiting and possible():
             self._waiting = False
             for probe, failure in failures():
@@ -108,6 +109,7 @@ def possible() -> bool:
         return (
             not private.modes_on()
             and private.functorch_level() is None
+            # Under tracing the checks' tensors would become a part of the traced program.
             and private.TracingContext.try_get() is None
             and private.graph_task() == -1
             and _without_hooks()
@@ -131,6 +133,7 @@ def failures() -> Iterator[tuple[Probe, Unchecked]]:
             with _alone():
                 check()
         except Exception as error:
+            # One by one: a failed check says nothing of the others.
             yield probe, failure(probe, error)
 
 
@@ -169,6 +172,7 @@ def _noted() -> tuple[list[Birth], torch.Tensor]:
     _need(ledger.enter(), "the dispatch mode could not be switched on")
     try:
         kept, dropped = _tensor(4), _tensor(8)
+        # Its death is what the check waits for.
         del dropped
     finally:
         ledger.leave()
