@@ -88,7 +88,8 @@ class Untouched:
 
         def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
             streams.setdefault("stdin", subprocess.DEVNULL)
-            # Its descriptors are inherited: the lock on the trial's folder is held by the whole trial.
+            # Inheritable descriptors are the program's, as without us; torchvet's own are not
+            # inheritable.
             running.append(subprocess.Popen(command, close_fds=False, preexec_fn=prepare, **streams))
             return running[0]
 
