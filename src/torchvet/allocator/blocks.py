@@ -51,6 +51,8 @@ class Pool:
 
     def __init__(self, small: bool, stream: int, statistics: Statistics) -> None:
         self.small, self.stream, self.statistics = small, stream, statistics
+        # `(size, address)` in one sorted list: best fit is a bisection, ties go to the lower address as in
+        # torch's set.
         self.order: list[tuple[int, int]] = []
         self.blocks: dict[int, Block] = {}
         self.unmapped: list[tuple[int, Block]] = []
@@ -61,6 +63,8 @@ class Pool:
         """A block that is free from now on."""
         insort(self.order, (block.size, block.address))
         self.blocks[block.address] = block
+        # Age is counted in searches of the pool, and not in time: it is what torch's garbage collection goes
+        # by.
         block.since = self.searches
 
     def remove(self, block: Block) -> None:
@@ -84,6 +88,7 @@ class Pool:
         if not wanted:
             return next((b for b in following if not b.expandable), None)
         # As in torch, best fit goes by what a block can become: a larger one with less room behind it fits better.
+        # The smallest that fits; it is never absent, since `at` is within the list.
         found = next(following)
         for block in following:
             if not found.expandable or _room(block) >= _room(found):
@@ -95,6 +100,7 @@ class Pool:
         """Addresses without memory behind them from now on."""
         block.mapped = False
         self.unmapped.append((block.address, block))
+        # A handful: one stretch for each segment, plus holes.
         self.unmapped.sort(key=lambda entry: entry[0])
 
 
@@ -119,6 +125,7 @@ def cut(block: Block, size: int) -> Block:
 def absorb(block: Block, other: Block) -> None:
     """Lengthen a block by its neighbour, which is no block any more."""
     block.size += other.size
+    # The block that stays keeps its identity: live addresses and pools refer to it.
     if block.before is other:
         block.address, block.before = other.address, other.before
         if other.before is not None:

@@ -24,12 +24,15 @@ class Expandable:
 
     def allocate(self, pool: Pool, need: int) -> Block | None:
         """A free block of at least `need` bytes, taken out of its pool; None where the driver has too little left."""
+        # An existing segment first: torch makes a second one of a pool and stream only where none has room.
         block = self._candidate(pool, need) or self._segment(pool)
         if not block.mapped:
+            # At most this block: `need` may span the free block before it and the addresses behind.
             mapped = self._map(block, min(block.size, need))
             if mapped is None:
                 return None
             block = mapped
+        # A free block in front may have been merged, and the next stretch is mapped until it is enough.
         while block.size < need:
             following = block.after
             if following is None:
@@ -43,7 +46,9 @@ class Expandable:
 
     def trim(self) -> None:
         """Give the whole pages of free blocks back, and segments of which nothing is left."""
+        # By identity, because pools are not hashable by content.
         for pool in {id(first.pool): first.pool for first in self.first.values()}.values():
+            # A copy: unmapping changes the order.
             for block in [pool.blocks[address] for _, address in pool.order]:
                 if block.expandable:
                     self._unmap(block)
@@ -51,6 +56,7 @@ class Expandable:
     def _candidate(self, pool: Pool, need: int) -> Block | None:
         """Unmapped addresses, with the free block before them, where `need` bytes fit in one piece."""
         for _, block in pool.unmapped:
+            # What lies free before it counts: together they make one piece.
             start = block.before if block.before is not None and block.before.free else block
             found, at = 0, start
             while found < need and not at.allocated:
@@ -79,6 +85,7 @@ class Expandable:
         pool = block.pool
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         size = min(-(-size // page) * page, block.size)
+        # The driver refuses: nothing has been changed yet.
         if not self._owner.room(size):
             return None
         address = block.address
@@ -86,6 +93,7 @@ class Expandable:
         if size < block.size:
             pool.make_unmapped(cut(block, size))
         block.mapped = True
+        # Bytes, and no segment: torch counts none for mapped pages.
         self._owner.take(pool, size, 0)
         self._owner.settle(block)
         self._owner.tell("segment_map", address, size, pool.stream)
@@ -98,6 +106,7 @@ class Expandable:
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         start = -(-(block.address - block.segment) // page) * page + block.segment
         end = (block.address + block.size - block.segment) // page * page + block.segment
+        # Not one whole page: the driver takes back nothing.
         if end <= start:
             return
         pool.remove(block)
@@ -121,6 +130,7 @@ class Expandable:
                 absorb(block, other)
         if block.before is None:
             self.first[block.segment] = block
+        # It has neighbours with memory: the addresses stay as a hole.
         if block.split:
             pool.make_unmapped(block)
         else:

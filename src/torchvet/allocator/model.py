@@ -10,6 +10,7 @@ from torchvet.allocator.releasing import Releasing
 from torchvet.allocator.sizes import SMALL, SMALLEST, Settings, rounded, segment_for
 from torchvet.allocator.statistics import Statistic, Statistics
 
+# Addresses as CUDA's look; only their order and distance matter.
 _BASE = 0x7F0000000000
 _PAGE = 2 << 20
 
@@ -92,6 +93,7 @@ class CachingAllocator:
             self.process_events()
         need = rounded(size, self.settings)
         pool = self._pool(need <= SMALL, stream)
+        # Best fit in the cache first, whatever the driver has.
         block = self._from_cache(pool, need) or self._anew(pool, need, size)
         # Free parts of split segments are counted where torch counts them: as blocks are handed out and come back.
         was_split = block.before is not None or block.after is not None
@@ -101,6 +103,7 @@ class CachingAllocator:
             if not block.expandable:
                 rest = block.after.size if block.after is not None else 0
                 self._count_split(pool, *((0, -need) if was_split else (1, rest)))
+        # The whole free part is handed out: one fewer.
         elif was_split and not block.expandable:
             self._count_split(pool, -1, -block.size)
         block.allocated, block.requested = True, size
@@ -126,9 +129,11 @@ class CachingAllocator:
         block.allocated = False
         if address in self._uses:
             del self._uses[address]
+            # It counts as active until the other stream is done, and can not be handed out.
             self._wait(block, 1)
             self._waiting.append(block)
             return
+        # In torch's order: statistics first, then merging.
         self._recycle(block)
 
     def record_stream(self, address: int, stream: int) -> None:
@@ -142,6 +147,7 @@ class CachingAllocator:
 
     def process_events(self) -> None:
         """What was given back and waited for other streams can be handed out again."""
+        # Emptied first: recycling may lead back here.
         done, self._waiting = self._waiting, []
         for block in done:
             self._wait(block, -1)
@@ -168,6 +174,7 @@ class CachingAllocator:
         self.process_events()
         self.syncs += 1
         self._releasing.everything()
+        # After whole segments, as torch's `release_cached_blocks` does.
         self._expandable.trim()
 
     def size_of(self, address: int) -> int:
@@ -213,6 +220,7 @@ class CachingAllocator:
             while block is not None:
                 if block.mapped:
                     chain.append(block)
+                # A hole without memory ends the stretch.
                 elif chain:
                     yield chain
                     chain = []
@@ -274,12 +282,14 @@ class CachingAllocator:
     def addresses(self, size: int) -> int:
         """A fresh range of addresses, page by page, with a page between ranges."""
         found = self._next
+        # A page between, so that no two segments look like neighbours.
         self._next += -(-size // _PAGE) * _PAGE + _PAGE
         return found
 
     def settle(self, block: Block) -> tuple[int, int]:
         """Merge a free block with free neighbours and put it into its pool; how many it merged, and their bytes."""
         blocks = size = 0
+        # Free neighbours of one segment only: chains never cross segments.
         for other in (block.before, block.after):
             if other is not None and other.free:
                 block.pool.remove(other)
@@ -301,6 +311,7 @@ class CachingAllocator:
         return pool
 
     def _from_cache(self, pool: Pool, need: int) -> Block | None:
+        # Also where nothing fits: blocks grow older by each search that passes them by.
         pool.searches += 1
         block = pool.best(need, self.settings.expandable_segments)
         if block is None or self._oversized(block, need):
@@ -313,6 +324,7 @@ class CachingAllocator:
         most = self.settings.max_split_size
         if most is None:
             return False
+        # A small request must not take a block that is kept whole.
         if need < most:
             return block.size >= most
         return block.size >= need + self.settings.max_rounding
@@ -321,12 +333,14 @@ class CachingAllocator:
         """A block from the driver, at last after having given back what is cached."""
         # torch's order: collect above the threshold, ask the driver, give oversized blocks back and ask again, give all
         # of the cache back and ask for the last time.
+        # Without a limit there is nothing that a threshold is a share of.
         if self.allowed is not None and self.settings.garbage_collection:
             self._releasing.unused(self.allowed)
         block = self._from_driver(pool, need)
         if block is None and self._releasing.oversized(pool, need):
             block = self._from_driver(pool, need)
         if block is None:
+            # The last resort; it costs a synchronization of all streams, which torch counts as a retry.
             self.empty_cache()
             self.retries += 1
             block = self._from_driver(pool, need)

@@ -19,6 +19,7 @@ class Releasing:
 
     def everything(self) -> None:
         """Every segment that is one free block, large ones first, the smallest of them first."""
+        # torch's order: the large pool before the small one.
         for pool in sorted(self._owner.pools(), key=lambda p: (p.small, p.stream)):
             for block in [pool.blocks[address] for _, address in pool.order]:
                 if not block.expandable and not block.split:
@@ -29,6 +30,7 @@ class Releasing:
         most = self._owner.settings.max_split_size
         if most is None:
             return False
+        # Blocks below `max_split_size` are never oversized, so that none of them is looked for.
         wanted = max(need, most)
         # As in torch, one block that is large enough goes alone; only without one do several go, the largest first.
         at = bisect_left(pool.order, (wanted, 0))
@@ -51,6 +53,7 @@ class Releasing:
         if excess <= 0:
             return
         idle = [b for p in owner.pools() if not p.small for b in p.blocks.values() if not b.split and not b.expandable]
+        # In rounds, as in torch: each takes those older than the average of what is left.
         while idle and excess > 0:
             average = sum(b.age for b in idle) / len(idle)
             old = [b for b in idle if b.age >= average]

@@ -43,6 +43,7 @@ class Settings:
         """Into how many steps the powers of two around a size are divided."""
         if not self.roundup_intervals:
             return self.roundup_divisions
+        # Intervals begin at 1 MiB.
         interval = size.bit_length() - SMALL.bit_length()
         return self.roundup_intervals[min(max(interval, 0), INTERVALS - 1)]
 
@@ -53,6 +54,7 @@ def rounded(size: int, settings: Settings) -> int:
         return SMALLEST
     if settings.roundup_divisions or settings.roundup_intervals:
         divisions = settings.divisions(size)
+        # Below that the steps would be smaller than a block may be.
         if divisions > 1 and size > SMALLEST * divisions:
             return _to_division(size, divisions)
     return (size + SMALLEST - 1) & -SMALLEST
@@ -64,6 +66,7 @@ def _to_division(size: int, divisions: int) -> int:
     if floor == size:
         return size
     step = floor // divisions
+    # More divisions than bytes between two powers of two.
     return -(-size // step) * step if step else floor * 2
 
 

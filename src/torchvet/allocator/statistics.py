@@ -13,6 +13,7 @@ class Statistic:
     def __init__(self) -> None:
         self.current = self.peak = self.allocated = self.base = 0
 
+    # Written out wherever requests are counted: these run at every allocation of a simulated program.
     def grow(self, amount: int) -> None:
         """More of it."""
         self.allocated += amount
@@ -39,6 +40,7 @@ class Statistic:
 
 def _row(current: int, peak: int, allocated: int, base: int) -> Row:
     """`base` is what was held when the sums were last set to 0."""
+    # What was freed follows from the others: `free` need not count it.
     return {"current": current, "peak": peak, "allocated": allocated, "freed": base + allocated - current}
 
 

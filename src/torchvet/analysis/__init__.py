@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 def growth_of(rank: RankRecording) -> GrowthSummary:
     """What grew in a rank. The arithmetic is loaded when it is first asked for, which `check` never does."""
+    # `statistics`, which it needs, drags in fractions and decimals.
     from torchvet.analysis import growth
 
     return growth.growth_of(rank)

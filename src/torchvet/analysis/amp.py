@@ -50,6 +50,7 @@ class Side:
     @property
     def final_loss(self) -> float | None:
         """The mean of the last tenth of the losses, at least three: single steps are noise."""
+        # `max` keeps the slice from `-0`, which would be all of them.
         tail = self.losses[-max(3, len(self.losses) // 10) :]
         return statistics.fmean(tail) if tail else None
 
@@ -80,6 +81,7 @@ class AmpResult:
     def loss_difference(self, mode: AmpMode) -> float | None:
         """The final loss's relative difference from float32's."""
         mine, other = self.sides[mode].final_loss, self.sides["float32"].final_loss
+        # Losses may be negative (a log likelihood), so `abs` keeps the sign of the difference.
         return None if mine is None or not other else (mine - other) / abs(other)
 
 
@@ -90,6 +92,7 @@ def result_of(trials: Iterable[Trial]) -> AmpResult | None:
     if not seen:
         return None
     of_mode = {mode: [t for t in trials if t.mode == mode] for mode in MODES}
+    # A trial that forces a mode may still have seen which one the program asks for.
     wanted, place = next(((r.wanted, r.place) for r in seen if r.wanted), ("", None))
     return AmpResult(
         sides={mode: _side(mode, some) for mode, some in of_mode.items()},
@@ -119,6 +122,7 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
         mode,
         min(quick),
         (min(quick), max(quick)),
+        # The device's own count first; the sampled one misses what lies between two samples.
         max(filter(None, (t.run.peak or t.peak for t in trials if t.run is not None)), default=None),
         max(filter(None, (t.activations for t in trials)), default=None),
         runs[0].losses,
@@ -131,6 +135,7 @@ def _side(mode: AmpMode, trials: list[Trial]) -> Side:
 
 
 def _settled(seconds: list[float]) -> list[float]:
+    # Of a few steps a warm one is better than none.
     return seconds[WARM_UP:] if len(seconds) > 2 * WARM_UP else seconds
 
 

@@ -40,6 +40,7 @@ def summary(result: AmpResult) -> str:
     where = "this CPU" if result.device == "cpu" else "this GPU"
     parts = [f"{mode} {_told(result, mode)}" for mode in MODES[1:]]
     text = f"On {where} " + "; ".join(parts)
+    # A CPU without native half precision is slower in it, where a GPU is faster.
     if result.device == "cpu":
         text += ". These times say nothing about a GPU; sizes do"
     return text

@@ -68,10 +68,12 @@ class Meetings:
     def __init__(self, ranks: Sequence[RankRecording], records: Sequence[Arrivals]) -> None:
         self.ranks = ranks
         self.records = records
+        # By the step's number: a rank may have begun to measure later, and dropped steps of its own.
         self.numbers = sorted(set(records[0].steps).intersection(*(r.steps for r in records[1:])))
         self._at = [{n: i for i, n in enumerate(r.steps)} for r in records]
         self.waited = [self._column(i, r.waited) for i, r in enumerate(records)]
         self._delayed = [self._column(i, r.delayed) for i, r in enumerate(records)]
+        # Of all ranks or of none: a ratio to a rank without sizes would be one to nothing.
         self.sizes = [self._column(i, r.sizes) for i, r in enumerate(records)] if all(r.sizes for r in records) else []
 
     def _column(self, index: int, values: Sequence[float]) -> list[float]:
@@ -112,7 +114,10 @@ class Meetings:
             others = [o for o in range(len(self.ranks)) if o != index]
             steps = [
                 min(
+                    # The lesser of both: a rank that waits less because its clock is off, or that
+                    # works more while nobody waits, is not late.
                     median(self.waited[o][n] for o in others) - waited[n],
+                    # Medians, as one other rank may be late as well.
                     own[n] - median(self._own[o][n] for o in others),
                 )
                 for n in range(len(self.numbers))
@@ -133,6 +138,7 @@ class Meetings:
     def line(self, index: int) -> Excess | None:
         """The line at which a rank spends more time of its own than the others, by the most, what it calls counted in;
         None where that is not known of each."""
+        # With one rank's lines missing, each of the others' would look like an excess.
         columns = [_by_line(rank, record) for rank, record in zip(self.ranks, self.records, strict=True)]
         if not all(columns):
             return None
@@ -154,6 +160,7 @@ class Meetings:
         if not self.sizes:
             return None
         means = [fmean(sizes) for sizes in self.sizes]
+        # A mean size below 1 is none to divide by.
         return means[index] / max(1.0, median(m for i, m in enumerate(means) if i != index))
 
 
@@ -173,10 +180,12 @@ def _by_line(rank: RankRecording, record: Arrivals) -> dict[Place, tuple[float, 
     if timing is None:
         return {}
     waiting = {line.place: line.seconds for line in record.lines}
+    # `main()` and the call of `train_epoch()` would have the whole excess and name nothing.
     around = {place for one in timing.times.lines if one.phase in ("backward", "optimizer") for place in one.callers}
     found: dict[Place, tuple[float, str, int]] = {}
     for one in timing.times.lines:
         seconds = timing.per_step(one.seconds)
+        # Waiting is recorded by line alone, looks by line and callers: it is spread over them until used up.
         waited = min(seconds, waiting.get(one.place, 0.0))
         waiting[one.place] = waiting.get(one.place, 0.0) - waited
         # The loop over a loader has all that loading takes, and says nothing of why.

@@ -65,12 +65,16 @@ def candidates(rank: RankRecording, facts: dict[str, Any], text: str, cores: int
         found.append(Change("no-anomaly", "anomaly detection off"))
     if phases.get("optimizer", 0.0) >= _WORTH:
         found += [Change(name, f"the optimizer with {name}=True") for name in ("fused", "foreach")]
+    # Only where somebody may have set it to less.
     if "set_num_threads" in text or os.environ.get("OMP_NUM_THREADS", str(cores)) != str(cores):
         found.append(Change(f"threads={cores}", f"torch.set_num_threads({cores})"))
+    # channels_last changes nothing but convolutions and what lies between them.
     if _runs(rank, ("convolution",)):
         found.append(Change("channels-last", "model and images in channels_last"))
+    # Only a loader's batch size can be doubled from outside.
     if "data" in phases:
         found.append(Change(f"batch={_BATCH}", "twice the batch size, per sample", _BATCH))
+    # In the order of what a try takes: the time for tries may run out.
     return [*found, *_of_models(rank, facts, text)]
 
 
@@ -94,12 +98,14 @@ def _runs(rank: RankRecording, parts: tuple[str, ...]) -> bool:
 def steps_of(seconds_per_step: float, steps: int) -> int:
     """How many steps a run is to have, of a program that has had so many."""
     wanted = _SECONDS / seconds_per_step if seconds_per_step > 0 else _MOST_STEPS
+    # Never more steps than the program has: it would end, and its trial with it.
     return max(min(int(wanted), _MOST_STEPS, steps), min(steps, 2 * ENOUGH))
 
 
 def settled(seconds: list[float]) -> float | None:
     """Seconds of a steady step: the mean, as workers hand their batches over in bunches; the slowest twentieth, which
     other programs have interrupted, left out."""
+    # Cut before sorting: the first ones in time, not the quickest.
     steady = sorted(seconds[max(3, int(len(seconds) * WARM_UP)) :])
     if len(steady) < ENOUGH:
         return None
@@ -116,6 +122,7 @@ def attempt_facts(changes: list[Change], trials: list[Trial], untried: list[str]
     rows = [_row(c, [t for t in trials if t.change == c.name], min(seconds), plain[0].losses) for c in changes]
     return {
         "seconds_per_step": min(seconds),
+        # What two runs of the same program differ by is the least that can be told.
         "noise": max(_NOISE, max(seconds) / min(seconds) - 1),
         "rows": sorted((row for row in rows if row is not None), key=lambda row: -(row["gain"] or 0.0)),
         "untried": untried,
@@ -126,6 +133,7 @@ def _row(change: Change, trials: list[Trial], plain: float, losses: list[float])
     """What came of a change; None where it was not tried, or there was nothing to change."""
     runs = _of(trials, change.name)
     error = next((t.error for t in trials if t.error), None)
+    # `fused` without an optimizer that has it, for example.
     if not error and not any(r.applied for r in runs):
         return None
     # What else the machine does makes runs slower and none quicker.
@@ -137,7 +145,9 @@ def _row(change: Change, trials: list[Trial], plain: float, losses: list[float])
         "path": place and place.path,
         "line": place and place.line,
         "seconds_per_step": seconds,
+        # Per sample: a step with twice the batch may take up to twice as long.
         "gain": plain * change.larger / seconds if seconds and not error else None,
+        # Other batches have other losses.
         "same_losses": same(losses, runs[0].losses) if runs and change.larger == 1.0 else None,
         "error": error,
     }

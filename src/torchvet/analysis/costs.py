@@ -38,6 +38,7 @@ _SIZES = {
 def costs(rank: RankRecording) -> Costs:
     """The costs of one rank's lines, as far as they were counted in sampled steps."""
     found: Costs = defaultdict(lambda: defaultdict(float))
+    # The latest: each record repeats the sums so far.
     for crossing in rank.latest(Crossing, "place", "kind", "what"):
         steps = max(1, crossing.sampled)
         if crossing.kind == "to device":
@@ -49,8 +50,10 @@ def costs(rank: RankRecording) -> Costs:
         found["memory"][_key(made.place)] += made.bytes / max(1, made.sampled)
         found["copies"][_key(made.place)] += made.copied / max(1, made.sampled)
     for one in rank.latest(Reduced):
+        # A line in a program without a single optimizer step has no cost by step.
         if one.steps:
             found["reductions"][_key(one.place)] += one.reduced / one.steps
+    # Plain dictionaries: a look-up must not make an entry, as "not counted" is another thing than 0.
     return {kind: dict(lines) for kind, lines in found.items()}
 
 

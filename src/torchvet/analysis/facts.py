@@ -26,6 +26,7 @@ def facts_of(rank: RankRecording, growth: GrowthSummary) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     program, outcome = rank.program, rank.last(Outcome)
     if program is not None:
+        # Without a limit the facts say so by its source.
         limit = limit_of(rank) or Limit(program.memory_limit, program.memory_limit_source)
         facts |= picked(program, "device", "torch", "python") | {"program": program.path}
         facts["memory_limit"] = {"bytes": limit.bytes, "source": limit.source}
@@ -70,6 +71,7 @@ def _kinds(rank: RankRecording, steps: Iterable[Step]) -> dict[str, int]:
     if before := evaluated_before(rank):
         kinds["evaluation"] += before
     totals = rank.last(NonFiniteTotals)
+    # Forward passes without a backward look like evaluation; that their loss was not finite says why.
     if totals is not None and 2 * totals.skipping > kinds["evaluation"] > 0:
         kinds["skipped"] = kinds.pop("evaluation")  # the program left their losses out
     return kinds
@@ -83,7 +85,9 @@ def _steps(rank: RankRecording) -> dict[str, Any]:
         for name, seconds in step.phases.items():
             phases[name] += seconds
     total = sum(phases.values())
+    # The strongest signal first: `watch.step()` is the program's own word.
     main = next((k for k in ("manual", "training", "backward", "evaluation", "forward") if kinds.get(k)), None)
+    # As in `steps_between`: weights updated by hand have no optimizer step.
     by_hand = kinds["backward"] if main == "training" and "backward" in kinds else 0
     found: dict[str, Any] = {"steps": kinds[main] + by_hand if main else 0, "step_kinds": dict(kinds)}
     if total:
@@ -97,6 +101,7 @@ def _peak(rank: RankRecording) -> dict[str, Any] | None:
     windows = rank.all(Window)
     if not windows:
         return None
+    # The peak and its parts of one window: peaks of several would not add up.
     highest = max(windows, key=lambda w: w.peak)
     return {"bytes": highest.peak, "categories": highest.categories, "sampled_steps": [highest.first, highest.last]}
 
@@ -122,6 +127,7 @@ def _host(rank: RankRecording) -> dict[str, Any]:
     if len(hosts) > 3 and ended_by_itself(rank):
         hosts = hosts[:-1]
     facts: dict[str, Any] = {}
+    # From the second on: at the first one caches were still filling.
     if len(hosts) > 2 and hosts[-1].tick > hosts[1].tick:
         _, count = steps_between(rank, hosts[1].tick, hosts[-1].tick)
         pairs = (("resident_per_step", "resident"), ("heap_per_step", "heap"))
@@ -143,6 +149,7 @@ def overhead_of(rank: RankRecording) -> dict[str, Any]:
     if record is None or not record.elapsed:
         return {}
     own = sum(record.seconds.values())
+    # Never 0: it is divided by below.
     rest = max(record.elapsed - own, 1e-9)
     facts = {
         "seconds": own,
@@ -150,6 +157,7 @@ def overhead_of(rank: RankRecording) -> dict[str, Any]:
         "by_probe": record.seconds,
         "sampled_steps": record.sampled_steps,
     }
+    # Equal where no step was measured.
     if record.stepping > record.while_stepping:
         facts["steps_ratio"] = record.stepping / (record.stepping - record.while_stepping)
     return facts

@@ -14,9 +14,11 @@ from torchvet.recording.records.forecast import ForecastGradient, ForecastRun, F
 
 LARGEST = 65504.0
 """The largest float16; from 65520 on a number rounds to infinity."""
+# Halfway to 65536, which would be the next one, and is a tie that rounds up.
 OVERFLOWS = 65520.0
 INITIAL = 16
 """GradScaler begins with a scale of 2**16."""
+# The least subnormal is 2**-24: half of it, and what lies below, rounds to 0.
 _ZERO, _SUBNORMAL = -25, -14
 """A number below 2**-25 rounds to zero in float16, one below 2**-14 is subnormal: it has lost digits."""
 _FEW, _SHARE = 3, 0.1
@@ -62,6 +64,7 @@ class Forecast:
     def scale(self) -> int | None:
         """The power of two that GradScaler would settle at: the largest under which no gradient overflows."""
         bound = self.largest_gradient
+        # GradScaler doubles and halves: only powers of two can be reached.
         return None if bound is None else math.floor(math.log2(LARGEST / bound.largest))
 
     @cached_property
@@ -71,6 +74,7 @@ class Forecast:
         Vectors are left out: biases before a normalisation, and those of attention's keys, have a gradient that is zero
         but for rounding.
         """
+        # With the first scale at least: what vanishes only under a scale that it has already left is no loss.
         best = max(self.scale or INITIAL, INITIAL)
         weights = (g for g in self.gradients if g.kind == "parameter" and len(g.shape) > 1)
         return [g for g in weights if g.exponents and underflow([g], best) >= VANISHES]
@@ -78,6 +82,7 @@ class Forecast:
     @cached_property
     def verdict(self) -> Verdict:
         """Which half precision fits."""
+        # Lines of one module that overflow need one island.
         count = len({(s.module, s.operator) for s in self.overflowing})
         if self.vanishing or count > max(_FEW, _SHARE * len(self.sites)):
             return "bfloat16"
@@ -108,6 +113,7 @@ def forecast_of(rank: RankRecording) -> Forecast | None:
     run = rank.last(ForecastRun)
     if run is None:
         return None
+    # Later records of one site replace earlier ones: extremes only grow.
     sites = {(s.operator, s.module, s.place, s.inner): s for s in rank.all(ForecastSite)}
     gradients = {(g.kind, g.name, g.place): g for g in rank.all(ForecastGradient)}
     return Forecast(run, list(sites.values()), list(gradients.values()))

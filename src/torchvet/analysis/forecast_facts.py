@@ -12,6 +12,7 @@ from torchvet.analysis.half_precision_devices import CARDS, SOURCE
 from torchvet.formatting import picked
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
+# For readers of JSON: a large model has thousands of both.
 _OPERATORS, _PARAMETERS = 200, 200
 POLICY = (
     "an emulation of CUDA's autocast: the lists of PyTorch's documentation (CUDA Op-Specific Behavior), applied to the "
@@ -32,6 +33,7 @@ def forecast_facts(forecast: Forecast) -> dict[str, Any]:
         "gradients": _gradients(forecast),
         "hardware": [msgspec.to_builtins(d) for d in run.devices],
     }
+    # With a GPU at hand it says itself what it computes natively.
     if all(d.kind == "cpu" for d in run.devices):
         facts["cards"] = {"source": SOURCE, "rows": [msgspec.to_builtins(c) for c in CARDS]}
     return facts
@@ -66,6 +68,7 @@ def power(exponent: int | None) -> str:
 
 
 def _size(site: ForecastSite) -> float:
+    # Either may overflow: the operand as it is cast, the result as it is computed.
     return max(site.largest, site.operand)
 
 
@@ -76,6 +79,7 @@ def _operator(site: ForecastSite) -> dict[str, Any]:
         **picked(site.place or site.inner, "path", "line"),
         "step": site.tick,
         "headroom_bits": None if math.isinf(room) else round(room, 1),
+        # A cast that overflows counts as well: autocast makes it.
         "overflows": site.overflows + site.casts,
     }
 
@@ -92,6 +96,7 @@ def _gradients(forecast: Forecast) -> dict[str, Any]:
         **{name: _shares(kind, best) for name, kind in kinds},
         "by_parameter": [
             {"name": g.name, "largest": g.largest, **_shares([g], best)}
+            # The smallest first: those are the ones that vanish.
             for g in sorted(parameters, key=lambda g: g.largest)[:_PARAMETERS]
         ],
     }

@@ -106,6 +106,7 @@ def growth_of(rank: RankRecording) -> GrowthSummary:
 
 def compared(rank: RankRecording) -> GrowthSummary:
     """What grew between a rank's censuses. Nothing to compare is no growth; the report says how much was sampled."""
+    # Needs two: what a single one shows may be anything from a cache to the model.
     usable = usable_censuses(rank)
     summary = GrowthSummary(unreached=unreached_rate(rank))
     survived = survival_rate(rank)
@@ -117,14 +118,17 @@ def compared(rank: RankRecording) -> GrowthSummary:
     summary.kind = kind
     series = series_of(usable)
     growing = _growing(rank, usable, series, survived)
+    # After `localise`, as the holder may be renewed and an item of it not.
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
     limit = memory_left(rank, last)
     for key in chosen:
         growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
+        # A search that is cut short has been cut in the graphs: it walks these last.
         partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
         summary.growths.append(replace(growth, partial=partial))
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
     summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
+    # Names may share storages, so their sum can exceed it; it is a bound for what survivors say, not for names.
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
     named = max(summary.explained, min(by_total, max(survived, survival_rate(rank, final=False))))
@@ -146,6 +150,7 @@ def _growing(
         for key, points in series.items()
         if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
     }
+    # Survivors are counted without any search: where they grow, something does.
     if survived or all(c.complete for c in usable):
         return growing
     # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
@@ -164,6 +169,7 @@ def _passes_through(rank: RankRecording, holding: Holding) -> bool:
     sources = {s.path for s in rank.all(Source)}
     path = holding.place.path if holding.place is not None else ""
     plain = holding.kind == "local" and len(holding.path) == 1
+    # `sources` has the program's own files; without any nothing can be told.
     return plain and bool(sources) and path.endswith(".py") and path not in sources
 
 
@@ -172,6 +178,7 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
 
     Names that live on from evaluation to evaluation grow from step to step as well and are not among them.
     """
+    # Told from step to step already.
     lasting = {key_of(g.holding) for g in growth_of(rank).growths}
     found: dict[Key, Growth] = {}
     for first, last in _pairs_amid(rank, kind):
@@ -188,7 +195,9 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
 
 def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Census]]:
     """Two censuses in a row that were taken in the middle of one evaluation, or of one step."""
+    # Complete ones alone: the difference of two cut searches is chance.
     amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
+    # `amid` is the number of the evaluation: two of different ones do not compare.
     return [(a, b) for a, b in itertools.pairwise(amid) if a.amid == b.amid and a.passes < b.passes]
 
 
@@ -212,6 +221,7 @@ def unreached_rate(rank: RankRecording) -> float:
     census = searched(rank)
     if census is None:
         return 0.0
+    # By window: its survivors are checked again and again, and its steps count once.
     steps = {s.window: s.steps for s in rank.since_restart(Survivors) if s.tick <= census.tick}
     return census.unreached / max(1, sum(steps.values()))
 
@@ -221,6 +231,7 @@ def usable_censuses(rank: RankRecording) -> list[Census]:
     censuses = [c for c in rank.since_restart(Census) if not c.amid]
     complete = [c for c in censuses if c.complete]
     # A search that was cut short says less, but more than one single other.
+    # Two besides the last look, which alone may be without `main()`'s names.
     found = complete if sum(not c.final for c in complete) > 1 else censuses
     if len(found) > 1 and found[-1].final and ended_by_itself(rank) and _let_go(found[:-1], found[-1]):
         found = found[:-1]
@@ -244,6 +255,7 @@ def _let_go(before: list[Census], final: Census) -> bool:
     were growing: what has taken that over since is a result, and more than there was at the look before it."""
     after = {key_of(h) for h in final.holdings}
     gone = {key_of(h) for h in before[-1].holdings} - after
+    # Less in all: the end has freed something, so the last look is of another state.
     if not gone or final.total < before[-1].total:
         return bool(gone)
     series = series_of(before)
@@ -253,6 +265,7 @@ def _let_go(before: list[Census], final: Census) -> bool:
 def ended_by_itself(rank: RankRecording) -> bool:
     """Whether the program's last line had been run before the last look."""
     outcome = rank.last(Outcome)
+    # After an exception the frames are still there, and with them the names.
     return outcome is None or outcome.how in ("finished", "exit", "os-exit")
 
 
@@ -265,8 +278,10 @@ def survival_rate(rank: RankRecording, final: bool = True) -> float:
     latest: dict[int, Survivors] = {}
     for record in rank.since_restart(Survivors):
         if final or not record.final:
+            # A window is checked several times: what is alive at the last check counts.
             latest[record.window] = record
     rates = [s.bytes / s.steps for _, s in sorted(latest.items()) if s.steps]
+    # One window without survivors says that what survives does so by chance, as a cache entry.
     if len(rates) < 2 or rates[-1] == 0 or min(rates) == 0:
         return 0.0
     return statistics.median(rates)
@@ -282,6 +297,7 @@ def _taken_over(points: Points, looks: Mapping[int, Census]) -> bool:
     """Whether a rise from one look to the next is not one of all names together: of two that lead to the same graph now
     the one has it and now the other."""
     run = rising_tail(points)
+    # Over three points the graph would have had to change sides just before each look.
     if len(run) != 2:
         return False
     (first, a), (then, b) = run
@@ -298,10 +314,12 @@ def _of_all_names(census: Census) -> int:
 def _certain(run: Points) -> bool:
     """Whether a rise is one although the searches were cut short: how far those came depends on the machine's mood."""
     first, last = run[0][1], run[-1][1]
+    # The length of a list and a carried graph are seen without a walk.
     return last.carried or (first.length or 0) < (last.length or 0)
 
 
 def _carrier_ops(key: Key, census: Census) -> tuple[str, ...]:
+    # What is carried may be an item: of a tuple of states, for example.
     below = (h for h in census.holdings if h.carried and key_of(h)[: len(key)] == key)
     return next((tuple(h.carrier_ops) for h in below), ())
 
@@ -310,6 +328,7 @@ def _dropped(rank: RankRecording, tooth: Tooth) -> Growth:
     """A rise that ended, as growth while it lasted."""
     run = tooth.run
     kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    # Nothing left to say of a limit: it has been freed.
     growth = _rates(rank, run, kind, max(1, steps), steps_until(rank, run[-1][0], kind), None, tooth.ops)
     return replace(growth, dropped_at=tooth.ended)
 

@@ -44,6 +44,8 @@ def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Poi
     series: dict[Key, Points] = defaultdict(list)
     for census in censuses:
         for holding in census.holdings:
+            # By name and not by object: `losses` is the same list or, after `losses = losses + [x]`,
+            # another.
             series[key_of(holding)].append((census.passes if by_pass else census.tick, holding))
     return series
 
@@ -51,11 +53,13 @@ def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Poi
 def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = True) -> bool:
     """Whether a name's bytes rise up to the census at tick `last`. `at_the_end` is what was left of it after the
     program's end; `few` says whether two points may be enough."""
+    # A name that is gone does not grow, whatever it did.
     if points[-1][0] != last:
         return False
     run = rising_tail(points)
     if len(run) < 2:
         return False
+    # As many tensors as before that are larger: a batch, or a tensor that `torch.cat` extends.
     if no_more(run):
         return _swells(run)
     if len(run) >= 3:
@@ -85,12 +89,15 @@ def rising_tail(points: Points) -> Points:
     run = [points[-1]]
     for point in reversed(points[:-1]):
         later = run[0][1]
+        # A graph's number of nodes varies a little with the batch; bytes of what is stored must not fall.
         if size_of(point[1]) > size_of(later) or point[1].nodes > later.nodes + later.nodes // 4:
             break
+        # `run` stays in the order of time.
         run.insert(0, point)
     if len(run) < len(points):
         # It fell before: the contents are dropped now and then. Growth only if it passed its former height.
         highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
+        # Half above: the height of such teeth varies with when the look comes.
         if size_of(points[-1][1]) <= highest * 1.5:
             return run[-1:]
     # A leak that starts late is measured from there: with the flat beginning its rate would be too low.
@@ -100,6 +107,7 @@ def rising_tail(points: Points) -> Points:
         return run
     whole = rise(run[0], run[-1])
     tail = rise(run[-2], run[-1])
+    # One point alone is no growth to any caller.
     return run if whole > 0 and tail >= _STILL * whole else run[-1:]
 
 
@@ -108,6 +116,7 @@ def rise(a: tuple[int, Holding], b: tuple[int, Holding]) -> float:
     ticks = max(1, b[0] - a[0])
     change = size_of(b[1]) - size_of(a[1])
     if change <= 0:
+        # Graphs of scalars: hardly a byte of tensors, and node after node.
         change = max(b[1].nodes - a[1].nodes, 0)
     return change / ticks
 
@@ -115,14 +124,17 @@ def rise(a: tuple[int, Holding], b: tuple[int, Holding]) -> float:
 def localise(growing: dict[Key, Points]) -> list[Key]:
     """From every growing root down to the name where the growth gathers."""
     chosen: list[Key] = []
+    # A key less its last hop is the holder's: what hangs from a growing one is reached from it.
     roots = [k for k in growing if k[:-1] not in growing]
     for root in roots:
         chosen.extend(_unlinked(key, growing) for key in _descend(root, growing))
+    # Two roots may lead to one name through `_unlinked`.
     return list(dict.fromkeys(chosen))
 
 
 def _unlinked(key: Key, growing: dict[Key, Points]) -> Key:
     """A chain of links is named by its first: `last.prev`, however many more `.prev` lead to what grows."""
+    # Attributes alone: `[0][0]` are items of nested lists and no links.
     while len(key) > 2 and key[-1] == key[-2] and key[-1].startswith(".") and key[:-1] in growing:
         key = key[:-1]
     return key
@@ -133,12 +145,14 @@ def _descend(key: Key, growing: dict[Key, Points]) -> list[Key]:
     children = {k: _total_rise(p) for k, p in growing.items() if k[:-1] == key}
     main = max(children, key=lambda k: children[k], default=None)
     is_container = growing[key][-1][1].container in CONTAINERS
+    # Not all of it: the holder itself has some bytes that come and go.
     if main is not None and children[main] >= _SAME * total:
         return _descend(main, growing) if _names_better(main, key, growing, is_container) else [key]
     # A dictionary that grows in all its lists is one leak; attributes of an object that grow apart are several.
     if is_container or not children:
         return [key]
     parts = [k for k in children if children[k] >= _WORTH * total]
+    # None that is worth it: many small ones, whose common name is the holder's.
     return [found for k in parts for found in _descend(k, growing)] or [key]
 
 
@@ -166,6 +180,7 @@ def _total_rise(points: Points) -> float:
 
 def misfit(steps: list[float], sizes: list[float]) -> float:
     """The share of the sizes' variance that a straight line over the steps leaves; 1 where there is no line."""
+    # `statistics.correlation` raises for constants.
     if min(steps) == max(steps) or min(sizes) == max(sizes):
         return 1.0
     return 1.0 - statistics.correlation(steps, sizes) ** 2

@@ -11,6 +11,7 @@ SOURCE = (
 )
 
 
+# A table, because torch can only ask the device that is there.
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """`float16` and `bfloat16` say whether matrix products run natively, at the speed that half precision promises."""
 

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 COLLECTING, AUTOMATIC = "collect", "collected"
 """Collections that are called for, and those that come by themselves on any line."""
 _MODULES = {
+    # Names as an import spells them; a whole module where all of it is of one kind.
     "sleep": "time.sleep",
     "collect": "gc.collect",
     "copy": "copy.deepcopy copy.copy",
     "log": "print logging loguru wandb mlflow tqdm tensorboard tensorboardX torch.utils.tensorboard",
     "save": "torch.save torch.serialization.save pickle.dump pickle.dumps pickle._dump json.dump numpy.save "
     "numpy.savez numpy.savez_compressed os.fsync safetensors",
+    # `open` counts as reading: it is not told how a file was opened.
     "read": "torch.load torch.serialization.load json.load pickle.load pickle.loads open numpy.load",
     "text": "json.dumps json.loads csv re",
     "process": "subprocess os.system os.popen",
@@ -46,6 +48,7 @@ _METHODS = {
     "read": "read readline",
 }
 _METHOD_KINDS = {name: kind for kind, names in _METHODS.items() for name in names.split()}
+# Other rules speak of these; here `x.cpu()` would be told as unknown work a second time.
 _OF_TENSORS = frozenset(
     ["item", "tolist", "cpu", "cuda", "numpy", "to", "synchronize", "backward", "step", "zero_grad", "clone", "detach"]
 )
@@ -98,6 +101,8 @@ class HostWork:
     def site(self, one: LineTime) -> tuple[Place, tuple[Place, ...]]:
         """The innermost line in a function that trains, and the lines below it, innermost first."""
         stack = (one.place, *one.callers)
+        # `stack` begins innermost: the first that trains is the statement of the loop that the user can
+        # change.
         for depth, place in enumerate(stack):
             if (place.path, place.function) in self._training:
                 return place, stack[:depth]
@@ -122,22 +127,27 @@ class HostWork:
 
     def kind(self, one: LineTime) -> str:
         """What a line does beside the model; empty for the model's own work and what cannot be told."""
+        # First: the collector runs on any line, and none of that line's work is meant.
         if COLLECTING in one.kinds:
             return COLLECTING if "collect" in self._called(one) else AUTOMATIC
         if one.phase in ("backward", "optimizer"):
             return ""
         _, below = self.site(one)
+        # The function's name without its class: `Evaluator.step` may do anything.
         if any(_EVALUATES.search(place.function.rpartition(".")[2]) for place in below):
             return "evaluation"
         if one.phase == "data":
             return "data"
         if one.phase == "forward":
+            # Without gradients and in a function of its own; a forward pass in the loop may be a frozen
+            # part of the model.
             return "evaluation" if one.quiet and below else ""
         return self._other(one)
 
     def _other(self, one: LineTime) -> str:
         if one.kinds:
             return one.kinds[0]
+        # What the frame was seen calling is certain; the text may have several calls.
         name = one.calls or self._called(one)
         known = known_kind(name)
         if known or name.startswith("torch.") or name.rpartition(".")[2] in _OF_TENSORS:
@@ -154,6 +164,7 @@ class HostWork:
             return ""
         calls = [node for node in _own_nodes(statement.node) if isinstance(node, ast.Call)]
         exact = [call for call in calls if one.span is not None and _span(call) == one.span]
+        # With a span (Python 3.11) it must be that one; without, only a single call leaves no doubt.
         call = exact[0] if exact else calls[0] if one.span is None and len(calls) == 1 else None
         if call is None:
             return ""
@@ -161,16 +172,19 @@ class HostWork:
             self._names[one.place.path] = self._timing.files.imported(one.place.path)
         name = _dotted(call.func)
         root, dot, rest = name.partition(".")
+        # `np.save` becomes `numpy.save`; a local name stays, and is none that the tables know.
         return self._names[one.place.path].get(root, root) + dot + rest
 
 
 def known_kind(name: str) -> str:
     """What a function does, by its name or its module's; empty where that says nothing."""
     parts = name.split(".")
+    # The longest first: `torch.load` reads, `torch` alone says nothing.
     for length in range(len(parts), 0, -1):
         kind = _CALLS.get(".".join(parts[:length]))
         if kind:
             return kind
+    # A method's name counts on something only: a function `flush()` of the program's may do anything.
     return _METHOD_KINDS.get(parts[-1], "") if len(parts) > 1 else ""
 
 
@@ -181,6 +195,7 @@ def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
     while waiting:
         node = waiting.pop()
         found.append(node)
+        # Statements of the body have lines, and looks, of their own.
         waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
     return found
 

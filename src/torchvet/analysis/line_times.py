@@ -86,6 +86,7 @@ class Timing:
         """The statements that were the innermost of the program's, those that took most first."""
         found: dict[tuple[str, int], Statement] = {}
         for one in self.times.lines if lines is None else lines:
+            # Several lines of one statement come together here.
             self.files.statement(one.place, found).parts.append(one)
         for statement in found.values():
             statement.seconds = sum(part.seconds for part in statement.parts)
@@ -94,9 +95,11 @@ class Timing:
     def rare(self, parts: list[LineTime]) -> float | None:
         """In what share of the steps these lines run, where that is far from all; None where it is not, or unknown: a
         line of each step whose look falls on it in few of them."""
+        # The most, not the sum: the same steps were seen at several lines.
         steps = max(part.steps for part in parts)
         apart = sum(part.seconds for part in parts) / max(1, steps)
         often = min(1.0, steps / max(1, self.times.steps))
+        # A line that takes less than a look's interval is seen in few steps although each has it.
         return often if often < _RARE and apart > _FEWER * self.times.interval else None
 
     def innermost(self, path: str, first: int, last: int) -> list[LineTime]:
@@ -126,6 +129,7 @@ class Files:
         first = node.lineno if node is not None else place.line
         key = place.path, first
         if key not in known:
+            # Of a loop or an `if` the head alone.
             last = (node.end_lineno or first) if node is not None and not hasattr(node, "body") else first
             text = self.text(place.path, first)
             known[key] = Statement(place.path, first, last, place.function, text, node)
@@ -134,7 +138,9 @@ class Files:
     def loop(self, path: str, line: int) -> tuple[int, int] | None:
         """The head of the innermost loop around a line, and the loop's last line; None outside of loops."""
         found = None
+        # So the last that fits is the innermost.
         for node in ast.walk(self._tree(path)):  # outer ones first
+            # From the body on: the head of a loop runs outside of it.
             if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
                 found = node.lineno, node.end_lineno or node.lineno
         return found
@@ -169,6 +175,7 @@ class Files:
             try:
                 self._trees[path] = ast.parse(self._texts.get(path, ""))
             except (SyntaxError, ValueError, RecursionError):
+                # A file that was changed or cut is one without statements; its lines are still told.
                 self._trees[path] = ast.Module([], [])
         return self._trees[path]
 
@@ -181,6 +188,7 @@ class Files:
                     body = getattr(node, "body", None)
                     last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
                     for line in range(node.lineno, max(node.lineno, last) + 1):
+                        # Inner ones come later and replace outer ones.
                         found[line] = node
             self._starts[path] = found
         return self._starts[path]
@@ -188,6 +196,7 @@ class Files:
 
 def timing_of(rank: RankRecording) -> Timing | None:
     """What the clock of lines saw; None where that is too little, or is the time of a simulated GPU."""
+    # The stand-in for a GPU computes on the CPU: its seconds are nobody's.
     if rank.program is None or rank.program.simulated is not None:
         return None
     times = rank.last(LineTimes)

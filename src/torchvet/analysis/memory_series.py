@@ -10,6 +10,7 @@ from torchvet.recording.records.training import Host, HostSamples
 
 def heap_sizes(rank: RankRecording) -> Sizes:
     """Bytes that the program has from malloc at step boundaries; empty where the system does not say."""
+    # Not strict: without mallinfo2 the heap's list is empty.
     sampled = [pair for r in rank.since_restart(HostSamples) for pair in zip(r.ticks, r.heap, strict=False)]
     # Recordings of earlier versions have a few samples only.
     return sampled or [(h.tick, h.heap) for h in rank.since_restart(Host) if h.heap is not None]
@@ -36,6 +37,7 @@ def per_step(rank: RankRecording, sizes: Sizes) -> tuple[Trend | None, float]:
     if trend is None:
         return None, 1.0
     _, steps = steps_between(rank, trend.first, trend.last)
+    # Ticks are boundaries of any kind; rates are told by training step.
     return trend, (trend.last - trend.first) / max(1, steps)
 
 
@@ -44,9 +46,11 @@ def longest_climb(sizes: Sizes, rate: float) -> tuple[int, int]:
     of the one that rises most; 0 and 0 where there is none. A sawtooth's teeth are such stretches."""
     best, start = (0, 0), 0
     for i in range(1, len(sizes) + 1):
+        # One turn beyond the last sample, which ends the stretch that is still rising.
         if i < len(sizes) and sizes[i][1] >= sizes[i - 1][1]:
             continue
         ticks, risen = sizes[i - 1][0] - sizes[start][0], sizes[i - 1][1] - sizes[start][1]
+        # A single jump rises too; only what rises at the trend's own rate is its tooth.
         if ticks and rate / 2 <= risen / ticks <= rate * 3 / 2:
             best = max(best, (risen, ticks))
         start = i

@@ -47,6 +47,7 @@ def need_of(rank: RankRecording, host: bool) -> Need | None:
     need = Need(rank, "cpu" if host else "cuda", min(size for _, size in sizes), 0, 0)
     highest = max(windows, key=lambda w: w.peak)
     need.parameters = highest.categories.get("parameters", 0)
+    # Windows tell of the memory in which the program's tensors lie: on a GPU they say nothing of the host's.
     if host is on_host:
         need.passing = max(0, highest.peak - sum(highest.categories.get(c, 0) for c in LASTING))
         need.parts.update(highest.categories)
@@ -63,6 +64,7 @@ def _add_names(need: Need) -> None:
     censuses = usable_censuses(need.rank)
     held = {key_of(h): h for h in censuses[0].holdings} if censuses else {}
     for key, holding in held.items():
+        # Outermost ones: what an inner name holds is in the outer one's size.
         if key[:-1] not in held:
             need.parts[f"`{holding.name}`"] += size_of(holding)
             need.names[f"`{holding.name}`"] = holding

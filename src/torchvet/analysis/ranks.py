@@ -14,4 +14,5 @@ _LOST = (
 def is_lost(outcome: Outcome) -> bool:
     """Whether it ended by an error that another rank's end, or its absence, brings about."""
     text = (outcome.error or "").lower()
+    # By the text, as gloo raises plain RuntimeErrors for it.
     return outcome.how == "exception" and any(word in text for word in _LOST)

@@ -33,9 +33,11 @@ def teeth_of(series: Mapping[Key, Points], growing: Iterable[Key]) -> dict[Key, 
     for key, points in series.items():
         tooth = longest_tooth(points)
         name = _outermost(key, series)
+        # Neither a part of what grows nor a holder of it: that finding says it all.
         if tooth and name not in found and not any(name[: len(k)] == k or k[: len(name)] == name for k in taken):
             ended = next(tick for tick, _ in points if tick > tooth[-1][0])
             ticks = {tick for tick, _ in tooth}
+            # The outer name's own sizes at the same looks.
             run = [point for point in series[name] if point[0] in ticks]
             found[name] = Tooth(run, ended, tuple(tooth[-1][1].carrier_ops))
     return found
@@ -46,8 +48,10 @@ def longest_tooth(points: Points) -> Points:
 
     Empty where there is none of some length, and where the run reaches the last point: that is growth as it stands.
     """
+    # The longest by looks; one with fewer would be weaker evidence of the same.
     best = max(_rises(points), key=len, default=[])
     long = len(best) >= _LOOKS and _reach(best) >= _LONG
+    # By identity: equal points may occur twice.
     return best if long and best[-1] is not points[-1] else []
 
 
@@ -72,6 +76,7 @@ def _rises(points: Points) -> Iterator[Points]:
 def _steadily(run: Points) -> float | None:
     """Nodes that each tick added to a graph, where that was the same all the time: then it was never cut in between."""
     added = [(b.nodes - a.nodes) / (then - now) for (now, a), (then, b) in itertools.pairwise(run)]
+    # One interval alone is always as steady as itself.
     return max(added) if len(added) > 1 and max(added) <= _STEADY * min(added) else None
 
 
@@ -80,6 +85,7 @@ def _reach(run: Points) -> float:
     of its nodes tell."""
     (first, _), (last, graph) = run[0], run[-1]
     added = _steadily(run)
+    # Never before the run's beginning: the first step's graph may have more nodes than others.
     return last - first if added is None else min(last, max(last - first, graph.nodes / added))
 
 

@@ -17,6 +17,7 @@ def current_steps(rank: RankRecording) -> list[Step]:
     steps = rank.all(Step)
     start = 0
     for index in range(1, len(steps)):
+        # For example, backward calls were counted until the first optimizer was seen.
         if restarts(steps[index - 1], steps[index]):
             start = index
     return steps[start:]
@@ -25,6 +26,7 @@ def current_steps(rank: RankRecording) -> list[Step]:
 def evaluated_before(rank: RankRecording) -> int:
     """Evaluation steps of before the steps were last counted anew: those were no parts of training steps."""
     steps = rank.all(Step)
+    # What is counted anew is training; the evaluation of before was one.
     return sum(s.count for s in steps[: len(steps) - len(current_steps(rank))] if s.kind == "evaluation")
 
 
@@ -42,14 +44,17 @@ def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind,
     """
     counts: dict[StepKind, int] = defaultdict(int)
     for step in current_steps(rank):
+        # A step counts with its end: the one that ends at `first` was over when the look came.
         if first < step.n <= last:
             counts[step.kind] += step.count
+    # `watch.step()` is the program's own word for what a step is.
     if counts.get("manual"):
         return "manual", counts["manual"]
     trained, by_hand = (counts.get(kind, 0) for kind in _TRAINED)
     if trained or by_hand:
         return "training" if trained >= by_hand else "backward", trained + by_hand
     if not counts:
+        # No record in between, as in a recording cut short: ticks are the best that is left.
         return "training", max(1, last - first)
     kind = max(counts, key=lambda k: counts[k])
     return kind, counts[kind]
@@ -62,11 +67,13 @@ def steps_of_bursts(rank: RankRecording, run: Points, kind: StepKind) -> float |
     the training steps between. What evaluation steps stored is spread over the run at the run's own proportion.
     """
     whole = steps_until(rank, current_steps(rank)[-1].n, "evaluation") if current_steps(rank) else 0
+    # Two points lie on any line.
     if kind == "evaluation" or not whole or len(run) < 3:
         return None
     sizes = [float(size_of(h)) for _, h in run]
     trained = [float(steps_until(rank, tick, kind)) for tick, _ in run]
     evaluated = [float(steps_until(rank, tick, "evaluation")) for tick, _ in run]
+    # Close to a line over evaluation steps, and clearly closer than over training steps: both rise together.
     if not misfit(evaluated, sizes) < min(FOLLOWS, misfit(trained, sizes) / 2):
         return None
     of_run = steps_until(rank, current_steps(rank)[-1].n, kind)

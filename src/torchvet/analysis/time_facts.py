@@ -49,12 +49,14 @@ def time_facts(rank: RankRecording) -> dict[str, Any]:
 
 def step_times(rank: RankRecording) -> tuple[list[float], list[Timed]]:
     """Seconds of the first steps, and those of the others that were not sampled, in their order."""
+    # In these torchvet itself was at work.
     slowed = [(w.first, w.last) for w in rank.all(Window)] + [(o.first, o.last) for o in rank.all(ObjectLines)]
     first: list[float] = []
     others: list[Timed] = []
     lines = _by_time(current_steps(rank))
     for (before, _), (after, count) in pairwise(lines):
         seconds = (after.t - before.t) / count
+        # A step runs from the record before it: its own number may be higher where several share a line.
         if before.n < _FIRST:
             first.append(seconds)
         elif not any(low <= after.n and before.n < high for low, high in slowed):
@@ -66,6 +68,7 @@ def _by_time(steps: list[Step]) -> list[tuple[Step, int]]:
     """Steps of several kinds that share a line are one, counted together; evaluation passes are parts of steps."""
     found: list[tuple[Step, int]] = []
     for step in steps:
+        # Of no count: its seconds go to the step in which it lies.
         count = 0 if step.kind == "evaluation" else step.count
         if found and (found[-1][0].n == step.n or not count):
             found[-1] = found[-1][0], found[-1][1] + count

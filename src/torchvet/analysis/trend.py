@@ -46,6 +46,7 @@ class Trend:
 
 def trend_of(sizes: Sizes) -> Trend | None:
     """The trend of a series; None where there are too few samples."""
+    # Allocators fill their pools over the first steps, which no later rise repeats.
     warm = sizes[min(_WARM, len(sizes) // 4) :]
     if len(warm) < 2 * _LEAST:
         return None
@@ -58,12 +59,14 @@ def trend_of(sizes: Sizes) -> Trend | None:
     count = max(_LEAST, min(_STRETCHES, len(later) // _EACH))
     rises = _rises(later, count)
     ordered = sorted(rises)
+    # With few rises both ends are needed: without them the interval would be too narrow.
     inner = ordered[1:-1] if len(ordered) > _LEAST else ordered
     top, before = max(s for _, s in later), max(s for _, s in earlier)
     return Trend(
         rate=statistics.median(rises),
         low=inner[0],
         high=inner[-1],
+        # The tops of the halves lie half a series apart, on the average.
         ceiling=(top - before) / max(1.0, (warm[-1][0] - warm[0][0]) / 2),
         falls=_falls(later, count),
         first=later[0][0],
@@ -80,6 +83,7 @@ def _rises(sizes: Sizes, count: int) -> list[float]:
 
 def _floors(sizes: Sizes, count: int) -> list[tuple[int, int]]:
     """The first tick and the smallest size of each of so many stretches."""
+    # So every stretch has a sample as long as there are as many samples as stretches.
     edges = [len(sizes) * i // count for i in range(count + 1)]
     parts = [sizes[a:b] for a, b in itertools.pairwise(edges)]
     return [(part[0][0], min(s for _, s in part)) for part in parts]
@@ -92,4 +96,5 @@ def _falls(sizes: Sizes, count: int) -> bool:
     for floor in floors:
         highest = max(highest, floor)
         deepest = max(deepest, highest - floor)
+    # Of floors and not of samples: one low sample is noise.
     return deepest > 0 and deepest >= _FELL * (max(floors) - min(floors))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -32,20 +32,15 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
 
     `rules` are the ones that are wanted; each is asked about the text as it was when the program ran.
     """
-    found = list(observed)
     by_code = {rule.code: rule for rule in rules}
-    claimed: set[int] = set()
-    alone: list[Finding] = []
     lines = lines_seen(recording)
-    for suspicion in _all_suspicions(recording, observed, lines, rules):
-        at, rule = suspicion.location, by_code[suspicion.code]
-        twins = _twins(suspicion, observed, found, rule)
-        for index in twins:
-            nameless = found[index].code == GrowthUnattributed.code
-            found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
-        claimed.update(twins)
-        if twins or at is None or at.path not in lines:
+    found, claimed, others = _claimed(observed, _all_suspicions(recording, observed, lines, rules), by_code)
+    alone: list[Finding] = []
+    for suspicion in others:
+        if suspicion.location is None or suspicion.location.path not in lines:
             continue
+        # Only of what no finding covers: a finding of the run is told with its own measure.
+        rule = by_code[suspicion.code]
         seen = _costly(suspicion, rule, recording)
         if seen is not None:
             found.append(seen)
@@ -55,7 +50,28 @@ def joined(recording: Recording, observed: Sequence[Finding], rules: Sequence[Ru
     leaking = any(_grows(f) for i, f in enumerate(observed) if i not in claimed)
     may_grow = [leaking or _in_evaluation(observed, f.location) for f in alone]
     found += _unconfirmed(alone, may_grow, by_code, recording, lines)
+    # Last: what a suspicion has given an edit is not asked for another.
     return [_with_fix(f, by_code.get(f.code), recording) for f in found]
+
+
+def _claimed(
+    observed: Sequence[Finding], suspicions: Iterable[Finding], rules: Mapping[str, Rule]
+) -> tuple[list[Finding], set[int], list[Finding]]:
+    """The observed findings with the suspicions that are about their faults, the places of those that have one, and
+    the suspicions that are about none."""
+    found = list(observed)
+    claimed: set[int] = set()
+    others: list[Finding] = []
+    for suspicion in suspicions:
+        twins = _twins(suspicion, observed, found, rules[suspicion.code])
+        for index in twins:
+            # It says only that something grows: the suspicion that stands on its line takes its place.
+            nameless = found[index].code == GrowthUnattributed.code
+            found[index] = (_named_by if nameless else _with_source)(found[index], suspicion)
+        # By position, as `found` may already hold another finding there.
+        claimed.update(twins)
+        others += [] if twins else [suspicion]
+    return found, claimed, others
 
 
 def _is_worth_saying(suspicion: Finding, rule: Rule, recording: Recording) -> bool:
@@ -91,6 +107,7 @@ def _unconfirmed(
 ) -> Iterator[Finding]:
     """Suspicions that the run has not shown: harmless where it would have shown them, else lowered or as they are."""
     met = needs_met(recording)
+    # Once a file and not once a suspicion.
     trees = {path: ast.parse(recording.sources[path]) for path in {f.location.path for f in alone if f.location}}
     running = Running(recording.sources, places_seen(recording, lines))
     for suspicion, grows in zip(alone, may_grow, strict=True):
@@ -101,11 +118,14 @@ def _unconfirmed(
             yield from [came] if came is not suspicion else []
             continue
         judged = met.issuperset(rule.absence_needs) and rule.could_be_measured(recording)
+        # With memory growing that nobody has named, "measured harmless" could be wrong.
         judged = judged and not (isinstance(rule, GrowthRule) and grows)
+        # The line may stand in a branch that this run did not take.
         judged = judged and reached(trees[at.path], lines[at.path], at.line)
         if judged or rule.cannot_apply(recording):
             yield _harmless(suspicion, recording)
         else:
+            # What came true is no suspicion any more and stays as it is.
             yield _not_seen(came, running)
 
 
@@ -125,6 +145,7 @@ def needs_met(recording: Recording) -> frozenset[Need]:
 def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], recording: Recording) -> Finding:
     """A suspicion as an observed finding where the program ended in the error that it foretells: on its line, or with
     no other of its kind to be the cause."""
+    # A rule that reads recordings has said itself what it saw of the error.
     if not rule.bad_raises or "in_recording" in rule.inputs():
         return suspicion
     rivals = [o for o in others if o.code == suspicion.code]
@@ -132,6 +153,7 @@ def _came_true(suspicion: Finding, rule: Rule, others: Sequence[Finding], record
         there = {(p.path, p.line) for p in (ended.place, *ended.stack) if p is not None}
         hit = [o for o in rivals if o.location is not None and (o.location.path, o.location.line) in there]
         if suspicion in hit or (not hit and len(rivals) == 1):
+            # The error ended the step that was under way, which is not among the ticks.
             measured = Measured(steps=ended.ticks + 1)
             return msgspec.structs.replace(suspicion, evidence="observed", severity="error", measured=measured)
     return suspicion
@@ -146,6 +168,7 @@ def _ended_in(error: str, recording: Recording) -> Iterator[Outcome]:
 
 def _costly(suspicion: Finding, rule: Rule, recording: Recording) -> Finding | None:
     """A suspicion with what its line costs in a step, where that was counted and it has an edit that can be tried."""
+    # Without an edit nothing could be tried: a cost alone is no fault.
     asked = rule.cost and suspicion.remedy.edits and "in_recording" not in rule.inputs()
     for rank in recording.ranks if asked else ():
         amount = cost_of(suspicion, rule.cost, costs(rank))
@@ -162,6 +185,7 @@ def _with_fix(finding: Finding, rule: Rule | None, recording: Recording) -> Find
     asked = rule is not None and type(rule).fixes is not Rule.fixes and not finding.remedy.edits
     if not asked or rule is None or at is None or at.path not in sources or finding.evidence == "suspected":
         return finding
+    # Here, as most reports parse no text.
     from torchvet.source.model import SourceFile
 
     try:
@@ -173,6 +197,7 @@ def _with_fix(finding: Finding, rule: Rule | None, recording: Recording) -> Find
 
 def _named_in(observed: Finding, suspicion: Finding) -> bool:
     """Whether the suspicion is about the name that a run's finding holds."""
+    # The last part counts: source says `self.losses`, a run `trainer.losses`.
     held = re.findall(r"\w+", observed.holder.name.partition(" ")[0]) if observed.holder is not None else []
     return bool(held) and any(held[-1:] == re.findall(r"\w+", name)[-1:] for name in about(suspicion).operands)
 
@@ -191,6 +216,7 @@ def _grows(finding: Finding) -> bool:
 def _in_evaluation(observed: Sequence[Finding], at: Location | None) -> bool:
     """Whether the function of a line was seen to build graphs that matter and that no backward uses: what it stores may
     keep them until the evaluation ends, between two censuses."""
+    # MEM104: graphs of an evaluation.
     graphs = (f for f in observed if f.code == "MEM104" and f.severity != "info" and f.location is not None)
     there = {(f.location.path, f.location.function) for f in graphs if f.location is not None}
     return at is not None and (at.path, at.function) in there
@@ -214,6 +240,7 @@ def places_seen(recording: Recording, lines: Mapping[str, set[int]]) -> dict[str
     """Those lines, and every other that a record of the run names: what runs once is rarely in a sampled step."""
     found = {path: set(numbers) for path, numbers in lines.items()}
     for rank in recording.ranks:
+        # Every record that has a place tells of a line that ran, whatever the record is about.
         for record in rank.lines:
             for place in (getattr(record, name) for name in record.__struct_fields__):
                 if isinstance(place, Place):
@@ -224,6 +251,7 @@ def places_seen(recording: Recording, lines: Mapping[str, set[int]]) -> dict[str
 def _suspicions(path: str, text: str, rules: Sequence[Rule]) -> Iterator[Finding]:
     asked = source_rules(rules)
     codes = frozenset(rule.code for rule in asked)
+    # All three parts of the scope: no `# torchvet: ignore` tells of codes that were not asked for.
     return iter(check_text(path, text, asked, Scope(codes, codes, codes)).findings)
 
 
@@ -236,6 +264,8 @@ def same_fault(observed: Finding, suspicion: Finding) -> bool:
     same_code = observed.code == suspicion.code
     touched = {r.role for r in observed.related if _covers(suspected, r)}
     if _covers(suspected, at) or "stored" in touched:
+        # Source may take one way to keep memory for another (MEM101 for MEM105): the line that stores
+        # decides.
         return same_code or observed.code[:4] == suspicion.code[:4] == "MEM1"
     same_function = at.function is not None and (at.path, at.function) == (suspected.path, suspected.function)
     return same_code and (same_function or "called-from" in touched)
@@ -267,6 +297,7 @@ def _named_by(observed: Finding, suspicion: Finding) -> Finding:
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:
     """A run's finding with the edits that source has for it, and its line where that is another."""
     remedy, related = observed.remedy, list(observed.related)
+    # Another code's edit would mend another fault.
     if observed.code == suspicion.code and suspicion.remedy.edits and not remedy.edits:
         remedy = Remedy(summary=remedy.summary, safe=suspicion.remedy.safe, edits=suspicion.remedy.edits)
         # What a fix changes may cost on other lines: those that its cost is counted on.

@@ -41,14 +41,18 @@ def diagnose(
     recorded one for forecasts."""
     if memory_limit is not None:
         recording = recording.limited(memory_limit)
+    # Before any rule is asked: steps of an earlier start must not be added to the last one's.
     recording, earlier = ranks.last_start(with_parts(recording))
     rules = [r for r in all_rules() if wanted(r.code, select, ignore)]
+    # Before processes are merged, as the choice is one within a process.
     found = _most_specific([(r, f) for r in rules for f in r.in_recording(recording)])
     findings = observed.once(recording, _unattributed(recording, found))
     failures, unread = explained(recording, rules)
+    # After the join, which may have given growth its name.
     findings, reported = together(recording, joined(recording, findings, rules), rules)
     findings = ranks.merged(recording, timed(recording, [*findings, *failures]))
     findings = sorted(findings, key=gravest_first)
+    # Last: what was found decides what the verdict may leave open.
     judged = judge(recording, findings, growth=any(isinstance(r, GrowthRule) for r in rules))
     shown = ranks.shown(recording, findings)
     facts = _facts(recording, findings, shown) if shown is not None else {}
@@ -70,6 +74,7 @@ def diagnose(
 def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
     """Of several growth rules that speak of one holder, the one that knows its mechanism best; likewise of a failed
     step: see `Rule.specialises`."""
+    # By rule, rank and step: the gravest of what the more special rules say of it.
     special: dict[tuple[str, int | None, int | None], int] = {}
     for rule, finding in found:
         if rule.specialises:
@@ -85,6 +90,7 @@ def _most_specific(found: list[tuple[Rule, Finding]]) -> list[Finding]:
             others.append(finding)
             continue
         key = (finding.rank, tuple(finding.holder.path))
+        # The mechanism decides, and bytes among equals.
         weight = (rule.specificity, finding.measured.bytes_per_step or 0)  # processes may have the same holder
         if key not in best or weight > best[key][0]:
             best[key] = (weight, finding)
@@ -95,6 +101,7 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
     """The order of findings in a report."""
     return (
         -SEVERITIES.index(finding.severity),
+        # `False` sorts first: what was seen stands above what was only suspected.
         finding.evidence == "suspected",
         -(finding.measured.bytes_per_step or finding.measured.bytes or 0),
         finding.code,
@@ -102,6 +109,7 @@ def gravest_first(finding: Finding) -> tuple[int, bool, float, str]:
 
 
 def _subject(recording: Recording) -> dict[str, Any]:
+    # A child's command line is none that the user has given.
     program = next((r.program for r in recording.ranks if r.program is not None and not r.child), None)
     subject: dict[str, Any] = {"kind": "run"}
     if program is not None:
@@ -151,6 +159,7 @@ def _without_a_word(rank: RankRecording, findings: list[Finding]) -> float:
 def _facts(recording: Recording, findings: list[Finding], rank: RankRecording) -> dict[str, Any]:
     """The facts of the rank that is shown, and of the whole run."""
     facts = facts_of(rank, growth_of(rank))
+    # Findings of rules may cover more than names do: a cycle has no name.
     rest = _without_a_word(rank, findings)
     if rest < growth_of(rank).unexplained:
         share = 1 - rest / growth_of(rank).measured

@@ -31,8 +31,10 @@ def with_parts(recording: Recording) -> Recording:
 
 def _parts(rank: RankRecording, recording: Recording) -> Iterator[Record]:
     size = rank.last(DrySize)
+    # Parts that the run itself has written are there already.
     if size is None or size.snapshot is None or rank.last(DryPart) is not None:
         return
+    # Here: only a dry run's report reads a snapshot, and in a process of its own.
     from torchvet.readers.isolated import read_snapshot
     from torchvet.snapshots.memory import SnapshotMemory
 
@@ -57,7 +59,9 @@ def _records(memory: DeviceMemory, size: DrySize) -> Iterator[Record]:
         blocks[_WORKSPACES] += trace.sizes[start]
     parts.update(blocks)
     yield from (DryPart(category=name, bytes=held) for name, held in parts.most_common() if held > 0)
+    # `lines` is in order of bytes.
     for row in peak.lines[:_LINES]:
+        # Counted apart above; else the sum of the lines would exceed the peak.
         held = row.bytes - hidden[row.place, row.category]
         if held <= 0:
             continue
@@ -83,6 +87,7 @@ def facts_of(rank: RankRecording) -> dict[str, Any]:
             "modules": [picked(m, "name", "bytes", "blocks") for m in rank.all(DryModule)],
             "batches": [
                 picked(b, "batch", "allocated", "reserved") | {"fits": b.fits(size)}
+                # What was measured before what is only a bound.
                 for b in sorted(rank.all(DryBatch), key=lambda b: (b.batch, b.bounded))
                 if b.batch
             ],

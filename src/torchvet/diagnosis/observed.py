@@ -45,6 +45,7 @@ def processes(recording: Recording) -> dict[str, Any]:
     if not any(rank.child for rank in recording.ranks):
         return {}
     facts: dict[str, Any] = {"processes": [_process(r) for r in recording.ranks if r.program is not None]}
+    # The exit status is the launcher's, although a child's facts may be the ones that are shown.
     outcome = next((o for r in recording.ranks if not r.child and (o := r.last(Outcome))), None)
     if outcome is not None:
         facts["outcome"] = outcome_facts(outcome)
@@ -55,6 +56,7 @@ def processes(recording: Recording) -> dict[str, Any]:
 def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Of findings that differ in their process only, the gravest: all of them run the same lines. Those of ranks that
     train together stay, for `ranks.merged`."""
+    # One process that trained: its findings are all its own.
     if sum(rank.ticks > 0 for rank in recording.ranks) < 2:
         return findings
     best: dict[Any, Finding] = {}
@@ -65,6 +67,7 @@ def once(recording: Recording, findings: list[Finding]) -> list[Finding]:
             finding.code,
             finding.rank,
             where,
+            # Without a holder the message is all that tells two faults of one line apart.
             tuple(finding.holder.path) if finding.holder is not None else finding.message,
         )
         # Findings without a line are all kept: nothing says that two of them are one.
@@ -84,10 +87,13 @@ def _telling(recording: Recording) -> Iterator[Unwatched]:
     trained = any(rank.ticks for rank in recording.ranks)
     crowded = 0
     for rank in recording.ranks:
+        # The last of each kind: their counts grow, and each contains the one before.
         found = {u.kind: u for u in rank.all(Unwatched)}
+        # Of processes each record is another, so here all are added up.
         crowded += sum(u.count for u in rank.all(Unwatched) if u.kind == "process")
         if "backward" in found:
             yield found["backward"]
+        # Where somebody trained under observation, a helper that was started says nothing.
         if "started" in found and not trained:
             yield found["started"]
     if crowded:

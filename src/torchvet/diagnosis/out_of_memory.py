@@ -29,20 +29,27 @@ def explained(recording: Recording, rules: Sequence[Rule]) -> tuple[list[Finding
     findings: list[Finding] = []
     gaps: list[NotChecked] = []
     for rank in recording.ranks:
-        snapshot = next((f.snapshot for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
-        found: list[Finding] = []
-        if snapshot is not None:
-            with _noting(gaps, "what was alive when memory ran out"):
-                found += _of_failure(rank, there(recording, snapshot), [r for r in rules if r.code in EXPLAIN])
-        history = rank.last(MemoryHistory)
-        if history is not None:
-            # Of a failure's layout its own snapshot has spoken.
-            codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
-            with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
-                found += _of_history(there(recording, history.snapshot), [r for r in rules if r.code in codes])
+        found = _of_rank(recording, rank, rules, gaps)
         several = len(recording.ranks) > 1
+        # With one process a rank would be a number that nobody has given.
         findings += [msgspec.structs.replace(f, rank=rank.rank) for f in found] if several else found
     return findings, gaps
+
+
+def _of_rank(recording: Recording, rank: RankRecording, rules: Sequence[Rule], gaps: list[NotChecked]) -> list[Finding]:
+    found: list[Finding] = []
+    # Only some failures leave a snapshot: the last of those.
+    snapshot = next((f.snapshot for f in reversed(rank.all(MemoryFailure)) if f.snapshot is not None), None)
+    if snapshot is not None:
+        with _noting(gaps, "what was alive when memory ran out"):
+            found += _of_failure(rank, there(recording, snapshot), [r for r in rules if r.code in EXPLAIN])
+    history = rank.last(MemoryHistory)
+    if history is not None:
+        # Of a failure's layout its own snapshot has spoken.
+        codes = {*JUDGE} - {*EXPLAIN} if snapshot is not None else JUDGE
+        with _noting(gaps, "the history of device memory (MEM301, MEM303)"):
+            found += _of_history(there(recording, history.snapshot), [r for r in rules if r.code in codes])
+    return found
 
 
 @contextmanager
@@ -56,6 +63,7 @@ def _noting(gaps: list[NotChecked], check: str) -> Iterator[None]:
 
 def _of_failure(rank: RankRecording, path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
     outcome = rank.last(Outcome)
+    # A dry run goes on after a failure on purpose: there it is no caught error.
     caught = outcome is not None and outcome.how != "out-of-memory" and rank.last(DrySize) is None
     for finding in _of_history(path, rules):
         yield _told(finding, path, caught)
@@ -64,6 +72,7 @@ def _of_failure(rank: RankRecording, path: Path, rules: Sequence[Rule]) -> Itera
 def _of_history(path: Path, rules: Sequence[Rule]) -> Iterator[Finding]:
     if not rules:
         return
+    # A snapshot is a pickle of whoever wrote it: it is read in a process apart, and only where there is one.
     from torchvet.readers.isolated import read_snapshot
     from torchvet.snapshots.memory import SnapshotMemory
 
@@ -76,6 +85,7 @@ def there(recording: Recording, snapshot: str) -> Path:
     """A file that was left in the recording's folder, which may have been moved since. Raises `BadInput` for one that
     leads out of it."""
     path = Path(snapshot)
+    # Only the name counts: the folder that was recorded may be one of another machine.
     return inside(recording.path, recording.path / path.name) if recording.path is not None else path
 
 

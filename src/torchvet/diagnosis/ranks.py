@@ -19,6 +19,7 @@ from torchvet.recording.records.training import Outcome
 
 def last_start(recording: Recording) -> tuple[Recording, list[RankRecording]]:
     """The recording without the processes of earlier starts of an elastic launcher, and those."""
+    # torchrun counts its restarts in TORCHELASTIC_RESTART_COUNT, which each rank's member has.
     last = max((one.member.restart for one in recording.ranks if one.member is not None), default=0)
     earlier = [one for one in recording.ranks if one.member is not None and one.member.restart < last]
     if not earlier:
@@ -44,6 +45,7 @@ def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
 def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
     """Of findings that differ in their rank only, the gravest, with the `ranks` that have it; without a rank of its
     own where all that trained have it."""
+    # A rank that took no step could not have had the fault.
     trained = {one.rank for one in recording.members if one.ticks}
     if len(trained) < 2:
         return findings
@@ -53,6 +55,7 @@ def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
         same = (finding.rank, *fault(finding))
         # The second of a kind on one rank is held against the second of another.
         numbers[same] = numbers.get(same, 0) + 1
+        # What has no rank is one of the whole run already.
         key = (*fault(finding), numbers[same]) if finding.rank is not None else id(finding)
         alike.setdefault(key, []).append(finding)
     return [_one_of(group, trained) for group in alike.values()]
@@ -71,10 +74,12 @@ def fault(finding: Finding) -> tuple[Any, ...]:
 def _one_of(group: list[Finding], trained: set[int]) -> Finding:
     worst = max(group, key=weight)
     ranks = sorted({f.rank for f in group if f.rank is not None})
+    # Only of growth: that another fault is on some ranks alone tells nothing of its cause.
     if worst.measured.bytes_per_step and worst.code.startswith("MEM1") and 0 < len(ranks) < len(trained):
         worst = msgspec.structs.replace(worst, cause=f"{worst.cause}; {_alone(ranks, trained)}")
     if len(group) == 1:
         return worst
+    # Where all have it no single rank is to be blamed.
     return msgspec.structs.replace(worst, ranks=ranks, rank=None if set(ranks) >= trained else worst.rank)
 
 
@@ -128,6 +133,7 @@ def _row(one: RankRecording) -> dict[str, Any]:
     }
 
 
+# 1 / 0.6745, the third quartile of the normal distribution.
 _SCALE = 1.4826
 """What the median absolute deviation is multiplied with to estimate a standard deviation."""
 _FAR, _MUCH, _ENOUGH = 5.0, 0.1, 4
@@ -144,6 +150,7 @@ def outliers(table: Sequence[dict[str, Any]], columns: Sequence[str] = _COMPARED
         middle = median(value for _, value in known)
         spread = _SCALE * median(abs(value - middle) for _, value in known)
         for rank, value in known:
+            # The share of the median, because with a spread near 0 the least difference would be far.
             if abs(value - middle) > max(_FAR * spread, _MUCH * abs(middle)):
                 yield {"rank": rank, "column": column, "value": value, "median": middle}
 
@@ -153,7 +160,9 @@ def _failed_first(rows: Sequence[RankRecording]) -> RankRecording | None:
     failed: list[tuple[tuple[bool, float], RankRecording]] = []
     for one in rows:
         outcome, program = one.last(Outcome), one.program
+        # SIGTERM is what the launcher sends to the others.
         if outcome is not None and program is not None and outcome.status not in (0, -_TERMINATED):
+            # By the clock of the wall; what only says that a peer is gone comes last whenever it ended.
             failed.append(((is_lost(outcome), program.started + outcome.seconds), one))
     return min(failed, key=lambda pair: pair[0])[1] if failed else None
 

@@ -25,11 +25,13 @@ def timed(recording: Recording, findings: list[Finding]) -> list[Finding]:
 
 def _timed(finding: Finding, timings: list[tuple[RankRecording, Timing]]) -> Finding:
     at = finding.location
+    # What a rule has measured itself is better than looks at a line.
     if at is None or finding.code not in _TOLD or finding.measured.seconds_per_step is not None:
         return finding
     for rank, timing in timings:
         if finding.rank not in (None, rank.rank):
             continue
+        # A finding at a loop's head is about all that the loop runs.
         first, last = timing.files.loop_at(at.path, at.line) or (at.line, at.end_line or at.line)
         cost = Cost(timing, timing.below(at.path, first, last))
         return _with(finding, cost, timing, "loop" if last > (at.end_line or at.line) else "line")
@@ -37,13 +39,16 @@ def _timed(finding: Finding, timings: list[tuple[RankRecording, Timing]]) -> Fin
 
 
 def _with(finding: Finding, cost: Cost, timing: Timing, what: str) -> Finding:
+    # Not seen in a few looks is no proof that a line is quick.
     known = timing.times.looks >= _ENOUGH
     if not cost.looks and not known:
         return finding
     said = f"the {what} takes {cost.of_step()}" if cost.looks else f"the {what} takes next to nothing of a step"
+    # Only warnings: an error is wrong however quick it is.
     low = known and cost.share < _NOTHING and finding.code in _LOWERED and finding.severity == "warning"
     measured = msgspec.structs.replace(finding.measured, seconds_per_step=cost.a_step)
     if finding.measured.share is None:
+        # A line that was seen in few steps may be counted as more than one whole step.
         measured = msgspec.structs.replace(measured, share=min(1.0, cost.share))
     return msgspec.structs.replace(
         finding,

@@ -66,12 +66,16 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True) -> Judged:
     """Judge a run by its findings and its evidence; without `growth` no rule about growing memory was asked."""
+    # A launcher takes no step and would leave every verdict open.
     ranks = [rank for rank in recording.ranks if not observed.only_starts(recording, rank)]
     evidence = [e for rank in ranks for e in _evidence(rank, recording, growth)] or [_NOTHING]
     if any(f.severity != "info" and (f.measured.bytes_per_step or 0) > 0 for f in findings):
+        # A leak makes every other series rise or vary: "not seen well enough" would be said of its own
+        # effect.
         evidence = [_beside_a_leak(e) for e in evidence]
     evidence = [*evidence, *(_unobserved(gap) for gap in observed.open_questions(recording))]
     first = _missing(evidence)
+    # Never clean by default: it takes evidence and no gap.
     verdict: Verdict = "findings" if findings else "clean" if first is None else "undetermined"
     if first is None:
         return Judged(verdict=verdict, earned=True, evidence=evidence)
@@ -81,6 +85,7 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
 def _missing(evidence: Sequence[Evidence]) -> Evidence | None:
     """The first thing that a run lacks to be clean. What blinds the witnesses comes before what they say."""
     unseen = next((e for e in evidence if e.state == "not seen"), None)
+    # Without a unit it is a condition and no measure: with it missing no measure counts.
     if unseen is not None and unseen.unit is None:
         return unseen
     return next((e for e in evidence if e.state == "grows"), unseen)
@@ -107,6 +112,7 @@ def _evidence(rank: RankRecording, recording: Recording, growth: bool) -> Iterat
 
 def _of_rank(rank: RankRecording, recording: Recording, growth: bool) -> Iterator[Evidence]:
     program = rank.program
+    # Nothing readable came first, so nothing after it can be placed.
     if program is None and rank.damaged:
         yield Evidence(witness="recording", state="not seen", reason=rank.unreadable, check="everything")
         return
@@ -121,8 +127,11 @@ def _of_rank(rank: RankRecording, recording: Recording, growth: bool) -> Iterato
         yield Evidence(witness="recording", state="not seen", reason=rank.unreadable)
     yield _steps(rank)
     yield _probes(rank)
+    # With `--ignore MEM1` nobody asked whether memory grows, so nothing can be missing for that.
     if growth:
         seen = witnesses(rank, recording)
+        # Names before witnesses: `_missing` takes the first, and a search that was cut explains what they
+        # say.
         yield _names(rank, all(w.state == "flat" for w in seen))
         yield from map(_of_witness, seen)
 

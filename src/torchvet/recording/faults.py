@@ -31,6 +31,8 @@ def position(file: Path, program: Program, tick: int) -> Standstill | None:
     inside: list[tuple[str, str]] = []
     for path, line, function in _FRAME.findall(blocks[-1]) if blocks else ():
         if path == program.path or _is_users(path):
+            # `faulthandler` writes paths as the code objects have them: a relative one is below the
+            # program's folder.
             whole = path if path.startswith("<") else os.path.join(program.cwd, path)
             return _standstill(inside, Place(whole, int(line), function), tick)
         inside.append((path, function))
@@ -39,6 +41,7 @@ def position(file: Path, program: Program, tick: int) -> Standstill | None:
 
 def _standstill(inside: list[tuple[str, str]], place: Place, tick: int) -> Standstill:
     communicates = [f for path, f in inside if "/torch/distributed/" in path.replace("\\", "/") and f not in _WRAPPERS]
+    # Innermost first: the last one of torch.distributed's is what the program called.
     call = communicates[-1] if communicates else inside[-1][1] if inside else ""
     return Standstill(tick=tick, seconds=0.0, place=place, call=call, waits=bool(communicates) or call == "backward")
 

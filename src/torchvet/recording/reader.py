@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 def _record_types() -> list[type[Record]]:
     """Every record type of the modules in `records`, in a stable order. Others subclass `Record` in tests."""
+    # Found by the folder, so that a new module of records needs no list.
     modules = {f"{records.__name__}.{module.name}" for module in pkgutil.iter_modules(records.__path__)}
     for name in modules:
         importlib.import_module(name)
     return sorted((c for c in Record.__subclasses__() if c.__module__ in modules), key=lambda c: c.__name__)
 
 
+# One decoder for all types: the tag `k` decides, and a line with an unknown one counts as damaged.
 _Line = msgspec.json.Decoder(Union[tuple(_record_types())])  # noqa: UP007
 R = TypeVar("R", bound=Record)
 _RANK_FILE = re.compile(r"rank([0-9]{1,9})(?:\.child([0-9]{1,9}))?\.jsonl")
@@ -57,6 +59,7 @@ class RankRecording:
         self.lines = lines
         self.name = name
         """Of its file, without the suffix."""
+        # The last: a program may say its rank only as it joins a group.
         self.member = self.last(Member) or _as_told(self.last(Program))
         """Which of several processes that train together it is; None where it trains alone."""
         self.rank = self.member.rank if self.member is not None else rank
@@ -78,6 +81,7 @@ class RankRecording:
     def latest(self, kind: type[R], *fields: str) -> list[R]:
         """The newest record of each place, or of each value of other fields, in the order in which these appeared."""
         value = attrgetter(*(fields or ("place",)))
+        # A dict keeps the position of the first and the value of the last.
         return list({value(record): record for record in self.all(kind)}.values())
 
     def since_restart(self, kind: type[R]) -> list[R]:
@@ -205,6 +209,7 @@ def read(directory: Path, ended: Mapping[str, training.Outcome] = MappingProxyTy
         raise BadInput(f"{directory}: recording format {known.format!r}; this version reads {FORMAT!r}")
     ranks = [_read_rank(directory, *found) for found in _rank_files(directory)]
     for one in ranks:
+        # What the process wrote itself is the better word.
         if one.name in ended and one.last(training.Outcome) is None:
             one.lines.append(ended[one.name])
     _add_ends(directory, ranks)
@@ -236,19 +241,25 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
     were that a fatal signal ended."""
     ended = {end.pid: end.status for one in ranks for end in one.all(ChildEnd)}
     for one in ranks:
-        program, outcome = one.program, one.last(training.Outcome)
-        if outcome is None and program is not None and program.pid in ended:
-            status = ended[program.pid]
-            last = one.last(base.Step)
-            seconds = last.t if last is not None else 0.0
-            how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
-            one.lines.append(training.Outcome(how=how, status=status, ticks=one.ticks, seconds=seconds))
+        program = one.program
+        if program is None:
+            continue
+        if one.last(training.Outcome) is None and program.pid in ended:
+            one.lines.append(_told_end(one, ended[program.pid]))
         outcome = one.last(training.Outcome)
-        if program is not None and (outcome is None or outcome.how == "killed"):
+        # Only where a signal ended it is its last position news.
+        if outcome is None or outcome.how == "killed":
             at = position(directory / f"{one.name}.fault", program, one.ticks)
             one.lines += [at] if at is not None else []
             if at is not None and outcome is not None:
                 outcome.place = at.place
+
+
+def _told_end(one: RankRecording, status: int) -> training.Outcome:
+    """The end of a process by the status that its parent has seen."""
+    last = one.last(base.Step)
+    how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
+    return training.Outcome(how=how, status=status, ticks=one.ticks, seconds=last.t if last is not None else 0.0)
 
 
 def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:

@@ -39,9 +39,12 @@ def claim(directory: Path, launch: str = "") -> bool:
     manifest = directory / MANIFEST
     if manifest.exists():
         return False
+    # Written beside, then linked: a link fails where the manifest exists, so exactly one of several processes
+    # makes the recording.
     handle, beside = tempfile.mkstemp(prefix=CLAIM, dir=directory)
     try:
         with os.fdopen(handle, "wb") as stream:
+            # `mkstemp` lets only the owner read.
             os.fchmod(handle, 0o644)
             stream.write(msgspec.json.encode(Manifest(launch=launch)))
         try:

@@ -25,6 +25,7 @@ def replaced(value: Any, change: Callable[[torch.Tensor], Any], device: torch.de
         return device
     # Lists of numbers are sizes. They are frequent and long, and hold no tensor.
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        # Lists stay lists and tuples tuples: operators tell `int[]` from tensors by it.
         return type(value)([replaced(item, change, device) for item in value])
     return value
 

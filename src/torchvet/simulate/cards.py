@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 GIB = 1 << 30
+# An empty process of CUDA's takes about this much before its first tensor.
 _CONTEXT = 500 << 20
 
 
@@ -61,4 +62,5 @@ def card_of(text: str) -> Card:
     if size is None:
         raise ValueError(f"{text}: neither a size (24GiB) nor a card that is known ({', '.join(CARDS)})")
     total = int(float(size[1]) * (GIB if size[2].startswith("g") else 1 << 20))
+    # A size that a user gives is what the program may take: nothing is subtracted.
     return Card("Simulated GPU", total, (8, 0), 108, context=0)

@@ -18,6 +18,7 @@ BACKEND = "torchvet"
 class _Current(threading.local):
     """CUDA's current device belongs to the thread."""
 
+    # The class's value is what a thread that never set one reads.
     index = 0
 
     def __init__(self) -> None:
@@ -56,6 +57,7 @@ def outer(index: int) -> torch.device:
 
 def index_of(device: torch.device | str | int | None) -> int:
     """The number of a simulated device in either of its names. Raises what CUDA raises for one that is not there."""
+    # First, for whatever is asked of a device after a fork.
     if _refused:
         raise RuntimeError(
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
@@ -67,6 +69,7 @@ def index_of(device: torch.device | str | int | None) -> int:
         number: int | None = device if device >= 0 else None
     else:
         number = torch.device(device).index
+    # `cuda` without a number is the thread's current device.
     if number is None:
         return current.index
     if number >= _count:
@@ -83,6 +86,7 @@ def is_simulated(device: Any) -> bool:
         return device.type in (BACKEND, "cuda")
     if isinstance(device, str):
         return device.partition(":")[0] in (BACKEND, "cuda")
+    # torch takes a bare number for a GPU.
     return isinstance(device, int) and not isinstance(device, bool)
 
 

@@ -16,6 +16,7 @@ class _Finder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
             return None
+        # By hand, because `importlib.util.find_spec` would ask this finder again.
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:

@@ -29,6 +29,7 @@ def _in_lazy_modules() -> None:
     def materialize(self: Any, *args: Any, **kwargs: Any) -> None:
         cls = self.cls_to_become
         fill(self, *args, **kwargs)
+        # It was materialized on a device.
         if "ordinal" in self.__dict__:
             self.__class__ = parameter_class(cls)
 
@@ -45,6 +46,7 @@ def _in_scripts() -> None:
             for name, held in list(module._parameters.items()):
                 with torch.no_grad():
                     moved = None if held is None else fn(held)
+                # C++ holds the parameter: swapping Python's object would not reach it.
                 if moved is not None and moved.device != held.device:
                     setattr(module._c, name, torch.nn.Parameter(moved, held.requires_grad))
         return out

@@ -53,12 +53,15 @@ def card() -> Card | None:
 
 def start(card: Card, count: int = 1) -> None:
     """Make `cuda` mean `count` such cards for the rest of the process. Call it once, before the program starts."""
+    # Before torch hears of the devices: from then on any operator may ask for memory.
     memory.set_up(card.total_memory, count, card.context)
     workspaces.set_size(card.workspace)
+    # Before the device guard is there: see its docstring.
     backward_errors.begin_without_threads()
     _setup_privateuseone_for_python_backend(
         devices.BACKEND, backend_module=backend.Backend(), device_guard=backward_errors.Guard()
     )
+    # After the engine has started, whose object it wraps.
     backward_errors.install()
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     # Kept, because torch takes the kernels back when the library object dies.

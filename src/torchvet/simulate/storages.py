@@ -13,6 +13,7 @@ from torchvet.simulate import devices
 from torchvet.simulate.allocation import memory, pinned
 from torchvet.simulate.tensors import wrap
 
+# Kept before `install` puts its own in the place.
 _own_device = torch._C.StorageBase.device  # type: ignore[attr-defined]
 
 
@@ -34,6 +35,7 @@ def as_host() -> Iterator[None]:
 
 
 def _index_of(storage: torch.UntypedStorage) -> int | None:
+    # While tensors are sent to another process a storage is what it is: host memory.
     return None if _as_host.asked else memory.device_of(storage)
 
 
@@ -71,6 +73,7 @@ def _to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) 
     if memory.device_of(self) is None:
         return _own_to(self, device=device)  # type: ignore[no-any-return]
     host: torch.UntypedStorage = self.cpu()  # type: ignore[no-untyped-call]
+    # As torch does: a copy that the host does not wait for goes to pinned memory.
     return pinned.remember_storage(host) if non_blocking else host
 
 
@@ -80,6 +83,7 @@ _own_to = torch.storage._StorageBase.to
 def _new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
     if device is not None and devices.is_simulated(device):
         with torch._C.DisableTorchFunction():
+            # `UntypedStorage(sequence)` has its bytes; a number is a size.
             if args and not isinstance(args[0], int):
                 return on_device(torch._C.StorageBase.__new__(cls, *args), devices.index_of(device))
             size = args[0] if args else 0

@@ -52,6 +52,7 @@ class SimulatedTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        # Jagged and distributed tensors wrap these.
         if len(types) > 1 and not all(issubclass(t, SimulatedTensor) for t in types):
             return NotImplemented  # another subclass wraps tensors of a device: it goes first
         return _dispatch[0](func, args, kwargs or {})
@@ -89,6 +90,7 @@ class SimulatedTensor(torch.Tensor):
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
+        # `x.data = cpu_tensor` moves the parameter off the device.
         if not isinstance(value, SimulatedTensor):
             become(self, value)
             return
@@ -164,6 +166,7 @@ class SimulatedTensor(torch.Tensor):
                 "moment."
             )
         new = wrap(copy.deepcopy(self.host, memo), self.ordinal)
+        # The program's own parameter class stays.
         new.__class__ = type(self)
         # Before what it refers to, which may lead back to it.
         memo[id(self)] = new
@@ -224,6 +227,7 @@ def reshape_shell(tensor: SimulatedTensor) -> None:
     """After an operator that changed the shape of `host` in place: let the outside know."""
     memory.account(tensor.host, tensor.ordinal)
     # A shell's sizes cannot be changed alone: it takes over those of a new one.
+    # torch's own setter copies the metadata, and counts as no change.
     _base.data.__set__(tensor, of(tensor.host, tensor.ordinal))  # type: ignore[attr-defined]
 
 
@@ -287,6 +291,7 @@ def become(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.__dict__.clear()
         tensor.__dict__.update(kept | outside)
         # Only the C++ half moves: the Python object, its identity and its weak references are the program's.
+        # Private, behind `torch.utils.swap_tensors`, which would refuse tensors with weak references.
         torch._C._swap_tensor_impl(tensor, new)
         tensor.requires_grad_(requires_grad)
         tensor.grad = gradient

@@ -14,6 +14,7 @@ def in_every_thread(enter: Callable[[], None]) -> None:
     # Not `run`, which programs override: every thread passes here.
     def _bootstrap_inner(self: threading.Thread) -> None:
         enter()
+        # Private to `threading`: without it modes would be on in this thread alone.
         bootstrap(self)
 
     threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]

@@ -28,10 +28,13 @@ def context_stores(text: str) -> list[ContextStore]:
     found: list[tuple[bool, ContextStore]] = []
     tree = parse(text)
     for owner in ast.walk(tree) if tree is not None else ():
+        # By the end of its name: `Function`, `autograd.Function` and `torch.autograd.Function` are in use.
         if isinstance(owner, ast.ClassDef) and any(ast.unparse(base).endswith("Function") for base in owner.bases):
             for method in owner.body:
+                # Without an argument there is no `ctx`, whatever it is called.
                 if isinstance(method, ast.FunctionDef) and method.name in _STORING and method.args.args:
                     found += _in_method(owner.name, method)
+    # A literal holds no tensor: it is only taken where there is nothing else to name.
     return [store for _, store in sorted(found, key=lambda pair: pair[0])]
 
 

@@ -65,6 +65,7 @@ def parse(name: str) -> HolderName | None:
     name, function = _leave_frames(name)
     cached = " (lru_cache)" in name
     reader = _Reader(function)
+    # What follows are the cache's own insides.
     for match in _TOKEN.finditer(name.partition(" (lru_cache)")[0]):
         token = match["token"] or ""
         # A key's own brackets and dots do not count.
@@ -94,6 +95,7 @@ class _Reader:
             self._add_key(token)
         elif token == "<closure>":
             # Behind hooks the last part is what they are registered on, not the function that closes over the variable.
+            # As in `make_hook.<closure>.outputs`: the function's name, then what it closes over.
             self.function = self.parts[-1].name if self.parts and not self._in_hooks else ""
             self._closed = True
         elif token.startswith("<partial "):
@@ -106,9 +108,11 @@ class _Reader:
         elif token == "ctx" and self.parts:
             self._ctx = True
         elif _HOOKS.search(token) and self.parts:
+            # As in `model.layer._forward_hooks[3]`: what stands before the table is what the hook is on.
             self.special, self.hooked, self.function = "hooks", self.parts[-1].name, ""
             self.table = token
             self._in_hooks = True
+        # A variable may be called `args`; within a name it is an attribute of Python's own.
         elif token.isidentifier() and (token not in _NOT_STORED or not self.parts):
             self._add(token)
 
@@ -119,8 +123,10 @@ class _Reader:
             self.parts[-1] = Part(last.name, last.free, (*last.keys, _key(token)))
 
     def _add(self, name: str) -> None:
+        # Behind `<iterator ...>` even the first name is none of the program's variables.
         first = not self.parts and not self._unnamed
         self.parts.append(Part(name, self._closed or first))
+        # The root of a frame's name is its variable, so the frame stays what is special.
         if not (first and self.special == "frame"):
             self.special = "closure" if self._closed else "ctx" if self._ctx else ""
         self._closed = self._ctx = self._in_hooks = False
@@ -139,12 +145,15 @@ def _leave_frames(name: str) -> tuple[str, str]:
     frames = list(_FRAME.finditer(name))
     if not frames:
         return name, ""
+    # The innermost frame: its variable is what holds.
     frame = frames[-1]
     if frame.group(2):
+        # The function's own name, without `<locals>` and its class: that is how source has it.
         return frame.group(2) + name[frame.end() :], frame.group(1).rpartition(".")[2]
     return name[: frame.start()], ""
 
 
 def _key(token: str) -> str | None:
     inner = token[1:-1]
+    # Strings and whole numbers are written in source as `repr` shows them; other keys are computed.
     return inner if inner[:1] in ("'", '"') or inner.lstrip("-").isdigit() else None

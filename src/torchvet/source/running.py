@@ -32,13 +32,16 @@ class Running:
             return False
         if reached(module.tree, self._seen.get(path, ()), line):
             return True
+        # Not seen itself: it ran if its function was entered and nothing stands before it.
         way = path_to_line(module.tree, line)
+        # From the innermost definition on; what is around that is a question of who calls it.
         inner = next((i for i in range(len(way) - 1, 0, -1) if isinstance(way[i].owner, DEFINITIONS)), 0)
         # Under a condition the statement may have been passed over.
         if not all(map(_is_sure, way[inner:])):
             return False
         owner = way[inner].owner if inner else None
         scope = module.scope_of(owner) if owner is not None else None
+        # A class's body runs where the class statement does.
         if scope is None or scope.kind == "class":
             return scope is None or self.ran(path, scope.first)
         if scope not in self._entered:
@@ -52,6 +55,7 @@ class Running:
         # Python itself calls `__init__`, `__call__` and the like: where the class is called, they may be too.
         if owner is not None and name.startswith("__"):
             name, method = owner.name, False
+        # A lambda's body may never be called.
         sites = (site for site in self._project.calls(name) if site.scope.kind != "lambda")
         fitting = (site for site in sites if _fits(site, function.file.path, method) and _is_unconditional(site))
         return any(self.ran(site.file.path, site.line) for site in fitting)
@@ -64,6 +68,7 @@ def _fits(site: CallSite, path: str, method: bool) -> bool:
     imported = site.file.imports.get(head)
     if method:
         return on is not None and imported is None
+    # `helpers.train()`: the module that was imported must be that file.
     return on is None or (imported is not None and f"{imported}{dot}{rest}".rpartition(".")[2] == PurePath(path).stem)
 
 
@@ -77,6 +82,7 @@ def _sure_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """A node and those below it, without what stands behind a condition in an expression."""
     yield node
     if isinstance(node, (ast.IfExp, ast.BoolOp)):
+        # `a and b()` may end after `a`.
         yield from _sure_nodes(node.test if isinstance(node, ast.IfExp) else node.values[0])
     else:
         for child in ast.iter_child_nodes(node):
@@ -85,6 +91,7 @@ def _sure_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_sure(place: Place) -> bool:
     """Whether what stands in a place runs whenever its block's owner does. A loop is taken to have a pass."""
+    # The `else` of a loop or a `try` counts as sure, as its owner is taken to go well.
     branch = place.field in ("handlers", "cases") or isinstance(place.owner, ast.If)
     return not branch and not any(leaves(s, (ast.Return,)) for s in place.before)
 
@@ -97,20 +104,25 @@ def reached(tree: ast.Module, seen: Collection[int], line: int) -> bool:
     path = path_to_line(tree, line)
     if not path:
         return False
-    place = path[-1]
     # A line that the block shares with its head, `if x: statement`, is seen where only the head ran.
-    around = path[-2].statement if len(path) > 1 else None
-    parts = [getattr(around, name, None) for name in ("test", "iter", "subject", "returns")]
-    head = max([getattr(around, "lineno", 0), *(one.end_lineno or 0 for one in parts if one is not None)])
+    place, head = path[-1], _end_of_head(path[-2].statement) if len(path) > 1 else 0
     ran = [any(n in seen and n != head for n in _lines(s)) for s in place.block]
+    # What comes later in one block has passed everything before it.
     if any(ran[place.position :]):
         return True
     before = max((i for i in range(place.position) if ran[i]), default=None)
     return before is not None and not any(leaves(s) for s in place.block[before : place.position])
 
 
+def _end_of_head(statement: ast.stmt) -> int:
+    """The last line of what stands before a compound statement's block."""
+    parts = [getattr(statement, name, None) for name in ("test", "iter", "subject", "returns")]
+    return max([statement.lineno, *(one.end_lineno or 0 for one in parts if one is not None)])
+
+
 def _lines(statement: ast.stmt) -> Iterator[int]:
     """A statement's lines, without those of functions that it only defines. A definition's own are all its lines."""
+    # A line of a nested function is run by its call, wherever that is.
     inner = () if isinstance(statement, DEFINITIONS) else defined_in(statement)
     skipped = {n for d in inner for n in range(first_line(d), (d.end_lineno or 0) + 1)}
     return (n for n in range(first_line(statement), (statement.end_lineno or 0) + 1) if n not in skipped)

@@ -71,12 +71,14 @@ def path_to_line(root: ast.AST, line: int) -> list[Place]:
 
 def path_to_node(root: ast.AST, node: ast.expr | ast.stmt) -> list[Place]:
     """The statements around a node, outermost first, by the node's position: several may share a line."""
+    # Positions in bytes on both sides, as the parser counts them.
     at = (node.lineno, node.col_offset)
     return path_to(root, lambda s: (s.lineno, s.col_offset) <= at < (last_line(s), s.end_col_offset or 0))
 
 
 def first_line(node: ast.stmt | ast.expr) -> int:
     """The first line of a statement, its decorators included."""
+    # A `def`'s own line is that of the word `def`, below its decorators.
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(d.lineno for d in decorators)])
 
@@ -98,5 +100,6 @@ def defined_in(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 def leaves(statement: ast.stmt, exits: tuple[type[ast.stmt], ...] = _EXITS) -> bool:
     """Whether control may leave the block within a statement, by these kinds of statement."""
+    # A `return` in a nested function leaves that one only.
     inside = {id(n) for d in defined_in(statement) for n in ast.walk(d)}
     return any(isinstance(n, exits) and id(n) not in inside for n in ast.walk(statement))

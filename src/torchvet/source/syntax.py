@@ -11,6 +11,7 @@ from torchvet.source.text import name_set
 Base = ast.Name | ast.Attribute
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+# Methods that give out what is stored.
 _SEE_THROUGH = {"setdefault", "get", "values", "items", "__getitem__"}
 _EMPTY_TYPES = name_set("""
     list dict set tuple bytearray deque defaultdict OrderedDict Counter ChainMap field Queue SimpleQueue LifoQueue
@@ -55,6 +56,7 @@ def parts(node: ast.AST) -> list[ast.expr]:
 
 def terminal(node: ast.AST | None) -> str:
     """The last identifier of a name, attribute or call of one: `step` of `self.optimizer.step()`."""
+    # Not `isinstance`: this is asked for every call of every file.
     if node.__class__ is ast.Call:
         node = node.func
     if node.__class__ is ast.Attribute:
@@ -97,6 +99,7 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
         alike = len(parts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
         for index, element in enumerate(target.elts):
             for one, own, exact in pairs(element, parts[index] if alike else value):
+                # A part of a tuple within a tuple is exact only if both levels agree.
                 yield one, own, exact and alike
     else:
         yield target, value, True
@@ -133,12 +136,14 @@ def measured(node: ast.AST) -> Iterator[ast.expr]:
 def peel(node: ast.expr | None) -> tuple[Base | None, tuple[str | None, ...]]:
     """The name or attribute under subscripts and look-ups, and the literal keys on the way (None: not literal)."""
     keys: list[str | None] = []
+    # From outside in, so the keys come in reverse.
     while isinstance(node, (ast.Subscript, ast.Starred, ast.Await, ast.Call)):
         if isinstance(node, ast.Call):
             by_name = _spelled(node)
             looked_up = isinstance(node.func, ast.Attribute) and node.func.attr in _SEE_THROUGH
             if by_name is None and looked_up:
                 keys.append(literal(node.args[0]) if node.args else None)
+            # Any other call computes something new: no name.
             node = by_name or (receiver(node) if looked_up else None)
         else:
             if isinstance(node, ast.Subscript):
@@ -194,6 +199,7 @@ def dotted(node: ast.expr) -> str:
 def same(left: ast.expr, right: ast.expr) -> bool:
     """Whether two names or attribute chains are written alike."""
     first, second = dotted(left), dotted(right)
+    # Two `<expression>`s may be different ones.
     return first == second and "<" not in first
 
 
@@ -206,6 +212,7 @@ def is_fresh(node: ast.expr | None, depth: int = 0) -> bool:
     """Whether a value is a constant, an empty container, a new tensor of constants or an object made of constants."""
     if node is None or isinstance(node, ast.Constant):
         return True
+    # A literal of thousands of nested lists would exhaust the stack.
     if depth > 20:
         return False
     if isinstance(node, ast.Call):
@@ -219,6 +226,7 @@ def _fresh_call(call: ast.Call, depth: int) -> bool:
     name = ident(call.func)
     constant = all(is_fresh(a, depth + 1) for a in call.args)
     if name in _EMPTY_TYPES:
+        # Their argument is a factory or a size, and nothing that they hold.
         return constant or name in ("defaultdict", "Queue", "LifoQueue", "PriorityQueue")
     if name in _NEW_TENSORS or name.startswith(("init_", "initial", "zero_")) or name == "empty_cache":
         return True
@@ -227,6 +235,7 @@ def _fresh_call(call: ast.Call, depth: int) -> bool:
     if name in _KEEPS_FRESH and isinstance(call.func, ast.Attribute):
         return is_fresh(call.func.value, depth + 1)
     keywords = all(is_fresh(k.value, depth + 1) for k in call.keywords)
+    # A class made of constants, by the custom of names.
     return name[:1].isupper() and constant and keywords
 
 
@@ -245,6 +254,7 @@ def limit(node: ast.expr | None) -> bool:
         return isinstance(factory, ast.Lambda) and limit(factory.body)
     else:
         return False
+    # `Queue(0)` has no limit.
     return size is not None and not (isinstance(size, ast.Constant) and size.value in (None, 0))
 
 
@@ -257,6 +267,7 @@ def is_number(node: ast.expr | None) -> bool:
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBERS:
             return True
+        # `time.time()`; `x.type(y)` gives a tensor.
         return ident(node.func) in _NUMBER_CALLS and (isinstance(node.func, ast.Name) or not node.args)
     return False
 

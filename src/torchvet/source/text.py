@@ -31,6 +31,7 @@ def line_starts(text: str) -> list[int]:
     """The offset that each line begins at."""
     if "\r" in text:
         return [0, *(match.end() for match in LINE_END.finditer(text))]
+    # `count()` adds the line ends that `split` has taken out.
     return list(map(add, accumulate(map(len, text.split("\n")[:-1]), initial=0), count()))
 
 
@@ -67,6 +68,7 @@ class SourceText:
         """The text of a node by lines, inner indentation included."""
         first, last = node.lineno, node.end_lineno or node.lineno
         rows = self.lines[first - 1 : last]
+        # The end first, as of one row both are cut, and both by the whole row's columns.
         rows[-1] = rows[-1][: self.column_at(last, node.end_col_offset or 0) - 1]
         rows[0] = rows[0][self.column(node) - 1 :]
         return rows

@@ -25,6 +25,7 @@ def is_timed(tree: ast.AST, call: ast.expr) -> bool:
         for item in getattr(place.statement, "items", ()):  # of a `with` statement
             if any(_TIMING.search(ident(n)) for n in walk(item.context_expr)):
                 return True
+        # Only what comes right after: a clock further down times something else.
         if place.after:
             return any(isinstance(n, ast.Call) and ident(n.func) in _CLOCKS for n in walk(place.after[0]))
         if isinstance(place.owner, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -21,6 +21,7 @@ _PLAIN = name_set("""
 def _children(kind: type[ast.AST]) -> tuple[str, ...]:
     if kind in (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal) or issubclass(kind, _SILENT):
         return ()
+    # There these hold nodes (aliases, a Name), elsewhere plain strings.
     keep = {"names"} if kind in (ast.Import, ast.ImportFrom) else {"name"} if kind.__name__ == "TypeAlias" else set()
     return tuple(f for f in kind._fields if f not in _PLAIN or f in keep)
 
@@ -36,6 +37,7 @@ CHILDREN: dict[type[ast.AST], tuple[str, ...]] = {
 def walk(node: ast.AST) -> list[ast.AST]:
     """A node and all below it, parents before their children."""
     found = [node]
+    # The list grows while it is gone through: no recursion and no queue, which `ast.walk` has.
     for one in found:
         for name in CHILDREN[one.__class__]:
             value = getattr(one, name)
@@ -55,6 +57,7 @@ def exclude(arms: tuple[Arm, ...], others: tuple[Arm, ...]) -> bool:
     if not arms or not others:
         return False
     mine = dict(arms)
+    # A branch that the one is not in excludes nothing.
     return any(mine.get(branch, arm) != arm for branch, arm in others)
 
 
@@ -147,6 +150,7 @@ class Walker:
     def block(self, statements: list[ast.stmt], context: Context) -> Context:
         """Walk statements one after another in a context; the context at the end has the guards met on the way."""
         for statement in statements:
+            # Set anew for every statement: walking the one before has changed it.
             self.context = context
             self.statement = statement
             handler = self._statements.get(statement.__class__)
@@ -184,6 +188,7 @@ class Walker:
         if statement.value is not None:
             self._expr(statement.value, statement)
         for target in statement.targets if statement.__class__ is ast.Assign else [statement.target]:
+            # `x[f()] = y` calls `f`.
             if target.__class__ is not ast.Name:
                 self._expr(target, statement)
         self.emit(statement, statement)
@@ -200,6 +205,7 @@ class Walker:
     def _for(self, statement: Any, context: Context) -> None:
         self._expr(statement.iter, statement)  # once, before the first turn
         self.context = loop = self.in_loop(statement)
+        # After the items' expressions, before the body.
         self.emit(statement, statement)
         self.block(statement.body, loop)
         self.block(statement.orelse, context)
@@ -223,6 +229,7 @@ class Walker:
         self.block(statement.body, context)
         for number, handler in enumerate(statement.handlers):
             self.block(handler.body, context.in_arm(statement, number + 1))
+        # `else` runs only where no handler does: arm 0 excludes theirs.
         self.block(statement.orelse, context.in_arm(statement, 0))
         self.block(statement.finalbody, context)
 
@@ -275,6 +282,7 @@ class Walker:
     def _comprehension(self, node: Any, parent: ast.AST) -> None:
         outer = self.context
         self.context = self.in_loop(node, comprehension=True)
+        # All as one loop: in `[f(x) for a in b for x in a]` how many there are matters to nobody.
         for generator in node.generators:
             self._expr(generator.iter, node)
             self.emit(generator, node)

@@ -65,6 +65,7 @@ class LocalRanks:
         """This rank runs, until `leave()` or its death."""
         with suppress(OSError):
             self._lock = self._file(directory, self.local_rank).open("ab")
+            # The system takes the lock away with the process, however it ends.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def leave(self) -> None:
@@ -85,11 +86,13 @@ class LocalRanks:
     def _runs(self, directory: Path, began: float) -> bool:
         """Whether another rank runs, or may be about to."""
         states = [self._state(directory, n) for n in range(self.count) if n != self.local_rank]
+        # One that has not appeared within a moment is not waited for.
         return "runs" in states or ("absent" in states and time.monotonic() - began < _MOMENT)
 
     def _state(self, directory: Path, local_rank: int) -> str:
         try:
             with self._file(directory, local_rank).open("rb") as file:
+                # Can be had once the owner has given its exclusive lock up.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return "left"
         except BlockingIOError:

@@ -45,6 +45,7 @@ def check(program: Program) -> None:
         _spec_of(program.module or "")
     else:
         _check_path(program.path)
+    # By its spec alone: the supervisor never imports torch.
     if not _is_importable("torch", [program.folder]):
         raise MissingExtra(
             f"torch is not installed for {sys.executable}; torchvet runs programs that use it: "
@@ -85,6 +86,7 @@ def _check_path(path: str) -> None:
         path = os.path.join(path, "__main__.py")
     kind = os.stat(path).st_mode
     if stat.S_ISBLK(kind) or (stat.S_ISCHR(kind) and not _is_terminal(path)):
+        # Reading from one might never end.
         raise BadInput(f"{path}: is a device; give the script to run")
     if not stat.S_ISREG(kind):
         return  # a pipe can be read only once, and not here
@@ -107,6 +109,7 @@ def _is_terminal(path: str) -> bool:
 
 def _is_binary(path: str, text: bytes) -> bool:
     """A compiled file or an archive."""
+    # Also without the ending, as Python runs it.
     if path.endswith(".pyc") or text[:4] == MAGIC_NUMBER:
         return True
     import zipfile
@@ -171,6 +174,7 @@ def _spec_of(name: str) -> ModuleSpec:
         if found is None:
             break
         full = f"{full}.{part}"
+        # Part by part, because `importlib.util.find_spec` of a dotted name imports the packages above it.
         found = PathFinder.find_spec(full, list(found.submodule_search_locations or []))
     if found is None:
         raise BadInput(f"-m {name}: no module named {full} in {os.getcwd()} or the installed packages")
@@ -180,6 +184,7 @@ def _spec_of(name: str) -> ModuleSpec:
 def _is_importable(name: str, first: list[str]) -> ModuleSpec | None:
     """The spec of a top-level module as a program that starts in these folders would find it."""
     try:
+        # The program's own folder first, as it will be in its `sys.path`.
         return PathFinder.find_spec(name, first) or find_spec(name)
     except (ImportError, ValueError):
         return None

@@ -49,6 +49,7 @@ class SoFar:
             self._next = float("inf")
             return
         took = time.monotonic() - began
+        # A diagnosis of a long recording takes longer, and so comes more rarely.
         self._next = time.monotonic() + max(_FIND_AGAIN, took / _FIND_SHARE)
 
 
@@ -64,6 +65,7 @@ class Progress:
         self.tails = Tails(directory)
         self.so_far = SoFar(find or list)
         self.shown = wanted and stream.isatty()
+        # The program's stdout is this process's.
         self.in_place = not sys.stdout.isatty()
         self.drawn = ""
         self._pause = FIRST
@@ -78,6 +80,7 @@ class Progress:
         if self.in_place:
             self._draw(self.text(tail))
         elif time.monotonic() >= self._next:
+            # Twice as long each time: a long training is not to be drowned in lines.
             self._pause = min(2 * self._pause, LONGEST)
             self._next = time.monotonic() + self._pause
             self._write(f"{self.text(tail)}\n")

@@ -43,10 +43,13 @@ class Keep:
             self.directory = Path(directory).absolute()
             self._prepare(directory)
         try:
+            # Tried out before anything runs: a folder that cannot be written must not cost a run.
             RecordingWriter(self.directory, self.rank).close()
         except OSError as error:
             self.discard()
             raise BadInput(f"{self.directory}: the recording cannot be written there: {error.strerror}") from error
+        # Only now: the others look for what this rank has entered, and a folder that was refused is none to
+        # wait in.
         if ranks is not None:
             ranks.enter(self.directory)
 
@@ -67,6 +70,7 @@ class Keep:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.ranks is not None:
+            # Again after `read`: an error on the way there must not keep the rank that reports waiting.
             self.ranks.leave()
         if self._scratch is not None:
             if self.reports:
@@ -80,6 +84,7 @@ class Keep:
             return
         if self._scratch is not None:
             self._scratch.close()
+        # Without a claim the folder's manifest is another's.
         for file in (self.file, self.file.with_suffix(".fault"), self.directory / MANIFEST) if self._claimed else ():
             with suppress(OSError):
                 file.unlink(missing_ok=True)
@@ -131,6 +136,7 @@ class Keep:
         """Add a line, on its own even where the process died in the middle of one."""
         with self.file.open("rb+") as stream:
             size = stream.seek(0, os.SEEK_END)
+            # Else this line would be glued to the torn one, and both be lost.
             torn = size > 0 and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n"
             stream.write((b"\n" if torn else b"") + msgspec.json.encode(outcome) + b"\n")
 
@@ -141,13 +147,16 @@ class Keep:
         try:
             if directory.exists() and not directory.is_dir():
                 raise BadInput(f"--record {given}: is a file; a recording is a folder")
+            # Innermost first, as `discard` removes them.
             self._made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             launch = _launch(self.ranks)
             self._check_free(given, launch)
+            # Of several ranks only one makes the manifest; the others find that it is of the same launch.
             self._claimed = claim(directory, launch)
             if not self._claimed and (not launch or manifest_of(directory).launch != launch):
                 raise BadInput(_TAKEN.format(given))
+            # Files of a launcher's earlier start would count as further ranks.
             for old in directory.glob("rank*.jsonl"):
                 if _is_stale(old.name, self.ranks):
                     old.unlink()
@@ -159,6 +168,7 @@ class Keep:
         if (self.directory / MANIFEST).is_file():
             if not launch or manifest_of(self.directory).launch != launch:
                 raise BadInput(_TAKEN.format(given))
+        # Another rank may be about to claim the folder at this moment.
         elif any(not file.name.startswith(CLAIM) for file in self.directory.iterdir()):
             raise BadInput(f"--record {given}: is not empty and no recording; name a new folder")
 
@@ -170,6 +180,7 @@ _TAKEN = (
 
 def _launch(ranks: LocalRanks | None) -> str:
     """What all ranks that one launcher starts have in common, on several hosts too; empty for a program on its own."""
+    # A world of one that no launcher started: programs set these variables for themselves.
     alone = os.environ.get("WORLD_SIZE") == "1" and "TORCHELASTIC_RUN_ID" not in os.environ
     if ranks is None and (alone or "RANK" not in os.environ):
         return ""

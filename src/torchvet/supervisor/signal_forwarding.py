@@ -78,6 +78,7 @@ class _BlockedRelay(_Relay):
 
     def __init__(self) -> None:
         super().__init__()
+        # SIGCHLD ends the wait as soon as the program has ended.
         self.taken = {*self.signals, signal.SIGCHLD}
         self.before = signal.pthread_sigmask(signal.SIG_BLOCK, self.taken)
 
@@ -96,6 +97,7 @@ class _BlockedRelay(_Relay):
 
     def wait(self, child: subprocess.Popen[bytes], tick: Callable[[], None]) -> int:
         while child.poll() is None:
+            # Taken so, a signal comes with its sender; a handler is not told.
             got = signal.sigtimedwait(self.taken, TICK)
             if got is None:
                 tick()

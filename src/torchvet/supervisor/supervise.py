@@ -92,6 +92,7 @@ def interpreter_options(words: list[str]) -> list[str]:
         elif not word.startswith("-") or word.startswith("--") or len(word) < 2:
             break
         else:
+            # Letters may be joined (`-OWerror`): one of these four ends the word, or takes the next.
             end = next((i for i, letter in enumerate(word) if i and letter in "cmWX"), None)
             if end is not None and word[end] in "cm":  # -m torchvet: the end of the options
                 options += [word[:end]] if end > 1 else []

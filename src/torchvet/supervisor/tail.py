@@ -77,11 +77,13 @@ class Tail:
                 new = stream.read()
         except OSError:
             return
+        # Without a line end `rfind` gives -1, and nothing is taken.
         whole = new[: new.rfind(b"\n") + 1]
         self._position += len(whole)
         for raw in whole.splitlines():
             try:
                 self._take(self._decode(raw))
+            # The report at the end says what is damaged.
             except msgspec.DecodeError:
                 continue
 
@@ -106,6 +108,7 @@ class Tail:
         for phase, seconds in line.phases.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + seconds
         if line.allocated is not None:
+            # From here on the device's memory is shown, and not the resident set.
             self._on_device = True
             self._remember(line.allocated)
 

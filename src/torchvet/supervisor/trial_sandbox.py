@@ -69,6 +69,7 @@ class Untouched:
         return self._held.folder
 
     def __enter__(self) -> Untouched:
+        # First: this trial would note as original what an earlier one has left changed.
         for held, last in left_behind():
             _finish_other(held, last)
         try:
@@ -87,12 +88,15 @@ class Untouched:
 
         def start(prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
             streams.setdefault("stdin", subprocess.DEVNULL)
+            # Inheritable descriptors are the program's, as without us; torchvet's own are not
+            # inheritable.
             running.append(subprocess.Popen(command, close_fds=False, preexec_fn=prepare, **streams))
             return running[0]
 
         def tick() -> None:
             self.beat()
             if limit is not None and time.monotonic() - started > limit:
+                # A program may ignore every other signal; what it changed is undone in any case.
                 running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
 
         status = run_relayed(start, tick, self._passed)
@@ -125,6 +129,7 @@ class Untouched:
             click.echo(f"torchvet: {running}", err=True)
         if undone.stay and not self.quiet:
             click.echo(f"torchvet: downloaded files are kept: {_names(_tops(undone.stay))}", err=True)
+        # An error of torchvet's own is said first.
         if kind is not None:
             return
         if self._interrupted:
@@ -155,6 +160,7 @@ def _finish(held: Held, keep_fetched: bool, until: float | None = None) -> Undon
         for path, why in undone.trouble[:_TOLD]:
             click.echo(f"torchvet: {path}: changed by a trial and not restored: {why}", err=True)
         rest = len(undone.trouble) - _TOLD
+        # The folder stays: it has what could not be put back.
         more = f"{count(rest, 'more path')} not restored; " if rest > 0 else ""
         click.echo(f"torchvet: {more}{folder} has the original files, listed in its log.jsonl", err=True)
     else:
@@ -166,6 +172,7 @@ def _finish_other(held: Held, last: float) -> None:
     """Undo a trial whose supervisor was killed."""
     with _undisturbed():
         held.wait(_PATIENCE)
+        # Changes after its last sign of life are not the trial's.
         undone = _finish(held, False, last + SLACK)
     if undone.restored:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last))
@@ -189,6 +196,7 @@ def _undisturbed() -> Iterator[None]:
 def _tops(paths: Sequence[str]) -> list[str]:
     """The paths that lie in no other of them."""
     tops: list[str] = []
+    # Sorted, so that a folder comes before what lies in it.
     for path in sorted(paths):
         if not any(path.startswith(top + os.sep) for top in tops):
             tops.append(path)

@@ -23,6 +23,7 @@ class Hearing:
 
     def __init__(self, notes: Notes, effects: Effects | None = None) -> None:
         self.notes = notes
+        # Positions in `told` are those of Python's table of audit events.
         self.table: dict[str, Callable[[tuple[Any, ...]], None]] = {
             "open": self._opened,
             "os.truncate": lambda told: self.changing(told[0]),
@@ -58,10 +59,12 @@ class Hearing:
 
     def _opened(self, told: tuple[Any, ...]) -> None:
         flags = told[2]
+        # A descriptor was heard of when it was opened.
         if not flags & _WRITING or isinstance(told[0], int):
             return
         if flags & os.O_EXCL and flags & os.O_CREAT and os.path.lexists(told[0]):
             return  # it will fail
+        # Of what is only added to, the length is enough to undo it.
         self.changing(told[0], "growth" if flags & os.O_APPEND and not flags & os.O_TRUNC else "content")
 
     def _entry(self, path: Any, folder: Any, how: How) -> None:

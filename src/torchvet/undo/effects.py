@@ -45,6 +45,7 @@ class Effects:
 
     def _note(self, what: str) -> None:
         """Write it down once. A failure here is not the program's."""
+        # Cheapest first: `_is_meant` walks the stack.
         if what in self._told or len(self._told) >= _MOST or not self._is_meant():
             return
         self._told.add(what)

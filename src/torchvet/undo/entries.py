@@ -48,6 +48,7 @@ class Entry:
 
     def line(self) -> bytes:
         """The entry as it stands in the log. It begins with a line end: one before it may be torn."""
+        # `dumps` writes paths that are no UTF-8 as escapes of their surrogates.
         return b"\n" + json.dumps({k: v for k, v in vars(self).items() if v}).encode("ascii") + b"\n"
 
 
@@ -57,6 +58,7 @@ def described(path: str, seen: os.stat_result, copy: str = "", linked: bool = Fa
     return Entry(
         path,
         kind,
+        # The permissions alone: the kind is told above.
         stat.S_IMODE(seen.st_mode),
         seen.st_mtime_ns,
         seen.st_ctime_ns,
@@ -76,6 +78,7 @@ def parse(data: bytes) -> Iterator[Entry]:
         try:
             told = json.loads(line) if line else None
             if isinstance(told, dict):
+                # JSON has lists only, and these are compared with tuples.
                 pairs = {name: (*told[name],) for name in ("file", "owner") if name in told}
                 yield Entry(**{**told, **pairs})
         except (ValueError, TypeError):
@@ -90,6 +93,7 @@ def entries(folder: Path) -> list[Entry]:
 def look(path: str) -> os.stat_result | None:
     """What lies at a path, links not followed; None for nothing."""
     try:
+        # A link is put back as a link, whatever it points to.
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -89,6 +89,7 @@ class Held:
         shutil.rmtree(self.folder, ignore_errors=True)
         for above in (self.folder.parent, self.folder.parent.parent):
             with contextlib.suppress(OSError):
+                # Fails where another trial's folder lies in it, as it should.
                 above.rmdir()
         self._let_go()
 
@@ -112,6 +113,7 @@ def left_behind() -> Iterator[tuple[Held, float]]:
         for folder in sorted(root.glob(f"{_BEGINS}*")):
             try:
                 last = (folder / _BEATS).stat().st_mtime
+                # Where locks are known, one that can be had proves that nobody holds the folder.
                 if time.time() - last > _STALE or _knows_locks(folder):
                     yield Held(folder), last
             except OSError:

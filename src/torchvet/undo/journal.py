@@ -72,6 +72,7 @@ class Notes:
         if self._is_noted(key, how) or self._is_left(key):
             return
         with self._careful(key):
+            # Another process of the trial may have noted it: a copy made now would be of changed content.
             self._catch_up()
             if not self._is_noted(key, how):
                 try:
@@ -204,6 +205,7 @@ class Notes:
         # A file with another name can still be written to by that name, which would change what a link keeps.
         if may_link and seen.st_nlink == 1:
             try:
+                # No bytes are copied: the name goes, and the file stays here.
                 os.link(key, target, follow_symlinks=False)
                 return name, True
             except (OSError, NotImplementedError):
@@ -239,6 +241,7 @@ class Notes:
         line = entry.line()
         if not self._is_mine():
             self._stream = self._open()
+        # A torn line is no entry, so the change must not happen.
         if os.write(self._stream, line) != len(line):
             raise OSError(errno.ENOSPC, "no room for the log")
         if os.fstat(self._stream).st_size == self._read + len(line):

@@ -47,6 +47,7 @@ class _Rollback:
             if entry.kind == "refused":
                 self.undone.refused = self.undone.refused or entry
                 continue
+            # The first entry of a path is what lay there before the trial.
             if self.first.setdefault(entry.path, entry).stays == "cached":
                 self._cached.add(entry.path)
             if entry.grows:
@@ -60,6 +61,7 @@ class _Rollback:
         """Names first: what is in the way goes, folders come back; then what they hold; then the folders' times."""
         down = sorted(self.first.values(), key=lambda e: e.path.count(os.sep))
         folders = [e for e in down if e.kind == "folder"]
+        # Before anything is cleared: nothing can be removed from a read-only folder.
         self._each(folders, self._open_folder)
         # Deepest first, so that a folder is empty when its own turn comes.
         self._each(reversed(down), self._clear)
@@ -109,6 +111,7 @@ class _Rollback:
             self._remove_folder(entry)
 
     def _remove_folder(self, entry: Entry) -> None:
+        # The trial may have left it unreadable.
         os.chmod(entry.path, 0o700)
         left = [path for name in os.listdir(entry.path) if not _unplugged(path := os.path.join(entry.path, name))]
         if not left:
@@ -166,6 +169,7 @@ class _Rollback:
         if file_id(kept) == entry.file and kept.st_size == entry.size:
             if now is not None:
                 os.unlink(entry.path)
+            # The very file: it keeps its number.
             os.rename(copy, entry.path)
         elif now is not None and file_id(now) == entry.file:
             # Written over and not replaced, so that the file's other names still lead to it.

@@ -49,14 +49,17 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
     """
     last = (before[-1] if before else None, after[-1] if after else None)
     lost = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a is None and b is not None), None)
+    # Not at 0, where nothing would be left to compare.
     if lost:
         # Only the second run is still finite from here on, so later losses cannot agree.
         before, after = before[:lost], after[:lost]
+    # A run that failed is compared as far as it came.
     lengths = (len(before), len(before) if shorter and len(before) <= len(after) else len(after))
     largest, first = 0.0, None
     for number, (a, b) in enumerate(zip(before, after, strict=False), start=1):
         if a == b:
             continue
+        # Losses are counted from 1, so 0 cannot be one.
         first = first or number
         largest = max(largest, _relative(a, b))
     finite = sum(a is not None and b is not None for a, b in zip(before, after, strict=False))
@@ -67,11 +70,13 @@ def _relative(a: float | None, b: float | None) -> float:
     """The relative difference of two losses; infinite if either is not finite."""
     if a is None or b is None:
         return float("inf")
+    # Never a division by 0: of two zeros `a == b` has been asked.
     return abs(a - b) / max(abs(a), abs(b))
 
 
 def same_output(before: str, after: str, tolerance: float = TOLERANCE) -> bool:
     """Whether two outputs have the same words, and the same numbers within a relative difference."""
+    # All but the numbers must be the same text.
     if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
         return False
     numbers = ([float(n) for n in _NUMBER.findall(text)] for text in (before, after))

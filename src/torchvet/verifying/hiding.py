@@ -27,11 +27,13 @@ Numbers = Sequence[float | None]
 def hidden(before: Trial, after: Trial, keeps_finite: bool) -> str:
     """What shows that the fault is only hidden; empty if nothing does. `keeps_finite`: whether the fixes are to leave
     steps as they were that were finite."""
+    # Each by its own list, as a program may step once for several backward passes.
     losses = _Step("loss", before.curve, after.curve, _LOSS)
     gradients = _Step("gradient norm", before.gradients, after.gradients, _GRADIENT)
     why = losses.changed() if keeps_finite else ""
     wide = before.wide
     if wide is not None:
+        # What float64 says is the truth; neighbours are only likely.
         why = why or (losses if wide.symptom == "loss" else gradients).unlike(wide.size)
     return why or losses.outlier() or gradients.outlier()
 
@@ -41,6 +43,7 @@ class _Step:
 
     def __init__(self, what: str, before: Numbers, after: Numbers, most: float) -> None:
         self._what, self._before, self._after, self._most = what, before, after, most
+        # None failed where the fault was another.
         self._at = next((i for i, value in enumerate(before) if value is None), len(before))
 
     @property
@@ -78,10 +81,12 @@ class _Step:
     def outlier(self) -> str:
         """Whether the number is far larger than those around it."""
         now, start = self._now, max(0, self._at - _AROUND)
+        # Before: as it was; after: with the fix, since the unchanged run was lost from there on.
         beside = [*self._before[start : self._at], *self._after[self._at + 1 : self._at + 1 + _AROUND]]
         around = [abs(value) for value in beside if value is not None]
         if now is None or len(around) < _ENOUGH or abs(now) <= self._most * max(around):
             return ""
+        # Losses that vary widely have high ones by nature.
         if abs(now) - max(around) <= _SPREADS * (max(around) - min(around)):
             return ""
         return (

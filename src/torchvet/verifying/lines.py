@@ -14,6 +14,7 @@ _COMPARED = 2500
 
 @lru_cache(maxsize=32)
 def _blocks(before: tuple[str, ...], after: tuple[str, ...]) -> Sequence[tuple[str, int, int, int, int]]:
+    # Without `autojunk` a line that is frequent in a long file (`)`, an empty one) would count as noise.
     return difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
 
 
@@ -26,6 +27,7 @@ def lines_after(before: str, after: str, line: int) -> range:
             if kind == "equal":
                 moved = new_start + line - start
                 return range(moved, moved + 1)
+            # All of what replaced its block: which of them it became is not told here.
             return range(new_start + 1, new_end + 1)
     return range(0)
 
@@ -41,6 +43,7 @@ def became(before: str, after: str, line: int) -> set[int]:
         if start < line <= end:
             if kind == "equal":
                 return {new_start + line - start}
+            # Within a block that differs; lines outside of it are paired already.
             pairs = _pairs(old[start:end], new[new_start:new_end])
             fresh = set(range(new_end - new_start)) - set(pairs.values())
             own = {pairs[line - start - 1]} if line - start - 1 in pairs else set()
@@ -56,6 +59,7 @@ def _pairs(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
     for i, a in enumerate(old):
         ratios += [(difflib.SequenceMatcher(None, a, b, autojunk=False).ratio(), i, j) for j, b in enumerate(new)]
     found: dict[int, int] = {}
+    # Greedy: the best pair first.
     for ratio, i, j in sorted(ratios, reverse=True):
         if ratio >= _ALIKE and i not in found and j not in found.values():
             found[i] = j

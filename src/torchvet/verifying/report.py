@@ -40,6 +40,7 @@ def undetermined(before: Trial, verified: Verified) -> str:
     """Why nothing could be judged; empty if something could."""
     if verified.proven:
         return ""
+    # A program that fails may still have had fixes tried, on what ran before.
     if before.failure and not verified.refused:
         return f"the program failed: {before.failure}"
     if before.steps < ENOUGH and not before.failure:
@@ -50,6 +51,7 @@ def undetermined(before: Trial, verified: Verified) -> str:
 def report_of(told: Told, verified: Verified) -> Report:
     """The findings of the unchanged program; those that the fixes remove are `proven`."""
     gone = also_gone(told, verified)
+    # By identity: two equal findings of two lines may be told apart by nothing else.
     proven = {id(f) for f in (*(m.finding for m, _ in verified.proven), *(f for f, _ in gone))}
     findings = [msgspec.structs.replace(f, evidence="proven") if id(f) in proven else f for f in told.wanted]
     why = undetermined(told.before, verified)
@@ -105,6 +107,7 @@ def also_gone(told: Told, verified: Verified) -> list[tuple[Finding, Judgement]]
     """Findings without a fix of their own that the proven fixes also remove."""
     if verified.final is None:
         return []
+    # Those have a row of their own.
     tried = [id(m.finding) for m, _ in [*verified.proven, *verified.refused]]
     others = [f for f in told.wanted if id(f) not in tried and f.evidence == "observed"]
     judged = [(f, judge(f, told.before, verified.final)) for f in others if not remains(f, verified.final)]

@@ -96,6 +96,7 @@ class Search:
         on purpose follow on top.
         """
         for _ in range(ROUNDS):
+            # A group that changes losses would hide that one that must not does.
             for group in ([m for m in fixes if not m.changes], [m for m in fixes if m.changes]):
                 if group:
                     self._together(group)
@@ -109,16 +110,19 @@ class Search:
         if self._uncover is None:
             return []
         made = [m.finding for m, _ in self.result.proven] + [m.finding for m in group]
+        # By the edits: after a fix the same fault may come back with another message.
         return [m for m in self._uncover(after, made) if tuple(m.finding.remedy.edits) not in self._tried]
 
     def _together(self, group: Sequence[Fix]) -> None:
         after = self._try(group)
+        # Before the group is judged, as its fixes may help only with others.
         if self._jointly(group, after):
             return
         whole = self._whole(group, after)
         if whole:
             self._one_by_one(group, whole)
             return
+        # The run as a whole is sound, so each fix is judged by its own fault.
         good = [m for m in group if self._judge(m, after).gone]
         if len(good) == len(group):
             self._accept(group, after)
@@ -135,6 +139,7 @@ class Search:
         One fault may feed two names, of which the first hides the second; two lines may feed one name.
         """
         for _ in range(ROUNDS - 1):
+            # Nothing to add to what already helps, nor to what breaks the program.
             if self._unsound(group, after) or self._helps(group, after):
                 return False
             more = [m for m in self._further(after, group) if m.changes == group[0].changes]
@@ -153,6 +158,7 @@ class Search:
         for fix in first[:ALONE]:
             fewer = [m for m in group if m is not fix]
             without = self._try(fewer)
+            # Dropped only if its own fault is gone without it.
             if self._helps(fewer, without) and self._judge(fix, without).gone:
                 group, after = fewer, without
         return group, after
@@ -178,6 +184,7 @@ class Search:
         if len(good) == 1:
             self._accept([good[0][0]], good[0][1])
         elif good:
+            # Two that help alone need not help together.
             self._again([fix for fix, _ in good])
 
     def _again(self, good: Sequence[Fix]) -> None:
@@ -196,6 +203,7 @@ class Search:
 
     def _try(self, fixes: Sequence[Fix]) -> Trial:
         self.result.runs += 1
+        # Before the run: a fix that breaks the program must not be tried for ever.
         self._tried.update(tuple(m.finding.remedy.edits) for m in fixes)
         return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in fixes])
 
@@ -207,6 +215,7 @@ class Search:
                 agreement=agreement,
                 steps=(self.before.steps, after.steps),
                 seconds_per_step=(self.before.seconds_per_step, after.seconds_per_step),
+                # Only if that run was made anyway.
                 noise=self._noise() if self._unchanged_again else None,
             )
             self.result.proven.append((fix, proof))
@@ -216,6 +225,7 @@ class Search:
         self.result.refused.append((fix, why))
 
     def _agreement(self, after: Trial) -> Agreement:
+        # A program that failed is expected to go on with the fix.
         return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
 
     def _whole(self, group: Sequence[Fix], after: Trial) -> str:
@@ -254,12 +264,14 @@ class Search:
         if not agreement.compared:
             if not self.before.curve and not after.curve and same_output(self.before.printed, after.printed):
                 return ""
+            # Then the output so far is all that can be compared.
             if self.before.failure and not self.before.curve and after.printed.startswith(self.before.printed):
                 return ""  # the unchanged program failed before its first loss
             return "there is no loss to compare (no backward pass in both runs), and the output differs"
         if agreement.within(self.tolerance):
             return ""
         unlike = self._not_repeatable()
+        # Twice, as one pair of runs shows only a part of what they may differ by.
         if unlike or (agreement.lengths[0] == agreement.lengths[1] and agreement.largest <= 2 * self._noise()):
             return unlike
         return _difference(agreement, self.tolerance, self._noise())
@@ -282,6 +294,7 @@ class Search:
     def _not_repeatable(self) -> str:
         """Why runs say nothing about a fix: two unchanged runs differ too much. Empty if they do not."""
         again = self._second_unchanged_run()
+        # First: of a run that failed nothing else can be said.
         if again.failure and not self.before.failure:
             return f"cannot judge: the unchanged program failed when run again: {again.failure}"
         if self._is_short(again):

@@ -94,6 +94,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
         threads={r.kind: r.message for rank in recording.ranks for r in rank.all(ThreadFailed)},
         missing=_missing(report),
     )
+    # The program ended before it imported torch.
     if not recording.ranks:
         return trial
     rank = recording.ranks[0]
@@ -122,6 +123,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: st
 
 def _wide(rank: RankRecording) -> Wide | None:
     """What the first failure is in float64, where nothing was rounded before."""
+    # The first failure: what comes after it has lost its state.
     first = next(iter(rank.all(NonFinite)), None)
     if first is None or not first.exact or first.wide_size is None:
         return None
@@ -130,6 +132,7 @@ def _wide(rank: RankRecording) -> Wide | None:
 
 def _missing(report: Report) -> str:
     """What a report without faults lacks for a clean verdict; empty if it has faults or lacks nothing."""
+    # With a fault the report has its evidence: that something grows needs less than that nothing does.
     if report.earned or report.worst() not in (None, "info"):
         return ""
     judged = report.facts["verdict"]
@@ -138,11 +141,13 @@ def _missing(report: Report) -> str:
 
 def _seconds_per_step(rank: RankRecording) -> float | None:
     """The median step of the most frequent kind. The median ignores sampled steps, which take longer, and the start."""
+    # A record of several steps has the time of all of them.
     steps = [s for s in rank.all(Step) if s.count == 1]
     kinds = Counter(s.kind for s in steps)
     if not kinds:
         return None
     times = [s.t for s in steps if s.kind == kinds.most_common(1)[0][0]]
+    # The clock starts anew with another series of steps.
     apart = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return statistics.median(apart) if len(apart) >= _ENOUGH_TIMES else None
 

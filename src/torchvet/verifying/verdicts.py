@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchvet.analysis.costs import cost_lines, cost_of, worded
@@ -19,8 +19,10 @@ COMPARED = 2
 """The windows of steps that must have recorded storages before growth can be called gone."""
 LEFT = 0.5
 """The share of a line's cost in a step that may remain after a fix: one wait instead of one for each layer."""
+# MEM101: a stored tensor keeps its step's graph.
 _OF_GRAPHS = ("MEM101",)
 """Findings about what graphs saved. What the name itself stores may be wanted; other rules judge it."""
+# MEM113: a stored view keeps its whole storage.
 _OF_VIEWS = ("MEM113",)
 """Findings about storages of which the stored tensors show a small part. What the tensors show may be wanted."""
 _OF_TIME = ("OPS204", "OPS205", "OPS206", "OPS301", "OPS302", "OPS304")
@@ -45,13 +47,16 @@ def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judg
     """Judge one observed finding of the run before by the run after, by a kind of `cost` if one is given."""
     # An edit above moves a finding to another line, which does not make it a new one.
     same = [f for f in after.findings if is_same(finding, f, before, after)] or _as_many(finding, before, after)
+    # The measured cost first: it says by how much, the finding only whether.
     if cost_of(finding, cost, before.costs) > 0:
         return _costing(finding, cost, before, after, same)
     rate = finding.measured.bytes_per_step
+    # Growth of a name is compared by that name; a cycle has none and goes by its finding.
     if rate is not None and rate > 0 and _held(finding) in before.rates:
         return _growth(finding, rate, before, after)
     if _is_timed(finding):
         return _slow(finding, before, after, same)
+    # A note about the text may well stay.
     left = [f for f in same if f.evidence != "suspected" or _grave(f)]
     was = measure(finding)
     if left:
@@ -71,6 +76,7 @@ def _slow(finding: Finding, before: Trial, after: Trial, same: list[Finding]) ->
     if was is None or now is None or saved is None:
         return Judgement(False, measure(finding), "", "too few steps were timed")
     measured, left = f"a step takes {ms(was)}", ms(now)
+    # A finding's estimate is rough: half of it must be won.
     if now > was - LEFT * saved:
         why = f"a step takes {left} (before: {ms(was)}), and {ms(saved)} were to be saved"
         return Judgement(False, measured, left, why)
@@ -95,6 +101,7 @@ def _cost_after(finding: Finding, kind: str, before: Trial, after: Trial) -> flo
     found: set[tuple[str, int]] = set()
     for path, line in cost_lines(finding):
         was, now = before.sources.get(path), after.sources.get(path)
+        # The edit moves lines: the cost is looked for where the line's work is done now.
         found.update((path, n) for n in ({line} if was is None or now is None else became(was, now, line)))
     return sum(after.costs.get(kind, {}).get(key, 0.0) for key in found)
 
@@ -105,6 +112,7 @@ def _as_many(finding: Finding, before: Trial, after: Trial) -> list[Finding]:
     if key[1] is None or _held(finding):
         return []
     earlier, later = ([f for f in t.findings if _function(f) == key and not _held(f)] for t in (before, after))
+    # Fewer: one of them is gone, and which one nobody can say by the line.
     return later if len(later) >= len(earlier) else []
 
 
@@ -129,25 +137,36 @@ def _growth(finding: Finding, rate: float, before: Trial, after: Trial) -> Judge
     # A run that ends early or is hardly sampled looks like one without growth.
     if after.steps < ENOUGH:
         return Judgement(False, measured, "", f"{after.steps} steps are too few to show that nothing grows")
+    # One window may be the warm-up.
     if after.windows < COMPARED:
         return Judgement(False, measured, "", "storages were not sampled often enough in the run with the fix")
     names = _names(finding, before)
     nodes = _sum(before.nodes, names)
+    # A graph of scalars: its tensors are a few bytes, its nodes are what grows.
     if NODE_BYTES * nodes > rate:
         return _nodes(name, nodes, _sum(after.nodes, names))
     noise = noise_of(rate, before, after)
-    now, graphs, pinned = (_sum(amounts, names) for amounts in (after.rates, after.graphs, after.pinned))
-    was, were_graphs, was_pinned = (_sum(amounts, names) for amounts in (before.rates, before.graphs, before.pinned))
+    now = _sum(after.rates, names)
     left = f"{size(now)} per step"
     if now <= noise:
         return Judgement(True, measured, left)
-    graphs_gone = graphs <= noise and now - graphs <= was - were_graphs + noise
-    if finding.code in _OF_GRAPHS and were_graphs > 0 and graphs_gone:
-        return Judgement(True, measured, f"{left}, none of it saved by graphs; the stored values remain, as before")
-    pinned_gone = pinned <= noise and now <= was - was_pinned + noise
-    if finding.code in _OF_VIEWS and was_pinned > 0 and pinned_gone:
-        return Judgement(True, measured, f"{left}, all of it in the stored values, as before")
+    wanted = _wanted(finding, names, noise, before, after)
+    if wanted:
+        return Judgement(True, measured, f"{left}, {wanted}")
     return Judgement(False, measured, left, f"{name} still grows by {left} (before: {measured}; noise: {size(noise)})")
+
+
+def _wanted(finding: Finding, names: Sequence[str], noise: float, before: Trial, after: Trial) -> str:
+    """What the rest of a growth is, if a finding of its code is not about that; empty where it is."""
+    was, now = _sum(before.rates, names), _sum(after.rates, names)
+    saved, left = _sum(before.graphs, names), _sum(after.graphs, names)
+    # What is stored besides must not have grown instead.
+    if finding.code in _OF_GRAPHS and saved > 0 and left <= noise and now - left <= was - saved + noise:
+        return "none of it saved by graphs; the stored values remain, as before"
+    pinned, left = _sum(before.pinned, names), _sum(after.pinned, names)
+    if finding.code in _OF_VIEWS and pinned > 0 and left <= noise and now <= was - pinned + noise:
+        return "all of it in the stored values, as before"
+    return ""
 
 
 def _names(finding: Finding, trial: Trial) -> list[str]:
@@ -169,6 +188,7 @@ def _nodes(name: str, rate: float, now: float) -> Judgement:
 
 def noise_of(rate: float, before: Trial, after: Trial) -> float:
     """Bytes per step that may remain of a growth: what grew without a name in either run, within limits."""
+    # Growth without a name may belong to this one, but not more than a twentieth of it.
     return min(MOST_NOISE * rate, max(NOISE * rate, before.unexplained, after.unexplained))
 
 
@@ -191,6 +211,7 @@ def new_findings(before: Trial, after: Trial) -> Iterator[Finding]:
         if not _grave(finding) or _is_timed(finding):
             continue
         earlier = [f for f in before.findings if _accounts_for(f, finding, before, after)]
+        # A suspicion that a run now confirms was there before.
         if not any(_rank(f) >= _rank(finding) or f.evidence == "observed" for f in earlier):
             yield finding
 
@@ -217,6 +238,7 @@ def _is_rest_of(earlier: Finding, later: Finding, before: Trial, after: Trial) -
     decides about the fix, but it is not a new fault.
     """
     was, now = earlier.measured.bytes_per_step, later.measured.bytes_per_step
+    # Whatever the code: two rules speak of one name.
     same = bool(_held(earlier)) and _one_holder(earlier, later, before, after) and earlier.rank == later.rank
     return same and was is not None and now is not None and now <= was * (1 + NOISE)
 
@@ -236,6 +258,7 @@ def _had_kept(leak: Finding, later: Finding, before: Trial, after: Trial) -> boo
 
 def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bool:
     """Whether two findings are about one fault: the same code and holder, or the same line, wherever edits moved it."""
+    # Another rank may have the same fault for another reason.
     if earlier.code != later.code or earlier.rank != later.rank:
         return False
     if _held(earlier) and _held(later):
@@ -246,6 +269,7 @@ def is_same(earlier: Finding, later: Finding, before: Trial, after: Trial) -> bo
     if was.path != now.path:
         return False
     texts = before.sources.get(was.path), after.sources.get(was.path)
+    # Of a library's file no text is kept, and no edit moved its lines.
     if texts[0] is None or texts[1] is None:
         return was.line == now.line
     return now.line in lines_after(texts[0], texts[1], was.line)

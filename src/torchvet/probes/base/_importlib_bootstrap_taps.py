@@ -25,12 +25,16 @@ def around(original: Callable[..., Any], before: Before) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def tapped(*args: Any, **kwargs: Any) -> Any:
+        # Dynamo traces this wrapper together with the program. It must meet nothing but the call, or it
+        # breaks the graph.
         watched = None if torch.compiler.is_compiling() else before(args, kwargs)
         if watched is None:
             return original(*args, **kwargs)
         given, after = watched
         try:
             result = original(*given, **kwargs)
+        # Also KeyboardInterrupt and GeneratorExit: whoever counts what is under way must hear its end,
+        # however it ends.
         except BaseException as error:
             after(None, error)
             raise
@@ -51,8 +55,11 @@ def tap(
     active.
     """
 
+    # Positional only, because the program's own keywords may be called `handler` as well.
     def call(handler: Callable[..., None] | None, /, *args: Any, **kwargs: Any) -> None:
         if handler is not None:
+            # `looking` keeps one stack of looks for all threads. Calls on many threads at once would wait
+            # in each other's sums.
             with host.looking(what) if what is not None else nullcontext():
                 handler(*args, **kwargs)
 
@@ -61,6 +68,7 @@ def tap(
         def tapped(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not host.active:
                 return original(*args, **kwargs)
+            # No arguments are changed here. Who has to replace one uses `around`.
             call(before, *args, **kwargs)
             result = original(*args, **kwargs)
             call(after, result, *args, **kwargs)

@@ -41,6 +41,8 @@ class BackwardProbe(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        # The bus does not even call what is ignored: a program that keeps no graph pays nothing at the end of
+        # its passes.
         self.ignored = frozenset(["backward_ended"])  # until a graph is kept
         self._uses: dict[tuple[Place, Literal["retain_graph", "create_graph"]], _Use] = {}
         self._pending: list[_Pending] = []
@@ -51,11 +53,14 @@ class BackwardProbe(Watcher):
         """See `Watcher`. Where it is too late to follow the pass's graph nothing is judged by it."""
         self._after = None
         roots = graphs.roots_of(one.tensors)
+        # Before this call's own flag is looked at: the second pass through a kept graph is usually a plain
+        # `backward()`.
         if self._pending:
             self._settle(roots, one.late)
         flag = _flag(one)
         if flag is None:
             return
+        # 3 skips torchvet's own frames, which are no place of the program's anyway.
         place = frames.user_place(3)
         if place is None:
             return
@@ -63,12 +68,15 @@ class BackwardProbe(Watcher):
         use.calls += 1
         # Following a graph takes time: the first calls are judged, then those whose number is a power of two.
         judge = use.calls <= _JUDGED_FIRST or not use.calls & (use.calls - 1)
+        # `create_graph` extends the graph on purpose. That it was called is the fact; whether it is used
+        # again says nothing.
         if flag != "retain_graph" or not judge or not roots:
             return
         sequences = graphs.sequences_below(roots, one.late)
         if sequences is None:
             use.late += 1
         else:
+            # Only now is `backward_ended` worth a call: see `ignored` above.
             self.heed()
             # The roots are held until the pass ends: what the kept graph still saves can be measured only then.
             self._after = _Pending(use, sequences, self.host.tick, roots)
@@ -91,7 +99,11 @@ class BackwardProbe(Watcher):
     def _measure(self, pending: _Pending, late: graphs.Late) -> None:
         reach = graphs.walk(pending.roots, set(), set(self.host.known.storages()), late)
         pending.use.held = max(pending.use.held, reach.saved_bytes)
+        # Only the numbers stay. With the nodes this probe would itself hold the graph that it reports as
+        # held.
         pending.roots = []
+        # A sum that was cut short would understate what is held, and a graph that is not in `_pending` is
+        # judged unused by nobody.
         if reach.complete:
             self._pending.append(pending)
         else:
@@ -118,6 +130,8 @@ class BackwardProbe(Watcher):
     def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: retained graphs that waited long enough were not used again."""
         for pending in list(self._pending):
+            # The pass of the next step may go through it (truncated backpropagation, a penalty of the
+            # step before).
             if tick - pending.tick > _PATIENCE:
                 pending.use.judged += 1
                 self._pending.remove(pending)
@@ -134,6 +148,7 @@ class BackwardProbe(Watcher):
     def unchecked(self) -> Iterator[Unchecked]:
         """Lines whose graphs could not be followed in time often enough to judge them."""
         for (place, flag), use in self._uses.items():
+            # One that was seen to be used again needs no more judging: it was kept for a reason.
             if flag == "retain_graph" and use.late and use.judged < ENOUGH_JUDGED and not use.reused:
                 yield Unchecked(
                     check=f"whether graphs kept by retain_graph in line {place.line} were needed",

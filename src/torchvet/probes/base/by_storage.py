@@ -29,14 +29,19 @@ class ByStorage(Generic[T]):
     def put(self, tensor: torch.Tensor, value: T) -> None:
         """Note a value for a strided tensor's storage."""
         storage = tensor.untyped_storage()
+        # `_cdata` is the address of the C++ storage. Python objects for a storage are made anew at each call,
+        # so `id` says nothing.
         self._known[storage._cdata] = weakref.ref(storage), value
 
     def get(self, tensor: Any) -> T | None:
         """The value of a tensor's storage; None where there is none, and for what is no strided tensor."""
+        # Sparse tensors have no storage to ask for.
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_nested:
             return None
         storage = tensor.untyped_storage()
         known = self._known.get(storage._cdata)
+        # While the Python object lives torch hands out that same object, so identity of the referent is
+        # identity of the storage.
         return known[1] if known is not None and known[0]() is storage else None
 
     def living(self) -> list[tuple[torch.UntypedStorage, T]]:

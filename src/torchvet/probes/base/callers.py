@@ -12,6 +12,7 @@ from torchvet.recording.records.base import Place
 
 PROGRAM = (frames.USER, frames.INSTALLED)
 """Whose code runs as part of the program: the user's, and that of installed packages other than torch."""
+# A recursive program must not make each backward pass as long as its stack is deep.
 _MOST_FRAMES = 40
 
 Whereabouts = list[tuple[int, CodeType, int]]
@@ -44,6 +45,8 @@ def called_by_user(depth: int = 1) -> Place | None:
     """The user's line that called what is tapped; None if code of torch's called it, whoever called that."""
     for frame in outward(sys._getframe(depth)):
         whose = frames.owner(frame.f_code.co_filename)
+        # Torch's own optimizers and layers call tapped functions too; what they do is not the user's line.
+        # Other packages in between are passed over.
         if whose in (frames.USER, frames.TORCH):
             return frames.place_of(frame) if whose == frames.USER else None
     return None
@@ -67,6 +70,8 @@ def whereabouts(depth: int) -> Whereabouts:
         if whose is None:
             whose = frames.owner(code.co_filename)
         if whose >= frames.INSTALLED:
+            # The frame itself would keep the program's variables alive; its id and instruction tell
+            # whether it is still at the same place.
             found.append((id(frame), code, frame.f_lasti))
         frame = frame.f_back
     return found

@@ -42,6 +42,7 @@ class ThreadSteps:
 
     def step_ended(self) -> None:
         """A step ended, and takes in what was not counted yet."""
+        # Where `SILENT` calls made steps of their own the count is of two kinds of loop, and no habit of one.
         if self.backwards == self.uncounted:  # else there were steps of their own in between
             self.most = max(self.most, self.backwards)
         self.backwards = self.uncounted = 0
@@ -65,6 +66,8 @@ class StepClock:
         self._threads: dict[int, ThreadSteps] = {}
         self._forgotten = 0
         """Backward calls before the first optimizer step."""
+        # Keys are identities, which Python uses again: an optimizer made anew in each step has often the same
+        # one.
         self._new_optimizers: set[int] = set()
         self._within = False
         """Whether an optimizer has stepped within the pass that runs. CUDA's hooks run on another thread."""
@@ -106,6 +109,7 @@ class StepClock:
         """An optimizer was made; a key may have been another's before."""
         self._new_optimizers.add(key)
         for thread in self._threads.values():
+            # Otherwise a second optimizer at the address of one that has died would end a step at once.
             thread.stepped.discard(key)
 
     def optimizer_stepped(self, key: int, thread: int = 0) -> StepKind | None:
@@ -115,6 +119,8 @@ class StepClock:
         """
         self.busy()
         one = self.of_thread(thread)
+        # Another optimizer of the same iteration (generator and discriminator): the step has ended already
+        # with the first.
         if one.stepped and key not in one.stepped and key not in self._new_optimizers:
             one.stepped.add(key)
             return None
@@ -123,6 +129,8 @@ class StepClock:
 
     def optimizer_stepped_within(self) -> None:
         """An optimizer stepped within a backward pass, for a parameter or a few: the step ends with the pass."""
+        # Which thread this is says nothing, because hooks of CUDA's backward run on the engine's thread: the
+        # end of the pass decides.
         self._within = True
 
     def backward_ended(self, thread: int = 0, part: bool = False) -> StepKind | None:
@@ -138,11 +146,13 @@ class StepClock:
             return self._step_of(one)
         one.backwards += 1
         one.uncounted += 1
+        # The program says itself where steps end; the calls are still counted, for `outside_steps`.
         if self.level == "manual":
             return None
         if self.level != "training" and not part:
             one.step_ended()
             return self._boundary("backward")
+        # Both: 32 in a row for those that never step, and four times the habit of those that accumulate long.
         if one.backwards <= SILENT or one.backwards <= _TIMES * max(one.most, self._at_first()):
             return None
         steps, one.uncounted = one.uncounted, 0
@@ -151,6 +161,7 @@ class StepClock:
     @property
     def main_steps(self) -> int:
         """Steps of the kind that marks them, and those whose weights the program updates by hand."""
+        # On any other level these are the main steps themselves, and would count twice.
         by_hand = self.counts.get("backward", 0) if self.level == "training" else 0
         return self.counts.get(self.level, 0) + by_hand
 
@@ -160,6 +171,7 @@ class StepClock:
         steps had far fewer, and those after the last step."""
         threads = list(self._threads.values())
         habit = max((t.most for t in threads), default=0)
+        # With one or two steps there is no habit to hold the first stretch against.
         several = self.counts.get("training", 0) > 2
         before = self._forgotten if several and self._forgotten > max(_FEW, _TIMES * habit) else 0
         return before + sum(t.uncounted for t in threads if t.uncounted > max(_FEW, 2 * t.most))
@@ -179,6 +191,7 @@ class StepClock:
         one.backwards += 1
         one.uncounted += 1
 
+    # Written out and not a call of `_step_of`: it runs in every steady step.
     def optimizer_stepped_again(self, one: ThreadSteps, key: int) -> bool:
         """The same as `optimizer_stepped`, where steps are steady and no optimizer is new. Whether a step has ended."""
         if key not in one.stepped:
@@ -186,6 +199,7 @@ class StepClock:
             return False
         one.stepped = {key}
         one.step_ended()
+        # All that `_boundary` would set, for a level that cannot change here.
         self.restarted, self.steps, self._uncounted = False, 1, 0
         self.n += 1
         self.counts["training"] += 1
@@ -208,14 +222,18 @@ class StepClock:
         `has_forward_events` tells whether forward passes are reported too; then batches that nobody ran a model on
         (prefetching for gradient accumulation) do not count. `no_grad` tells that gradients are switched off.
         """
+        # While module hooks are out nobody knows whether a model ran; then every batch counts as worked on.
         worked = self._forwards_since_batch > 0 or not has_forward_events
         trained, self._trained = self._trained, False
         self._forwards_since_batch = 0
         self._quiet_forwards = 0
+        # The batch before was trained on, or only prefetched: it is not an evaluation's.
         if first or trained or not worked:
             return None
         self._quiet_batches += 1
         self._uncounted += 1
+        # Each of them is said by the program. Without any, eight quiet batches may still be one long
+        # accumulation.
         certain = no_grad or self._evaluating or _LEVELS[self.level] <= _LEVELS["evaluation"]
         if not certain and self._quiet_batches <= _QUIET_BATCHES:
             return None
@@ -225,6 +243,7 @@ class StepClock:
     def forward_started(self, key: int) -> StepKind | None:
         """A top-level module is called; `key` names the module. Counts only where there is no loader."""
         self._forwards_since_batch += 1
+        # The loader's batches count this evaluation already.
         if self._quiet_batches:
             return None
         # A second module beside the first (a student and its teacher) belongs to the same step.
@@ -232,12 +251,16 @@ class StepClock:
             return None
         self._forward_key = key
         self._quiet_forwards += 1
+        # The boundary comes with the second call of the same module: only then is the first pass known to be
+        # over.
         if self._quiet_forwards <= 1 or _LEVELS[self.level] > _LEVELS["forward"]:
             return None
         return self._boundary("forward")
 
     def _counted_by(self, kind: StepKind) -> set[StepKind]:
         """Levels whose counts are void once `kind` shows: they counted parts of the same steps."""
+        # `manual` voids optimizer steps too: the program's own word says what a step is. Evaluations are
+        # never part of one.
         weaker: set[StepKind] = {"training", "forward", "backward"} if kind == "manual" else {"forward", "backward"}
         return weaker & set(self.counts)
 
@@ -248,6 +271,7 @@ class StepClock:
         self._quiet_forwards = 0
         self._forwards_since_batch = 0
         # A frozen teacher that was put in eval mode does not make the training around it an evaluation.
+        # So that a teacher's `eval()` has effect only until the next backward.
         self._evaluating = False
         self._trained = True
 
@@ -255,12 +279,17 @@ class StepClock:
         rank, current = _LEVELS[kind], _LEVELS[self.level]
         # Evaluations, and weights that are updated by hand, are steps beside those of a stronger signal. All other
         # weaker signals are parts of its steps.
+        # A backward call gets here below the training level only from the stretch that `backward_ended` found
+        # too long.
         if kind not in ("evaluation", "backward") and rank < current:
             return None
+        # The program's steps may well be its evaluation's batches: counted twice otherwise.
         if kind == "evaluation" and self.level == "manual":
             return None
         self.restarted = rank > current and self.level in self._counted_by(kind)
         if self.restarted:
+            # Kept for `outside_steps`: a long loop by hand before the first optimizer step is more than a
+            # warm-up.
             self._forgotten = self.counts.get("backward", 0)
             self.n = 0
             self.counts = {}

@@ -16,6 +16,7 @@ _FIRST = 2
 """Steps after which the heap is read at collections: the first ones import, which leaves garbage as well."""
 _OLDEST = 2
 """The generation with which all objects are collected: what has survived two collections waits for that."""
+# glibc walks the free lists of every arena when asked: about 10 µs usually, and far more on a fragmented heap.
 _SLOW = 0.0005
 _TIMES_SLOW = 8
 """Collections whose reading of the heap took so many seconds before it is not read any more."""
@@ -34,6 +35,7 @@ class CollectorProbe(Watcher):
         self._heap = 0
         self._slow = 0
         self._since: int | None = None
+        # Steps and not collections: what a collector frees in one step may come in several collections.
         self._ticks: set[int] = set()
         self._sample: list[Any] = []
 
@@ -43,6 +45,8 @@ class CollectorProbe(Watcher):
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """What torchvet collects from now on is not the program's."""
+        # torchvet's last censuses collect garbage themselves; their storages and seconds would count as the
+        # program's.
         self.remove()
 
     def remove(self) -> None:
@@ -54,11 +58,15 @@ class CollectorProbe(Watcher):
         ledger = self._ledger
         if phase == "start":
             self._started = time.perf_counter()
+            # Weak references of storages die within the collection, and the ledger gathers them until
+            # `stop`.
             ledger.collecting = True
             self._heap = self._heap_in_use()
             return
         ledger.collecting, total = False, self.total
         total.collections += 1
+        # Whether garbage has outlived a full collection decides whether it is called garbage: see
+        # `unreachable_storages`.
         if info["generation"] == _OLDEST and ledger.tick:
             total.full, total.full_at = total.full + 1, ledger.tick
         total.seconds += time.perf_counter() - self._started
@@ -70,6 +78,7 @@ class CollectorProbe(Watcher):
                 total.storages += 1
                 self._ticks.add(birth.tick)
                 total.longest = max(total.longest, ledger.tick - birth.tick)
+                # A sample is enough for the line: those of one program come from a few lines.
                 if len(self._sample) < 64:
                     self._sample.append(birth)
         ledger.collected.clear()
@@ -78,6 +87,7 @@ class CollectorProbe(Watcher):
         """Bytes that the program has from malloc; 0 where that is not to be asked."""
         if self._ledger.tick < _FIRST or host.heap_in_use is None or self._slow >= _TIMES_SLOW:
             return 0
+        # By the thread's own work: a busy machine must not look like a slow heap.
         start = time.thread_time()
         found = host.heap_in_use()
         self._slow += time.thread_time() - start > _SLOW
@@ -87,6 +97,7 @@ class CollectorProbe(Watcher):
         """Bytes that the heap is smaller after a collection that began at a step."""
         if not self._heap:
             return
+        # The first full reading is the baseline; bytes are told from here to `until` only.
         if self._since is None:
             self._since = self.total.since = self._ledger.tick
             return  # it freed what is older as well

@@ -14,6 +14,7 @@ from torchvet.probes.base.schedule import Schedule
 
 OPERATOR_SECONDS = 12e-6
 """What noting one operator costs, roughly."""
+# A median of fewer is one of the slow first steps.
 _ENOUGH = 3
 """Plain steps from which on a step's usual time is known."""
 
@@ -48,7 +49,9 @@ class Costs:
         self._owner = 0
         self._nested = 0.0
         self._nested_work = 0.0
+        # What looks took since the last call of `step`: the program's own step must not contain them.
         self._looked = 0.0
+        # Of the last 64 only: a program's steps get slower or faster as it runs.
         self._plain: deque[float] = deque(maxlen=64)
         self._waiting: list[tuple[float, float]] = []
         """Sampled steps not accounted for yet: their seconds, and what their operators should have cost."""
@@ -84,6 +87,7 @@ class Costs:
     def plain_step(self, seconds: float) -> None:
         """A step passed in which nothing was noted."""
         self._plain.append(seconds)
+        # The windows come early, before any plain step is known; their excess can be told only now.
         if self._waiting and len(self._plain) >= _ENOUGH:
             self.settle()
 
@@ -91,6 +95,7 @@ class Costs:
         """A step passed in which that many operators were noted."""
         self._waiting.append((seconds, operators * OPERATOR_SECONDS))
         if len(self._plain) >= _ENOUGH:
+            # Later windows are charged to the schedule at once, so that it opens fewer.
             self.settle(free=False)
 
     def settle(self, free: bool = True) -> None:
@@ -100,10 +105,13 @@ class Costs:
         """
         usual = statistics.median(self._plain) if self._plain else None
         for seconds, estimate in self._waiting:
+            # Twice the estimate at most: a long batch or a first compilation in a sampled step is no cost
+            # of torchvet's.
             excess = estimate if usual is None else max(0.0, min(seconds - usual, 2 * estimate))
             self.seconds["windows"] += excess
             if not free:
                 self._schedule.spend(excess)
+        # Also where a step's kind changes: seconds of an evaluation's step say nothing of training.
         self._waiting.clear()
 
     def restart(self) -> None:
@@ -142,15 +150,19 @@ class Look:
             self._before, pausing.on = pausing.on, True
         mine = threading.get_ident()
         # A look of another thread is under way: seconds that both take at once would count twice.
+        # 0.0 marks a look that is not accounted for; `__exit__` reads it.
         if costs._depth and costs._owner != mine:
             self._start = 0.0
             return
         costs._owner = mine
         costs._depth += 1
         self._times = 1 if self._budgeted else costs.stands_for
+        # Looks nest. Each sees only what was nested in it, and hands its whole time on to the one outside.
         self._outer, costs._nested = costs._nested, 0.0
         if self._budgeted:
             self._outer_work, costs._nested_work = costs._nested_work, 0.0
+            # Read only for kinds that have a budget: most looks have none, and happen several times a
+            # step.
             self._work = time.thread_time()
         self._start = time.perf_counter()
 
@@ -160,6 +172,7 @@ class Look:
         costs = self._costs
         if self._start:
             spent = time.perf_counter() - self._start
+            # The two clocks are read one after the other, so a very short look may come out below zero.
             own = max(0.0, spent - costs._nested) * self._times
             costs.seconds[self._kind] += own
             costs._looked += own
@@ -169,9 +182,11 @@ class Look:
             if costs._depth:
                 costs._nested = self._outer + spent
             else:
+                # The outermost look has ended. A failed inner one may have left a rest.
                 costs._nested = costs._nested_work = 0.0
         if self._pausing is not None:
             self._pausing.on = self._before
+        # True swallows the error, which `keep` alone decides: exits and interrupts of the program pass.
         return error is not None and self._keep is not None and self._keep(self._what, error)
 
     def _charge(self) -> None:

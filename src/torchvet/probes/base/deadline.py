@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+# Without it a look on a machine that is overcommitted eightfold or more would stop the program for minutes.
 _PATIENCE = 8
 """Seconds by the clock that one second of work may take before the look ends all the same."""
 

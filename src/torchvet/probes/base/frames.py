@@ -12,8 +12,10 @@ from types import CodeType, FrameType
 import torchvet
 from torchvet.recording.records.base import Place
 
+# With the separator: a user's folder `torchvet_demo` beside the package is not torchvet's.
 _HERE = os.path.dirname(os.path.abspath(torchvet.__file__)) + os.sep
 _STDLIB = tuple({sysconfig.get_paths()[k] + os.sep for k in ("stdlib", "platstdlib")})
+# Both the running interpreter's folders and the user's own; a virtual environment answers with its own.
 _INSTALLED = tuple(
     {p + os.sep for p in (*site.getsitepackages(), site.getusersitepackages())}
     | {sysconfig.get_paths()[k] + os.sep for k in ("purelib", "platlib")}
@@ -51,13 +53,16 @@ def _classify(filename: str) -> int:
     # A folder of the user's may be called torch as well: only files of the imported package are torch's.
     if f"{os.sep}torch{os.sep}" in filename and _is_torch(filename):
         return TORCH
+    # Installed is asked before the standard library: `site-packages` lies within the library's folder.
     if filename.startswith(_INSTALLED) or f"{os.sep}site-packages{os.sep}" in filename:
         return INSTALLED
+    # Unknown means the user's: a line too many is better than a fault without a line.
     return STDLIB if filename.startswith(_STDLIB) else USER
 
 
 def _is_torch(filename: str) -> bool:
     torch = sys.modules.get("torch")
+    # Torch may be a stub without a file; then nothing is torch's.
     home = os.path.dirname(getattr(torch, "__file__", None) or "")
     return bool(home) and filename.startswith(home + os.sep)
 
@@ -71,6 +76,7 @@ def place_of(frame: FrameType) -> Place:
     code = frame.f_code
     key = (id(code), frame.f_lasti)
     known = _places.get(key)
+    # The id of a code object that has died is given to another.
     if known is not None and known[0] is code:
         return known[1]
     # The table keeps code objects alive: a program that writes its own code would fill it without end.
@@ -100,10 +106,12 @@ def outside_torch(depth: int = 1, handlers: bool = True) -> tuple[Place | None, 
     inner: Place | None = None
     owners = _owner_of_file
     while frame is not None:
+        # The mode's class may be the user's own file, and would pass for the line that called the operator.
         if not handlers and frame.f_code.co_name in HANDLERS:
             frame = frame.f_back
             continue
         file = frame.f_code.co_filename
+        # Not `owner(file)` at once: the call would double the price of a frame, and a stack has dozens.
         whose = owners.get(file)
         if whose is None:
             whose = owner(file)

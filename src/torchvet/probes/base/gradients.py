@@ -25,6 +25,7 @@ def backward_begins() -> None:
     """Note that the calling thread trains. To be called before the pass, whether or not anybody listens."""
     mine = threading.get_ident()
     if mine not in _TRAINING:
+        # Weak: a thread that has ended must not count, and its ident is given to the next one.
         _TRAINING[mine] = weakref.ref(threading.current_thread())
 
 
@@ -33,12 +34,14 @@ def stepped(optimizer: Optimizer) -> None:
     # A thread that trains alone may read every gradient, so that owners need not be known.
     if len(_TRAINING) < 2:
         return
+    # The number tells of `add_param_group`: the new parameters need an owner as well.
     now = threading.get_ident(), sum(len(group["params"]) for group in optimizer.param_groups)
     if _STEPPED.get(optimizer) == now:
         return
     _STEPPED[optimizer] = now
     # Other threads write to the table meanwhile: a copy is one turn of the interpreter.
     for gone in [key for key, (ref, _) in _OWNERS.copy().items() if ref() is None]:
+        # Another thread may have removed it in between.
         _OWNERS.pop(gone, None)
     _OWNERS.update((id(p), (weakref.ref(p), now[0])) for group in optimizer.param_groups for p in group["params"])
 
@@ -55,6 +58,7 @@ def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
     mine = {threading.get_ident()}
     # The comparison and the read are one turn of the interpreter: no call comes between in which another thread could
     # begin its first pass.
+    # Not through `is_alone`: see the comment above, one function call is enough for a switch of threads.
     if _TRAINING.keys() <= mine:
         return tensor.grad
     if _is_own(tensor):
@@ -65,6 +69,7 @@ def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def _is_own(tensor: torch.Tensor) -> bool:
     ref, owner = _OWNERS.get(id(tensor), (None, 0))
+    # By identity and reference: the id of a dead parameter may be another tensor's now.
     return ref is not None and ref() is tensor and owner == threading.get_ident()
 
 
@@ -74,6 +79,7 @@ def is_alone() -> bool:
     if not _TRAINING.keys() <= mine:
         for ident, ref in [*_TRAINING.items()]:
             thread = ref()
+            # Idents are used again: one that has ended must go before another thread gets its number.
             if thread is None or not thread.is_alive():
                 _TRAINING.pop(ident, None)
     return _TRAINING.keys() <= mine

@@ -55,11 +55,13 @@ def within(seconds: float) -> Late:
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 """What the nodes of leaves are called: they are as old as the leaf."""
+# What torch gives nodes that it does not number (leaves): the largest unsigned 64-bit number.
 _NO_SEQUENCE = (1 << 64) - 1
 
 
 def ctx_tensors(node: Node) -> Iterator[torch.Tensor]:
     """The tensors that a custom Function keeps as attributes of its `ctx`, which backward does not free."""
+    # Only Python's Functions have attributes. `vars` runs no property of the program's.
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         for value in vars(node).values():
             yield from tensors_in(value)
@@ -67,6 +69,7 @@ def ctx_tensors(node: Node) -> Iterator[torch.Tensor]:
 
 def _leaf(node: Node) -> Iterator[torch.Tensor]:
     """The leaf that a node accumulates into, and its gradient: they live as long as the node does."""
+    # Only `AccumulateGrad` nodes have this attribute.
     leaf = getattr(node, "variable", None)
     if leaf is not None:
         yield leaf
@@ -101,7 +104,10 @@ class Reach:
 
 def storages_of(t: torch.Tensor) -> Iterator[torch.UntypedStorage]:
     """The storages behind a tensor: one for a strided tensor, its parts for sparse and wrapper tensors."""
+    # The first test spares plain tensors the layout's lookup, which is a call into C++.
     if type(t) is torch.Tensor or t.layout is torch.strided:
+        # torch's own protocol of wrapper subclasses (DTensor, quantized tensors): the names of the inner
+        # tensors.
         flatten = getattr(t, "__tensor_flatten__", None)
         # A wrapper subclass shows a storage without memory: its inner tensors have the bytes.
         if flatten is not None and type(t) is not torch.nn.Parameter:
@@ -148,12 +154,14 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
         if node in seen:
             continue
         number = node._sequence_nr()
+        # Leaves have the highest number and are never cut off here: they are shared by graphs of all ages.
         if number <= above:
             reach.met |= number == above
             continue
         seen.add(node)
         reach.nodes += 1
         reach.lowest = min(reach.lowest, number)
+        # Every 1,024 nodes: reading the clock at each would cost as much as the walk.
         if not reach.nodes & 1023 and late():
             reach.complete = False
             return reach
@@ -163,9 +171,13 @@ def walk(roots: list[Node], seen: Seen, claimed: set[int], late: Late, above: in
                 for storage in storages_of(tensor):
                     key = storage._cdata
                     if key not in claimed:
+                        # The first name that reaches a storage gets its bytes. The order of
+                        # the roots is thus the order of the credits.
                         claimed.add(key)
                         found[key] = storage
                 # What backward saved may itself belong to a deeper graph (create_graph, stored outputs).
+                # A loop over this walk's own results: without it a penalty's graph below a saved
+                # output has no name.
                 if tensor.grad_fn is not None:
                     stack.append(tensor.grad_fn)
         # Not `next_functions`: torch frees nodes that Python has seen by recursion, and a chain of 50,000 would
@@ -214,6 +226,7 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
     above: dict[Node, list[Node]] = {root: []}
     queue = [root]
     target: Node = None
+    # The list grows while it is gone through: a breadth-first walk without a second list.
     for count, node in enumerate(queue, start=1):
         if not count & 1023 and late():
             return None
@@ -225,6 +238,7 @@ def ops_between(root: Node, sequence: int, late: Late = never) -> list[str] | No
                 above[following].append(node)
                 continue
             above[following] = [node]
+            # Not put in the queue: what is below the target is older and no way between the two.
             if following._sequence_nr() == sequence:
                 target = following
             else:

@@ -69,6 +69,7 @@ class Steady(Protocol):
     optimizer_ended: Callable[[Optimizer], None]
 
 
+# From the protocol itself, so that an event added there is sheltered without a second list.
 _EVENTS = [name for name in vars(Listener) if not name.startswith("_") and name != "active"]
 
 
@@ -85,6 +86,7 @@ class Sheltered:
     def __init__(self, listener: Listener, keep: Callable[[BaseException], bool], timed: Timed) -> None:
         self._listener = listener
         for name in _EVENTS:
+            # Instance attributes: one call less per event than methods that pass it on.
             setattr(self, name, sheltered(getattr(listener, name), keep, timed))
 
     active: bool = property(operator.attrgetter("_listener.active"))  # type: ignore[assignment]
@@ -102,6 +104,7 @@ def sheltered(event: Callable[..., None], keep: Callable[[BaseException], bool],
             else:
                 with look:
                     event(*given)
+        # No BaseException: an interrupt or exit that lands in a probe is the program's.
         except Exception as error:
             if not keep(error):
                 raise
@@ -131,6 +134,7 @@ class Taps:
         listener = self._listener
         # Before torch 2.10 a saved tensor can be read only by unpacking it, which calls the program's hooks: nodes that
         # were made under hooks must be known so that they are skipped.
+        # `PACKING` costs a call for each saved tensor: only where the slots cannot be read.
         if not private.SLOTS_SHOW_TENSORS:
             PACKING.listen(self._undo)
         REGIONS.watch()
@@ -139,9 +143,12 @@ class Taps:
         self._undo.callback(self._optimizers.off)
         iterator = private.LoaderIterator
         for owner, name, ours in (
+            # `Tensor.backward` looks this name up at each call, so that it is heard here as well.
             (torch.autograd, "backward", _tap_backward(listener, self._steady, torch.autograd.backward)),
             (torch.autograd, "grad", _tap_pass(listener, torch.autograd.grad, is_grad=True)),
             (iterator, "__next__", _tap_next(listener, iterator.__next__)),
+            # There is no hook for the making of an optimizer; it matters for a replaced one (LBFGS, an
+            # epoch's own).
             (Optimizer, "__init__", _tap_init(listener, Optimizer.__init__)),
             (torch, "compile", _tap_compile(torch.compile)),
             (torch.nn.Module, "train", _tap_train(listener, torch.nn.Module.train)),
@@ -169,6 +176,7 @@ class Taps:
         self._undo.close()
 
     def _hook_modules(self, undo: ExitStack) -> None:
+        # Global hooks, not those of one module: the roots are not known before the first call.
         undo.callback(nn_module.register_module_forward_pre_hook(self._before).remove)
         # A module that raises must be heard of, too: without its end the depth would stay too high.
         undo.callback(nn_module.register_module_forward_hook(self._after, always_call=True).remove)
@@ -182,11 +190,14 @@ class Taps:
         if not tracing():
             if self._listener.active:
                 self._listener.forward_starts(_uncompiled(module), depth)
+            # While another thread is sampled only the boundaries of this one's steps are needed: its
+            # top-level calls.
             elif depth == 0:
                 self._listener.forward_aside(_uncompiled(module))
         self._depth.calls = depth + 1
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        # Hooks may have been put in amid a call: then there is one end more than beginnings.
         self._depth.calls = max(0, self._depth.calls - 1)
         if self._listener.active and not tracing():
             self._listener.forward_ended(_uncompiled(module), output, self._depth.calls)
@@ -200,6 +211,7 @@ def tracing() -> bool:
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """The program's own module: `torch.compile` puts one of its own around it."""
+    # By name, since importing the class would import the compiler, which takes seconds.
     inner = module._modules.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
     return module if inner is None else inner
 
@@ -216,6 +228,7 @@ def _tap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _before_step(listener: Listener, steady: Steady | None) -> Callable[..., None]:
     def call(optimizer: Optimizer, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        # First of all: in a steady step this is the whole path.
         if steady is not None and steady.on and steady.optimizer_starts(optimizer):
             return
         if listener.active and not (torch.compiler.is_compiling() or tracing()):
@@ -233,6 +246,7 @@ def _has_closure(optimizer: Optimizer, given: tuple[Any, ...]) -> bool:
 def _after_step(listener: Listener, steady: Steady | None) -> Callable[..., None]:
     def call(optimizer: Optimizer, *_: Any) -> None:
         if steady is not None and steady.on:
+            # Not asked for a second time: what the start let pass is ended on the same way.
             steady.optimizer_ended(optimizer)
             return
         if torch.compiler.is_compiling() or tracing():
@@ -251,6 +265,7 @@ def _tap_backward(listener: Listener, steady: Steady | None, original: Callable[
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
+        # A call with keywords or flags goes the long way: `backward_starts` takes only the plain call.
         if not (steady.on and steady.backward_starts(args)):
             return tapped(*args, **kwargs)
         start = time.perf_counter()
@@ -278,8 +293,12 @@ def _tap_pass(listener: Listener, original: Callable[..., Any], is_grad: bool) -
         if torch.compiler.is_compiling() or not listener.active or tracing():
             result = original(*args, **kwargs)
             if not (torch.compiler.is_compiling() or tracing()):
+                # The thread's steps count even while nothing else is heard: the clock must not miss
+                # one.
                 listener.ended_aside(None, is_grad)
             return result
+        # torch documents both as positional too: `backward(tensors, grad_tensors, retain_graph,
+        # create_graph)`.
         retain = args[flags] if len(args) > flags else kwargs.get("retain_graph")
         create = args[flags + 1] if len(args) > flags + 1 else kwargs.get("create_graph")
         listener.backward_starts(args[0] if args else kwargs.get(first), bool(retain), bool(create), is_grad)
@@ -301,10 +320,12 @@ def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[
         if not listener.active:
             listener.batch_aside(self)
             return original(self)
+        # The frame is the loop that asks: an evaluation is told by what is around it.
         listener.batch_asked(self, sys._getframe(1))
         start = time.perf_counter()
         try:
             batch = original(self)
+        # StopIteration is the usual case, and a batch that never came must not stay under way.
         except BaseException:
             listener.batch_failed()
             raise
@@ -330,6 +351,7 @@ def _by_program(caller: FrameType) -> bool:
 
 
 def _tap_train(listener: Listener, original: Callable[..., Any]) -> Callable[..., Any]:
+    # None where another tool has put something in the place of `train`: then each call counts as from outside.
     code = getattr(original, "__code__", None)
 
     @functools.wraps(original)

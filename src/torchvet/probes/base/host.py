@@ -21,9 +21,11 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def _heap_reader() -> Callable[[], int] | None:
+    # macOS and Windows have no call that counts what malloc has given out.
     if not sys.platform.startswith("linux"):
         return None
     try:
+        # musl and glibc before 2.33 lack it. The older `mallinfo` counts in 32 bits and wraps at 2 GiB.
         function = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
         return None
@@ -63,6 +65,7 @@ def small_objects() -> int:
 def _fill_reserve() -> None:
     """Have the reserve of tuples full, so that it is the same each time: a backward call leaves one or two in it, and
     twenty-four calls in a step look like a leak of 2.5 kB until it is full."""
+    # A collection amid it would empty the reserve again.
     with collector_off():
         list(map(tuple, itertools.repeat([None], _RESERVE)))
 
@@ -104,6 +107,7 @@ def address_space() -> int:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     except (ImportError, OSError, ValueError):
         return 0
+    # Infinity is -1 on some systems and the largest number on others.
     return soft if soft != resource.RLIM_INFINITY and soft > 0 else 0
 
 
@@ -140,6 +144,7 @@ def _cgroups(root: Path, own: Path) -> list[tuple[Path, str]]:
         lines = own.read_text().splitlines()
     except OSError:
         lines = []
+    # `0::/path` is version 2 (no controllers named), `4:memory:/path` version 1. Hybrid systems have both.
     groups = {fields[1]: fields[2].strip("/") for line in lines if len(fields := line.split(":", 2)) == 3}
     second = groups.get("", "")
     first = next((path for names, path in groups.items() if "memory" in names.split(",")), "")
@@ -151,6 +156,8 @@ def _cgroups(root: Path, own: Path) -> list[tuple[Path, str]]:
 
 def _upward(root: Path, below: str) -> list[Path]:
     parts = [p for p in below.split("/") if p and p != ".."]
+    # All the way up: the limit in force is the smallest of the own group and its ancestors. `..` is what a
+    # container shows of groups outside.
     return [root.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
@@ -171,4 +178,5 @@ def memory_available() -> int | None:
             found.append(int(Path(limit).read_text()) - int(Path(use).read_text()))
         except (OSError, ValueError):
             continue
+    # The machine may have plenty where the container has not, and the other way round.
     return min(found) if found else None

@@ -8,7 +8,7 @@ from torchvet.probes.base import frames, graphs
 from torchvet.probes.base._importlib_bootstrap_taps import After, Before, around, tap
 from torchvet.probes.base.by_storage import ByStorage
 from torchvet.probes.base.callers import called_by_user, of_program, outward, place_in, user_lines
-from torchvet.probes.base.operators import bare_name, names, overloads
+from torchvet.probes.base.operators import bare_name, names, overloads, tensors_within
 from torchvet.probes.base.sites import SiteWatcher
 from torchvet.probes.base.watcher import EVERY_STEP, Host, Watcher
 from torchvet.recording.records.base import Place, Record, StepKind
@@ -38,5 +38,6 @@ __all__ = [
     "overloads",
     "place_in",
     "tap",
+    "tensors_within",
     "user_lines",
 ]

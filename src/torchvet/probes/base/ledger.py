@@ -27,6 +27,7 @@ _aten = torch.ops.aten
 _ALIAS, _FRESH, _MIXED = range(3)
 _BORN_THOUGH_ALIAS = {_aten.lift_fresh.default}
 """`torch.tensor(...)` makes its storage outside the dispatcher and shows only this."""
+# In its schema `set_` is in-place, so that without this a copied model would have no birth.
 _REBINDING = {getattr(_aten.set_, name) for name in _aten.set_.overloads()}  # type: ignore[no-untyped-call]
 """`copy.deepcopy` and unpickling make a bare storage and then a tensor on it."""
 OUTSIDE = "outside torch's operators"
@@ -115,12 +116,14 @@ def locate(frame: FrameType | None) -> tuple[Line | None, Line | None]:
 class Pausing(threading.local):
     """Whether the calling thread pauses the ledger. Looks of several threads overlap and end in any order."""
 
+    # The class's value is what a thread that never paused reads.
     on = False
 
 
 class Quiet:
     """A stretch in which a ledger notes nothing."""
 
+    # A class and not a generator: this is entered at every look, several times a step.
     __slots__ = ("_before", "_pausing")
 
     def __init__(self, pausing: Pausing) -> None:
@@ -143,6 +146,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live: dict[int, Birth] = {}
+        # `live` spans windows; `births` and `events` are of this window alone.
         self.births: list[Birth] = []
         self.outside: list[Birth] = []
         """Storages that operators of this window read and that no operator made while the ledger looked."""
@@ -181,6 +185,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        # This runs at every operator of the program in sampled steps: nothing but comparisons before `_note`.
         if self.broken is None and not (self.pausing.on or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
             try:
@@ -190,6 +195,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
                     listener(func, args, kwargs, out)
                 for listener in self.listeners:
                     listener(func, args, kwargs or {}, out)
+            # Once broken nothing is noted any more: half an event log would give a wrong peak.
             except Exception as error:  # the program must not suffer from what watches it
                 self.broken = error.with_traceback(None)  # its frames would keep the program's variables
         return out
@@ -212,6 +218,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             self._all_born(out, func)
 
     def _all_born(self, out: Any, op: Any) -> None:
+        # Operators return tensors or flat tuples and lists of them; no operator nests deeper.
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor):
                 self.born(tensor, op)
@@ -226,6 +233,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
                 key = storage_key(tensor)
                 if key is None:
                     continue
+                # Parameters are read by most operators: following them would cost and tell nothing.
                 if key not in live and key not in known:
                     self._found(tensor)
                 birth = live.get(key) if read is not None else None
@@ -241,6 +249,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def _follow(self, storage: torch.UntypedStorage, op: Any, phase: str, counted: bool = True) -> Birth:
         birth = Birth(storage._cdata, storage.nbytes(), self.tick, len(self.events))
         birth.op, birth.phase, birth.counted = op, phase, counted
+        # Held in the birth itself: a weak reference that dies before its referent calls nobody.
         birth.ref = weakref.ref(storage, _Death(self, birth.key, birth))
         self.live[birth.key] = birth
         if counted:
@@ -253,6 +262,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def _describe(self, birth: Birth, tensor: torch.Tensor) -> None:
         shape = () if tensor.is_nested else tuple(tensor.shape)  # nested tensors have no one shape: torch raises
         birth.tensor = (shape, str(tensor.dtype).removeprefix("torch."), str(tensor.device))
+        # Skips frames of this file: none of them is a line of the program's.
         frame = sys._getframe(4)
         birth.user, birth.inner = locate(frame)
         if birth.user is not None:
@@ -261,6 +271,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def born(self, tensor: torch.Tensor, op: Any) -> None:
         """Note the storages of a tensor that an operator (or a loader) just made."""
         for storage in graphs.storages_of(tensor):
+            # In-place results and outputs that share a storage are born once.
             if storage._cdata not in self.live:
                 birth = self._follow(storage, op, self._phase())
                 self._describe(birth, tensor)
@@ -274,6 +285,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def _phase(self) -> str:
         """What the program is doing. A closure that an optimizer calls runs the passes, with gradients on."""
         within = self.phase == "optimizer" and self.closure and torch.is_grad_enabled()
+        # A capturable optimizer or one with a closure calls backward within its own step.
         if self.phase is not None and not within and not (self.phase == "optimizer" and _in_backward()):
             return self.phase
         return "backward" if _in_backward() else "forward"
@@ -283,6 +295,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         earlier window saw made is followed anew: what it counted there counts no more."""
         for storage in graphs.storages_of(tensor):
             known = self.live.get(storage._cdata)
+            # What this window saw made keeps its true birth: the line that made it is better than
+            # "adopted".
             if known is None or not known.counted:
                 self._follow(storage, "adopted", "backward")
 
@@ -296,6 +310,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
             with guard(what):
                 try:
                     listener(*told)
+                # Only this listener goes: others need other names, and the ledger itself none of
+                # them.
                 except private.LacksName:
                     for listeners in self.heard.values():
                         listeners[:] = [one for one in listeners if one is not guarded]
@@ -320,6 +336,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
 
     def enter(self) -> bool:
         """See `OwnMode`."""
+        # A mode that could not be left yet is on still, and simply notes again.
         self.stopped = False
         return not self.refused and super().enter()
 
@@ -340,6 +357,8 @@ class _Death:
     __slots__ = ("birth", "key", "ledger")
 
     def __init__(self, ledger: Ledger, key: int, birth: Birth) -> None:
+        # Weak references live as long as the program's storages. The ledger must not outlive the session with
+        # them.
         self.ledger = weakref.ref(ledger)
         self.key = key
         self.birth = birth
@@ -347,7 +366,9 @@ class _Death:
     def __call__(self, _: Any) -> None:
         ledger = self.ledger()
         birth = self.birth
+        # Breaks the cycle birth → reference → callback → birth, which else waits for the collector.
         birth.ref = None
+        # The session is over; -1 says that it died after everything.
         if ledger is None:
             birth.died = -1
             return
@@ -371,9 +392,11 @@ def _alias_kind(func: Any) -> int:
     if func in _BORN_THOUGH_ALIAS:
         return _FRESH
     try:
+        # Higher-order operators have no schema; what they return is new.
         returns = func._schema.returns
     except AttributeError:
         return _FRESH
+    # A result without alias annotation is a new storage. `all` of no returns is an alias: nothing is born.
     return _ALIAS if all(r.alias_info is not None for r in returns) else _FRESH
 
 

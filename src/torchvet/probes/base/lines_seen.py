@@ -15,6 +15,7 @@ class LinesSeen:
 
     def __init__(self) -> None:
         self._known: set[tuple[int, int]] = set()
+        # Apart from `_known`, so that each line is written in one record only, however long the run.
         self._new: dict[str, set[int]] = defaultdict(set)
 
     def at(self, line: tuple[CodeType, int], frame: FrameType) -> None:

@@ -26,6 +26,7 @@ class KnownMemory:
         self.optimizers: dict[int, weakref.ref[Optimizer]] = {}
         self._made: dict[int, int] = {}
         self._stepped: dict[int, int] = {}
+        # A counter and no clock: two events within a clock's tick would have no order.
         self._moments = itertools.count(1)
         """When each optimizer was made and when it stepped last, by identity: numbers that only rise."""
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
@@ -39,6 +40,7 @@ class KnownMemory:
         """Note an optimizer that was made or stepped."""
         self.optimizers[id(optimizer)] = weakref.ref(optimizer)
         self._made[id(optimizer)] = next(self._moments)
+        # The identity may be that of an optimizer that has died.
         self._stepped.pop(id(optimizer), None)
 
     def stepped(self, optimizer: Optimizer) -> None:
@@ -48,6 +50,7 @@ class KnownMemory:
     def add_root(self, module: torch.nn.Module) -> bool:
         """Note a module that was called from outside any other. True when it is new."""
         known = self.roots.get(id(module))
+        # Same: the id alone may be a dead module's.
         if known is not None and known() is module:
             return False
         self.roots[id(module)] = weakref.ref(module)
@@ -61,6 +64,7 @@ class KnownMemory:
         """The root modules that are still alive."""
         return [m for m in (ref() for ref in list(self.roots.values())) if m is not None]
 
+    # Optimizers first: they may have parameters of modules that were never called from outside.
     def parameters(self) -> Iterator[torch.Tensor]:
         """Every parameter of a root module or an optimizer, once."""
         seen: set[int] = set()
@@ -107,6 +111,7 @@ class KnownMemory:
                 replaced |= {key: max(made, replaced.get(key, 0)) for key in _parameters_of(optimizer)}
         for optimizer in live:
             last = max(self._made[id(optimizer)], self._stepped.get(id(optimizer), 0))
+            # One parameter that nobody took over is enough to be in use.
             if any(replaced.get(key, 0) <= last for key in _parameters_of(optimizer)):
                 yield optimizer
 
@@ -138,6 +143,8 @@ def _parameters_of(optimizer: Optimizer) -> Iterator[int]:
 
 def _claim(found: dict[int, tuple[str, int]], tensor: torch.Tensor, category: str) -> None:
     for storage in graphs.storages_of(tensor):
+        # The order of the loops above decides: a storage of a parameter stays a parameter's, whatever else
+        # shows it.
         found.setdefault(storage._cdata, (category, storage.nbytes()))
 
 
@@ -146,6 +153,7 @@ def _tensors_below(value: Any, depth: int) -> Iterator[torch.Tensor]:
         yield value
     elif depth and isinstance(value, dict):
         # Nothing is asked for by key: an optimizer's state is a defaultdict, in which that would make entries.
+        # A copy: another thread may step meanwhile.
         for item in list(value.values()):
             yield from _tensors_below(item, depth - 1)
     elif depth and isinstance(value, (list, tuple)):

@@ -61,6 +61,8 @@ class Schedule:
 
     def restart(self) -> None:
         """Plan anew, as at the beginning; what is spent stays spent."""
+        # Windows before the first optimizer step saw parts of steps. Their seconds were the program's all the
+        # same.
         kept = {name: getattr(self, name) for name in ("share", "reserve", "every_step", "thorough", "spent")}
         vars(self).update(vars(Schedule(**kept)))
 
@@ -74,12 +76,14 @@ class Schedule:
 
     def opens_window(self, tick: int, elapsed: float) -> bool:
         """Whether to start noting storages at this boundary."""
+        # Asked for by the user: the budget does not count.
         if self.every_step:
             return True
         if tick < self.window_at:
             return False
         if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
             # Not now: try again a little later rather than at every step.
+            # In a long run at the same relative distance, so that asking itself stays rare.
             self.window_at = tick + max(4, tick // 8)
             return False
         return True
@@ -90,12 +94,14 @@ class Schedule:
         self.window_length = 2 if self.windows < 3 else min(8, 2 + self.windows)
         # Two windows in a row to begin with: a run of ten steps is to be judged too.
         early = 0 if self.windows == 1 else 3
+        # Doubling distances: ever fewer windows, yet always one in the later half of the run.
         gap = early if self.windows < FREE_WINDOWS else max(4, tick // (2 if self.suspected else 1))
         self.window_at = tick + gap
 
     def suspect(self, tick: int) -> None:
         """Survivors were seen in two windows: look at names soon."""
         # A second suspicion must not bring the next census forward.
+        # Windows go on to see survivors; only the first time is news.
         if not self.suspected:
             self.suspected = True
             self.census_at = tick
@@ -104,13 +110,19 @@ class Schedule:
         """Whether to look at all names at this boundary."""
         if self.thorough and tick >= _SHORT:
             self.suspect(tick)
-        if self.suspected and self.census_at is not None and tick >= self.census_at:
+        # Under a suspicion `census_at` alone decides when.
+        if self.suspected:
+            due = self.census_at is not None and tick >= self.census_at
+            # By what a census is expected to take, as measured on the last one: a small program can pay for many.
             allowed = self.thorough or self.censuses * expected <= CENSUS_ALLOWANCE
-            return self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected)
-        if self.suspected or tick < 2 * _SHORT:
+            return due and (self.censuses < SUSPECT_CENSUSES or allowed or self.affordable(elapsed, expected))
+        if tick < 2 * _SHORT:
             return False
+        # The refused and the cut-off looks count as well: they have cost as much as those that said
+        # something.
         if tick >= self.early_census_at and (self.censuses + self.void + 1) * expected <= EARLY_ALLOWANCE:
             return True
+        # Doubling seconds, for programs of few long steps, which `early_census_at` would reach late.
         return elapsed >= self.idle_census_at and self.affordable(elapsed, expected or 0.03)
 
     def census_budget(self, elapsed: float, final: bool = False) -> float:
@@ -127,12 +139,15 @@ class Schedule:
         """An early look has said nothing: the next without a suspicion is later; what a suspicion asks for is all to
         come."""
         self.void += 1
+        # It said nothing, and would cost the same again soon: nothing has become smaller meanwhile.
         self.idle_census_at = elapsed * 2
         self.early_census_at = tick + max(EARLY, tick)
 
     def census_taken(self, tick: int, elapsed: float, anew: bool = False) -> None:
         """Plan the next: one step later to see what is carried, then ever further apart; as after the first where this
         one has met names that those before could not see."""
+        # A census compares with those before: where names appear that those could not see, the comparison
+        # begins here.
         self.censuses = 1 if anew else self.censuses + 1
         self.idle_census_at = elapsed * 2
         self.early_census_at = tick + (1 if self.censuses == 1 else max(EARLY, tick))
@@ -166,6 +181,7 @@ class Pace:
 
     def due(self, kind: StepKind, tick: int, now: float) -> bool:
         """Whether everything is to be asked at this boundary, at which the clock reads `now` seconds."""
+        # Slow steps are asked at each boundary: there it costs nothing to speak of, and they are few.
         return tick % self._every == 0 or kind != self.steady or now - self._when >= self._APART
 
     def since(self, tick: int) -> int:
@@ -178,16 +194,20 @@ class Pace:
 
     def counted(self, tick: int) -> int:
         """A boundary was passed at which nothing is asked: how many steps the next one stands for where it is timed."""
+        # The step before a full boundary is timed, and its seconds count for those since
+        # (`Costs.stands_for`).
         self.untimed = self.steady is not None and (tick + 1) % self._every != 0
         return 1 if self.steady is None else self._every
 
     def asked(self, kind: StepKind, tick: int, now: float, steady: bool) -> None:
         """Everything has been asked, and is `steady`: nothing that was begun is to hear of every boundary."""
+        # Evaluations end soon: what begins after them must be heard from its first step on.
         trains = kind in ("training", "backward", "manual")
         self.steady = kind if steady and trains and tick >= self._ALWAYS else None
         self.untimed = self.steady is not None
         self._tick, self._when = tick, now
         # A power of two: whoever goes by every fourth boundary is asked at all that are left of them.
+        # A loop: steps that go by unasked may bring the tick past several doublings.
         while self._every < self._MOST and tick >= 2 * self._every * self._RARER:
             self._every *= 2
         if tick < self._ALWAYS:  # ticks began anew

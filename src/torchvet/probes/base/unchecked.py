@@ -33,6 +33,7 @@ def simulated_gaps(dry: bool = False) -> Iterator[Unchecked]:
 
     for what, why in asked.items():
         yield Unchecked(check=what, reason=why)
+    # `PYTORCH_CUDA_ALLOC_CONF` and the like: read as the allocator does, and told where nothing answers to it.
     passed_by = ", ".join(not_simulated(os.environ))
     if passed_by:
         yield Unchecked(
@@ -56,12 +57,14 @@ def unchecked(ledger: Ledger, sampled: bool) -> Iterator[Unchecked]:
         error = ledger.broken
         reason = f"{type(error).__name__}: {error}"
         yield Unchecked(check="storages of sampled steps", reason=reason, failed="storages")
+    # First: such a run has no sampled steps either, and the reason below would be the wrong one.
     if compiled_anything() and not private.MODES_BESIDE_COMPILE:
         reason = f"torch {torch.__version__} would compile torchvet's own code with the program's; torch 2.11 does not"
         yield Unchecked(check="storages of steps after torch.compile was called", reason=reason, voids=True)
     elif not sampled and not ledger.refused:
         regions = " and outside compiled regions" if REGIONS.ran else ""
         reason = f"no step ran without another TorchDispatchMode{regions}"
+        # The more exact reason replaces the general one: here the program can be changed.
         if ledger.inference:
             reason = "the steps ended within torch.inference_mode(), where operators cannot be heard; no_grad lets them"
         yield Unchecked(check="storages of sampled steps", reason=reason, voids=True)

@@ -51,6 +51,7 @@ class Host:
         self.broken: set[Probe] = set()
         """What has failed its self-check (`session/self_checks.py`)."""
         self.started: float = session.started
+        # Each thread makes its own passes: another's way would put records to its lines.
         self._here = threading.local()
         self.clock = StepClock()
         self.known = KnownMemory()
@@ -90,6 +91,8 @@ class Host:
     def elapsed(self) -> float:
         """Seconds that the program has been stepping: importing torch is no time to spend from."""
         now = time.perf_counter()
+        # Also where it is asked before the first boundary: the clock of budgets starts with the first
+        # question.
         if self.first_boundary is None:
             self.first_boundary = now
         return now - self.first_boundary
@@ -118,6 +121,7 @@ class Host:
 
     def made_at(self, tensor: Any) -> Place | None:
         """The user's line that made a tensor's storage, if that was in a sampled step."""
+        # Living storages only, so that an address that is used again names its new owner.
         birth = self.ledger.live.get(tensor.untyped_storage()._cdata)
         return place_of_line(birth.user) if birth is not None else None
 
@@ -165,6 +169,7 @@ class Watcher:
 
     def heed(self) -> None:
         """From now on events that were ignored mean something."""
+        # Once only: telling the bus makes it sort its listeners anew.
         if self.ignored:
             self.ignored = frozenset()
             self.heeding()
@@ -196,6 +201,8 @@ class Watcher:
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Put `wrap(original)` in place of a class's or module's attribute until `remove()`."""
+        # From the class's own dictionary: `getattr` would unwrap a classmethod or staticmethod, and binding
+        # it again would fail.
         own = owner.__dict__.get(name)
         replace(self._undo, owner, name, wrap(getattr(owner, name) if own is None else own))
 

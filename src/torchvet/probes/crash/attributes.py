@@ -23,6 +23,7 @@ _WIDE = 256
 def plain_attributes(owner: Any) -> Iterator[tuple[str, Any]]:
     """An object's own attributes, without those that `nn.Module` keeps apart."""
     try:
+        # Past the program's `__getattr__` and `__getattribute__`: nothing of it is run after it has failed.
         own = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         return
@@ -36,6 +37,7 @@ def modules_within(value: Any, depth: int = 0) -> Iterator[tuple[str, torch.nn.M
     if depth > _DEEP or not issubclass(kind, (list, tuple, dict)):
         return
     pairs = list(value.items()) if issubclass(kind, dict) else list(enumerate(value))
+    # A table of data may have millions of entries, a list of layers has not.
     for key, one in pairs[:_WIDE]:
         if isinstance(one, torch.nn.Module):
             yield f"[{key!r}]", one
@@ -45,6 +47,7 @@ def modules_within(value: Any, depth: int = 0) -> Iterator[tuple[str, torch.nn.M
 
 def assigned(kind: type, name: str) -> Place | None:
     """The line of a class's methods that gives `self.NAME` its value, the constructor's first."""
+    # The most derived class first: its line is the one that won.
     for one in kind.__mro__:
         methods = [v for v in vars(one).values() if isinstance(v, FunctionType)]
         for method in sorted(methods, key=lambda m: m.__name__ != "__init__"):
@@ -59,10 +62,13 @@ def assigned(kind: type, name: str) -> Place | None:
 def _assigning_line(path: str, first: int, name: str) -> int | None:
     lines = linecache.getlines(path)
     try:
+        # `getblock` cuts the method out by its indentation: parsing the whole file for each attribute would
+        # be slow.
         tree = ast.parse(textwrap.dedent("".join(getblock(lines[first - 1 :]))))
     except (SyntaxError, ValueError, IndexError):
         return None
     for node in ast.walk(tree):
+        # `AugAssign`, `AnnAssign` and loops have one `target`.
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         flat = [t for one in targets for t in (one.elts if isinstance(one, ast.Tuple) else [one])]
         if any(isinstance(t, ast.Attribute) and t.attr == name and isinstance(t.ctx, ast.Store) for t in flat):

@@ -51,6 +51,7 @@ class CarriedGraphs(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Nodes made from now on are of the line's next pass. A backward within one (checkpointing) is part of it."""
+        # -1 is torch's answer outside of any backward.
         if private.graph_task() != -1:
             return
         # Many at once: the caches that a step empties are filled once for them.
@@ -63,19 +64,26 @@ class CarriedGraphs(Watcher):
         for here, number in calls:
             way = self._last = _way(here)
             if way not in self._marks and len(self._marks) >= _MOST_WAYS_THERE:
+                # A program with that many ways to a backward has no line that one could name; start
+                # again rather than grow.
                 self._marks.clear()
+            # The first number is of the pass before the last: nodes from there on are of the pass that
+            # fails.
             _, mark, passes = self._marks.get(way, (0, 0, -1))
             self._marks[way] = mark, number, passes + 1
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
+        # Up to `_TOGETHER` passes wait; the failed one is among them.
         self._mark()
         for one in deciding(error):
+            # By torch's words: autograd raises plain RuntimeErrors, without a class or code of their own.
             why = next((kind for text, kind in _WHY.items() if text in str(one)), None)
             levels = levels_of(one) if why is not None and isinstance(one, RuntimeError) else []
             level = next((v for v in levels if _is_autograd(v)), None)
             at, mark = users(levels), self._marks.get(self._last, (0, 0, 0))
             # The first pass of a line has no earlier one whose graph it could fail in.
+            # `mark[2]` counts how often the line's pass was gone before.
             if level is None or at is None or why is None or mark[2] < 1:
                 continue
             given = level.local("tensors") if level.function == "backward" else level.local("outputs")
@@ -130,12 +138,14 @@ def _names(found: Reached, standing: list[FrameType]) -> Iterator[CarriedName]:
         tree.close()
         walk.close()
         # They hold the program's objects, none of which is to live longer for this.
+        # Frames of an exception that the caller may still hold would else be held by these lists.
         roots.clear()
 
 
 def _holder(walk: heap.HeapWalk, key: int) -> int:
     """The tuple or list that a tensor is a part of, as the state of an LSTM; else the tensor."""
     parent = walk.parent[key]
+    # An LSTM's `(h, c)` is one state to its program: two names for it would be two findings.
     return parent if type(walk.objects.get(parent)) in (tuple, list) else key
 
 
@@ -145,8 +155,10 @@ def _other_parents(walk: heap.HeapWalk, keys: set[int], late: graphs.Late) -> di
     for count, (parent, one) in enumerate(list(walk.objects.items())):
         if not count & 1023 and late():
             break
+        # Only kinds whose referents C code gives: no property or `__iter__` of the program's is run.
         if heap.kind_of(type(one)) == heap.PLAIN and id(one) not in walk.skip:
             for key in keys.intersection(map(id, gc.get_referents(one))):
+                # What hangs below the object itself (a tensor's own graph) is no name for it.
                 if walk.parent[key] != parent and key not in walk.chain(parent):
                     found.setdefault(key, []).append(parent)
     return found
@@ -166,6 +178,8 @@ def _gone(standing: list[FrameType]) -> Iterator[heap.Root]:
     loaded = {id(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType}
     for frame in standing:
         code, names = frame.f_code, frame.f_globals
+        # `runpy` takes the module out of `sys.modules` when it fails; its globals live in the traceback's
+        # frames alone.
         if code.co_name == "<module>" and id(names) not in loaded and frames.owner(code.co_filename) == frames.USER:
             for name, value in list(names.items()):
                 if not name.startswith("__"):

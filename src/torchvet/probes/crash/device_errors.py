@@ -32,8 +32,11 @@ class DeviceErrors(Watcher):
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """Look at the error while its frames are alive. Nothing is looked at before: what is caught is no fault."""
+        # Comparing values makes tensors; outside of no_grad they would get graphs on the program's
+        # parameters.
         with torch.no_grad():
             self._look(error)
+        # Parsed files and weak references of one error: nothing needs them after the end.
         positions.forget()
         statements.forget()
 
@@ -45,4 +48,6 @@ class DeviceErrors(Watcher):
                     record = described(one, levels, Names(self.host.known, levels))
                     if record is not None:
                         self.host.write(record)
+                    # An error is of one kind: the first that claims it, in the order of the
+                    # table.
                     break

@@ -35,10 +35,12 @@ class Reached:
             if one in self.tainted or one in self.border:
                 return True
             for below in graph_teardown.nodes_below(one):
+                # `_clean` spares what an earlier question has walked: many names hang on one graph.
                 if below not in way and below not in self._clean and graphs.name_of(below) != graphs.ACCUMULATE:
                     way.add(below)
                     waiting.append(below)
             if not len(way) & 1023 and late():
+                # Late: nothing was proven, and a name that is not told is better than a wrong one.
                 return False
         self._clean |= way
         return False
@@ -47,6 +49,7 @@ class Reached:
         """The operators that read what was carried, as far as a node leads to them; of all where it leads to none."""
         below = graphs.sequences_below([root]) or set()
         readers = [n for nodes in self.border.values() for n in nodes]
+        # Readers of other tensors of the same border would name operators that this one never met.
         mine = [n for n in readers if n._sequence_nr() in below]
         return list(dict.fromkeys(graphs.name_of(n) for n in mine or readers))[:most]
 
@@ -54,6 +57,7 @@ class Reached:
 def reached(roots: list[Node], mark: int, why: Why, late: graphs.Late) -> Reached:
     """Follow a graph to the nodes that were there before the one numbered `mark` was made."""
     found = Reached()
+    # Breadth first from the failed pass: the border is where it first meets a node older than its own beginning.
     above = _this_pass(roots, mark, found.border, late)
     if above is None:
         return Reached()
@@ -77,6 +81,7 @@ def _this_pass(
     None where it got late."""
     above: dict[Node, list[Node]] = {root: [] for root in roots}
     queue = list(roots)
+    # The queue grows while it is read.
     for count, node in enumerate(queue, start=1):
         if not count & 1023 and late():
             return None
@@ -84,6 +89,7 @@ def _this_pass(
             # The nodes of leaves are as old as the leaf: they are of no pass.
             if graphs.name_of(below) == graphs.ACCUMULATE:
                 continue
+            # What is below the border is not followed here: it is older throughout.
             readers = border if below._sequence_nr() < mark else above
             if below not in readers and readers is above:
                 queue.append(below)

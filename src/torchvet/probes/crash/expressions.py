@@ -13,6 +13,7 @@ import torch
 from torchvet.probes.base.operators import names as names_of
 
 MISSING = object()
+# A list of thousands of tensors would make as many names for one message.
 _MOST = 64
 _ELSEWHERE = names_of(
     "to cuda cpu item tolist size numel dim len numpy type_as isinstance range print type float int is_cuda get_device "
@@ -40,16 +41,20 @@ def value_of(node: ast.AST, names: dict[str, Any]) -> Any:
 
 def attribute(owner: Any, name: str) -> Any:
     """An attribute as it is stored, no property and no `__getattr__` asked."""
+    # Any other attribute of a tensor may be a property that computes or waits for a device.
     if isinstance(owner, torch.Tensor):
+        # These show the same values on the same device: the tensor stands for them.
         return owner if name in ("T", "mT", "data") else MISSING
     kind = type(owner)
     if issubclass(kind, types.ModuleType):
         return vars(owner).get(name, MISSING)
     if issubclass(kind, torch.nn.Module):
         own = object.__getattribute__(owner, "__dict__")
+        # In the order in which `nn.Module.__getattr__` would find them, without calling it.
         for store in (own, own.get("_parameters"), own.get("_buffers"), own.get("_modules")):
             if isinstance(store, dict) and name in store:
                 return store[name]
+    # `getattr` would run descriptors of the program's.
     found = inspect.getattr_static(owner, name, MISSING)
     # Slots and fields of named tuples: their descriptors are in C and run no code of the program's.
     if isinstance(found, types.MemberDescriptorType) or type(found).__name__ == "_tuplegetter":
@@ -57,11 +62,13 @@ def attribute(owner: Any, name: str) -> Any:
             return found.__get__(owner, kind)
         except AttributeError:
             return MISSING
+    # Properties and methods: what they stand for only running them would tell.
     return MISSING if hasattr(type(found), "__get__") else found
 
 
 def _item(owner: Any, key: str | int) -> Any:
     if issubclass(type(owner), torch.nn.Module):
+        # `Sequential` and `ModuleList` keep their children under the numbers' texts.
         return owner._modules.get(str(key), MISSING)
     if not issubclass(type(owner), (dict, list, tuple)):
         owner = attribute(owner, "data")  # UserDict: what tokenizers give
@@ -83,12 +90,14 @@ def tensors_in(node: ast.AST, names: dict[str, Any]) -> Iterator[tuple[str, torc
     other call gives nothing is known: its text comes with None.
     """
     value = value_of(node, names)
+    # The largest part that has a value is told: `batch["x"]` and not `batch`.
     if value is not MISSING and not isinstance(node, ast.Constant):
         yield from listed(ast.unparse(node), value)
         return
     if isinstance(node, ast.Call):
         yield from _called(node, names)
         return
+    # Its body has not run here, and its names are its parameters.
     if isinstance(node, ast.Lambda):
         return
     for child in ast.iter_child_nodes(node):
@@ -109,6 +118,8 @@ def _called(node: ast.Call, names: dict[str, Any]) -> Iterator[tuple[str, torch.
     given = [*node.args, *(k.value for k in node.keywords)]
     if isinstance(node.func, ast.Attribute):
         owner = value_of(node.func.value, names)
+        # A method of a tensor, or of a result that is not known: its owner is an operand. A module's function
+        # has none.
         if isinstance(owner, torch.Tensor) or owner is MISSING:
             given.insert(0, node.func.value)
     found = [pair for one in given for pair in tensors_in(one, names)]

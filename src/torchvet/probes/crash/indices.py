@@ -15,6 +15,7 @@ from torchvet.probes.crash.rejected_values import Bounds, candidates, fill
 from torchvet.recording.records.device import BadValue
 
 TOLD = re.compile(
+    # Each alternative is the wording of one kernel. What is worded otherwise is left as torch says it.
     r"index out of range in self|"
     r"index (?P<v1>-?\d+) is out of bounds for dimension (?P<dimension>\d+) with size (?P<n1>\d+)|"
     r"INDICES element is out of DATA bounds, id=(?P<v2>-?\d+) axis_dim=(?P<n2>\d+)|"
@@ -36,10 +37,12 @@ def find(record: BadValue, told: re.Match[str], levels: list[Level], names: Name
     if size is None:
         _bound_from_frames(bounds, levels, names)
     if record.operation == "indexing" and bounds.high is not None:
+        # Indexing counts from the end too; an embedding or a class does not.
         bounds.low = -bounds.high
     record.low, record.high, record.bounded_by = bounds.low, bounds.high, bounds.by
     record.ignored = bounds.ignored
     dimension = int(groups["dimension"]) if groups.get("dimension") else None
+    # The first tensor that has the refused value is the one. Others may lie within the bounds.
     for text, tensor, level in candidates(levels, lambda n, at: operands.indices_of(n, at.names, dimension)):
         if tensor.dtype in _INTEGERS and fill(record, bounds, tensor, text, level, names):
             return
@@ -55,6 +58,7 @@ def _index_text(levels: list[Level], value: int, dimension: int | None) -> str |
     if level is None or node is None:
         return None
     parts = operands.indices_of(node, level.names, dimension)
+    # A part that is known to have the value, before one that is merely the only one left.
     plain = [p for p in parts if _is_number(expressions.value_of(p, level.names), value)]
     others = [p for p in parts if not isinstance(p, (ast.Constant, ast.Slice))]
     chosen = plain or (others if len(others) == 1 else [])
@@ -70,12 +74,14 @@ _CLASSIFYING = ("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_ma
 
 def _bound_from_frames(bounds: Bounds, levels: list[Level], names: Names) -> None:
     """What torch's own functions were given: the table of an embedding, the scores that a class is one of."""
+    # Innermost first: `F.embedding` knows its table, `nn.Embedding` around it only its module.
     for level in reversed(levels):
         table, scores, node = level.local("weight"), level.local("input"), level.expression()
         if level.function in ("embedding", "embedding_bag") and isinstance(table, torch.Tensor):
             bounds.high = int(table.shape[0])
             bounds.by = f"{names.placed(table, 'weight').name} has {bounds.high:,} rows"
         elif level.function in _CLASSIFYING and isinstance(scores, torch.Tensor):
+            # Scores are (batch, classes, ...), or (classes) for one sample.
             bounds.high = int(scores.shape[1 if scores.dim() > 1 else 0])
             bounds.by = f"{names.placed(scores, 'input').name} has scores for {bounds.high:,} classes"
             ignored = level.local("ignore_index")

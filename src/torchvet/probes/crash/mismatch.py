@@ -13,6 +13,7 @@ from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import DeviceMismatch, Placed
 
 _DEVICES = re.compile(
+    # Without the first letter: torch writes it as the start of a sentence and within one.
     r"xpected all tensors to be on the same device|"
     r"indices should be either on (the )?(cpu|CPU)|"
     r"Input type \(.*\) and (weight|bias) type \(.*\) should be the same|"
@@ -40,7 +41,9 @@ def described(error: BaseException, levels: list[Level], names: Names) -> Device
         return None
     tensors, level, unlike = _operands(levels, names)
     devices = {t.device for t in tensors if t.device}
+    # The first line alone: what follows is a stack of C++ that may name devices as well.
     dtypes = len(devices) < 2 and not _DEVICES.search(str(error).partition("\n")[0])
+    # The error speaks of dtypes, and the tensors that are in sight agree: they are not those it is about.
     if dtypes and len({t.dtype for t in tensors}) < 2:
         return None
     module = names.module_at_work()
@@ -61,6 +64,7 @@ def _look_back(record: DeviceMismatch, level: Level | None, levels: list[Level],
         name = names.placed(tensor, text).name
         moves = statements.MOVES if record.dtypes_differ else statements.BETWEEN_DEVICES
         found = statements.thrown_away(tensor, levels, moves)
+        # The first operand that was moved in vain is told; one fix is enough for an error.
         if found is not None and not record.discarded:
             record.moved, (record.discarded, record.discarded_at) = name, found
         if record.written is None and not record.dtypes_differ:
@@ -77,8 +81,11 @@ def _operands(levels: list[Level], names: Names) -> tuple[list[Placed], Level | 
         if len({t.device for t in known}) > 1:
             return known, level, []
         dtypes = {t.dtype for t in known}
+        # Kept in case no frame has two devices: a difference of dtypes, or one tensor beside something
+        # unknown.
         if best[1] is None and (len(dtypes) > 1 or (known and unknown)):
             best = known, level, [] if len(dtypes) > 1 else unknown
+        # Further out stand callers that gave the operands on, under other names.
         if level.whose == frames.USER:
             break
     return best
@@ -89,6 +96,7 @@ def _of_frame(level: Level, names: Names) -> list[Placed]:
     for text, tensor in expressions.tensors_in(node, level.names) if node is not None else ():
         if tensor is None:
             found[text] = Placed(name=text, role="expression", device="")
+        # A number on the CPU goes with tensors of any device: torch does not refuse it.
         elif tensor.dim() or tensor.device.type != "cpu":
             argument = text if level.whose != frames.USER else ""
             found.setdefault(id(tensor), names.placed(tensor, text, argument))
@@ -99,6 +107,7 @@ def _operation(level: Level | None, error: BaseException) -> str:
     """What was being done, by the name that the program, or torch's function, has for it."""
     node = level.expression() if level is not None else None
     called = expressions.called(node) if node is not None else ""
+    # `F.linear` rather than what it calls in C, which users never wrote.
     if level is not None and level.whose == frames.TORCH and "functional" in level.place.path:
         called = level.function
     if called:

@@ -12,6 +12,8 @@ from torchvet.probes.crash.raised import Level, message_of, users
 from torchvet.recording.records.device import AbsentDevice
 
 _ABSENT = re.compile(
+    # A CPU build, a build for CUDA without a card, an ordinal beyond the cards, no driver: four messages of
+    # torch's.
     r"not compiled with CUDA enabled|No CUDA GPUs are available|invalid device ordinal|Found no NVIDIA driver"
 )
 _FROM_FILE = re.compile(r"Attempting to deserialize object on (a )?(CUDA|XPU|MPS) device")

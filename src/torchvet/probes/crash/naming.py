@@ -37,6 +37,8 @@ class Names:
             return msgspec.structs.replace(found, owner=owner, made=made)
 
         return (
+            # From the name that says most (a parameter's path) to the one that says least (the text of
+            # the expression).
             self._registered(tensor, said)
             or self._of_an_optimizer(tensor, said)
             or self._attribute(tensor, said)
@@ -48,6 +50,7 @@ class Names:
         """The program's name for a module, else its class."""
         for level in self._own:
             for name, value in level.names.items():
+                # Within its own methods every module is `self`, which names none.
                 if value is root and name != "self":
                     return name
         for level in self._own:
@@ -136,19 +139,17 @@ class Names:
     def _variable(self, tensor: torch.Tensor, said: Any) -> Placed | None:
         """By its name where it came from: as long as a function was given it, by that of the function's caller."""
         found: Placed | None = None
+        # Innermost first; it goes on outward only while the name is a parameter of its function.
         for level in self._own:
-            node = level.expression()
-            texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
-            texts += [n for n, value in level.names.items() if value is tensor]
-            owner = level.local("self")
-            own = plain_attributes(owner) if owner is not None else ()
-            texts += [f"self.{n}" for n, value in own if value is tensor]
-            if texts:
-                found = said(texts[0], "variable", made=level.place)
+            text = _text_at(level, tensor)
+            if text is not None:
+                found = said(text, "variable", made=level.place)
                 code = level.frame.f_code
                 # A name that is no parameter was bound here: no caller has an earlier one.
-                if texts[0] not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+                if text not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
                     return found
+            # The caller has no name for it: it was made in the call's argument, and the inner name is all
+            # there is.
             elif found is not None:
                 return found
         text = self._given(tensor) if found is None else ""
@@ -183,15 +184,30 @@ class Names:
         return ""
 
 
+def _text_at(level: Level, tensor: torch.Tensor) -> str | None:
+    """What a function calls a tensor: by the expression that was evaluated, else by a variable or by an attribute of
+    its object."""
+    node = level.expression()
+    texts = [t for t, one in expressions.tensors_in(node, level.names) if one is tensor] if node else []
+    # After the expression's own text: of several names for one tensor the line's own is what the user looks at.
+    texts += [n for n, value in level.names.items() if value is tensor]
+    owner = level.local("self")
+    own = plain_attributes(owner) if owner is not None else ()
+    texts += [f"self.{n}" for n, value in own if value is tensor]
+    return texts[0] if texts else None
+
+
 def _argument_of(node: Any, code: CodeType, name: str) -> str:
     """The text of the argument of a call that a function takes under a name; empty where the call does not show it."""
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     if not isinstance(node, ast.Call) or name not in given:
         return ""
+    # The call does not write `self`.
     position = given.index(name) - (given[:1] == ("self",))
     found = next((k.value for k in node.keywords if k.arg == name), None)
     if found is None and 0 <= position < len(node.args):
         found = node.args[position]
+    # `f(*args)`: which argument it was cannot be read off the call.
     return "" if found is None or isinstance(found, ast.Starred) else ast.unparse(found)
 
 

@@ -30,6 +30,7 @@ def indices_of(node: ast.AST, names: dict[str, Any], dimension: int | None) -> l
         return []
     owner = expressions.value_of(node.func.value, names) if isinstance(node.func, ast.Attribute) else None
     as_function = owner is None or isinstance(owner, types.ModuleType)
+    # `torch.gather(x, ...)` has what it selects from first; `x.gather(...)` has it before the dot.
     skipped = int(as_function and expressions.called(node) in _INDEXED)
     return [*node.args[skipped:], *(k.value for k in node.keywords)]
 
@@ -39,6 +40,7 @@ def _subscripts(node: ast.Subscript, names: dict[str, Any], dimension: int | Non
     # torch counts the dimensions that tensors index, not slices and numbers; a mask may be several.
     tensors = [p for p in parts if not isinstance(p, (ast.Slice, ast.Constant))]
     masked = any(one.dtype == torch.bool for p in tensors for _, one in values_in(p, names))
+    # All parts rather than a wrong one.
     if dimension is None or dimension >= len(tensors) or masked:
         return parts
     return [tensors[dimension]]

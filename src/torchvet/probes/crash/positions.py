@@ -15,6 +15,7 @@ from typing import Union
 Node = Union[ast.expr, ast.stmt]  # noqa: UP007
 
 
+# Each frame of the traceback asks for its file, several times; a traceback touches few files of the program's.
 @lru_cache(maxsize=16)
 def tree(path: str) -> ast.Module | None:
     """A file's statements; None where it cannot be read or parsed."""
@@ -53,5 +54,6 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.A
 def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
     if not hasattr(code, "co_positions") or instruction < 0:
         return None
+    # `co_positions` has an entry for each code unit of two bytes; instructions are counted in bytes.
     found = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
     return found if found is not None and None not in found else None

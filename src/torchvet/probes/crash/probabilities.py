@@ -35,6 +35,8 @@ def find(record: BadValue, told: re.Match[str], levels: list[Level], names: Name
     bounds = Bounds(0.0, None if multinomial else 1.0, "rows that sum to zero" if sums else "", whole=sums)
     record.low, record.high, record.of = bounds.low, bounds.high, bounds.what
     for text, tensor, level in candidates(levels, lambda n, at: operands.operands_of(n)):
+        # torch names its own parameter (`input`, `target`). In the user's line the same tensor has another
+        # name.
         wanted = groups["which"] is None or level.whose == frames.USER or text == groups["which"]
         if wanted and tensor.is_floating_point() and fill(record, bounds, tensor, text, level, names):
             record.argument = groups["which"] or ""
@@ -60,6 +62,7 @@ def _find_source(record: BadValue, levels: list[Level]) -> None:
 
 def _find_invalid(record: BadValue, groups: dict[str, Any], levels: list[Level], names: Names) -> None:
     """A distribution that validates its arguments has said itself which are bad: `valid`, in its frame."""
+    # `Distribution.__init__` calls its check `valid`: without that local nothing is told.
     level = next((one for one in reversed(levels) if isinstance(one.local("valid"), torch.Tensor)), None)
     value = level.local("value") if level is not None else None
     if level is None or not isinstance(value, torch.Tensor) or not readable(value):
@@ -70,5 +73,6 @@ def _find_invalid(record: BadValue, groups: dict[str, Any], levels: list[Level],
     record.of = re.sub(r"\(\)$", "", repr(constraint)) if constraint is not None else ""
     name = names.placed(value, record.argument).name
     if name in (record.argument, "value"):
+        # The text of the user's argument, where the tensor has no name outside of torch.
         name = names.argument(record.argument) or name
     note(record, value, ~on_host(level.local("valid")), name)

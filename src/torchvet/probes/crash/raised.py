@@ -40,6 +40,7 @@ class Level:
     def names(self) -> dict[str, Any]:
         """Its variables, over those of its module."""
         if self._names is None:
+            # Once per frame: before Python 3.13 each reading of `f_locals` copies all variables.
             self._names = {**self.frame.f_globals, **self.frame.f_locals}
         return self._names
 
@@ -76,7 +77,9 @@ def deciding(error: BaseException | None) -> Iterator[BaseException]:
     """
     seen: set[int] = set()
     if isinstance(error, SystemExit):
+        # `sys.exit(1)` in an except block: what was being handled is why it exits.
         error = error.__context__ if error.code not in (None, 0) else None
+    # A program can make a cycle of causes.
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error

@@ -42,6 +42,7 @@ def candidates(
             for text, tensor in operands.values_in(part, level.names):
                 if readable(tensor):
                     yield text, tensor, level
+        # Further out are the callers: their operands are other tensors.
         if level.whose == frames.USER:
             return
 
@@ -63,6 +64,7 @@ def fill(record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, leve
     numbers = on_host(tensor)
     if bounds.whole:
         # Each value may be allowed where their sum is not.
+        # `multinomial` refuses a row without any weight.
         bad = numbers.sum(-1) <= 0
     else:
         bad = torch.isnan(numbers) | torch.isinf(numbers) if numbers.is_floating_point() else torch.zeros_like(numbers)
@@ -73,7 +75,9 @@ def fill(record: BadValue, bounds: Bounds, tensor: torch.Tensor, text: str, leve
             # A probability may be as large as its bound, an index may not.
             bad |= numbers > bounds.high if numbers.is_floating_point() else numbers >= bounds.high
         if bounds.ignored is not None:
+            # `ignore_index` is often -100, which would pass for the fault.
             bad &= numbers != bounds.ignored
+    # Where torch has named the value it must be among the bad ones, or this is another tensor.
     if not bool(bad.any()) or (bounds.value is not None and not bool((numbers[bad] == bounds.value).any())):
         return False
     argument = text if level.whose != frames.USER else ""
@@ -88,6 +92,7 @@ def note(record: BadValue, tensor: torch.Tensor, bad: torch.Tensor, name: str, a
     record.shape, record.device = tuple(int(n) for n in tensor.shape), str(tensor.device)
     record.count, record.total = int(bad.sum()), bad.numel()
     record.positions = [[int(n) for n in row] for row in where[:_FIRST].tolist()]
+    # Where rows are meant `bad` has a dimension less, and single values are no fault of their own.
     if bad.shape == numbers.shape:
         record.values = [_number(v) for v in numbers[bad][:_FIRST].tolist()]
         record.nans = int(torch.isnan(numbers).sum()) if numbers.is_floating_point() else 0

@@ -20,6 +20,7 @@ MOVES = frozenset(["to", "cuda", "cpu", *CONVERSIONS])
 """Methods of a tensor that give another one, moved or converted, and leave the tensor as it is."""
 BETWEEN_DEVICES = frozenset(["to", "cuda", "cpu"])
 _AT_MOST = 256
+# Without "cpu": that a tensor is made on the host needs no text, so its text proves nothing.
 _ELSEWHERE = ("cuda", "mps", "xpu")
 
 
@@ -45,11 +46,13 @@ def thrown_away(tensor: torch.Tensor, levels: list[Level], moves: frozenset[str]
     known = _moved.get(id(tensor))
     if known is not None and known[0]() is tensor and known[1].partition("(")[0].rpartition(".")[2] in moves:
         return known[1:]
+    # Where no sampled step saw the move: by the text of the function, which only shows what must have run.
     for level in of_program(levels):
         for statement in _ran_before(level):
             call = statement.value if isinstance(statement, ast.Expr) else None
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in moves:
                 subject = expressions.value_of(call.func.value, level.names)
+                # The name may have been bound anew since; then it stands for another tensor.
                 if subject is tensor and not _is_there(call, tensor, level):
                     return ast.unparse(call), Place(level.place.path, statement.lineno, level.place.function)
     return None
@@ -70,8 +73,10 @@ def written_out(tensor: torch.Tensor, text: str, levels: list[Level]) -> Written
     None where no device is written there, or no variable for it is in sight: then nothing says which was meant.
     """
     for level in of_program(levels):
+        # An operand without a name was made in the failing line itself.
         sources = [(level.expression(), level.line)] if text and not text.isidentifier() else []
         bound = [s for s in _ran_before(level) if isinstance(s, ast.Assign) and _binds(s, tensor, level)]
+        # The last binding is the one that counts.
         sources += [(s.value, s.lineno) for s in bound[-1:]]
         for node, line in sources:
             named = next(device_texts(node), None) if node is not None else None
@@ -86,6 +91,7 @@ def device_texts(node: ast.AST) -> Iterator[str]:
     """What names a device in an expression: `.cuda()`, `"cuda:1"`."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "cuda":
+            # `.cuda(rank)` is chosen by a variable, and written out nowhere.
             if all(isinstance(a, ast.Constant) for a in one.args) and not one.keywords:
                 yield f".cuda({', '.join(map(ast.unparse, one.args))})"
         elif isinstance(one, ast.Constant) and _names_device(one.value, _ELSEWHERE):
@@ -100,6 +106,8 @@ def chosen_elsewhere(device: str, level: Level) -> tuple[str, str] | None:
     """A variable, or an attribute of `self`, that holds a device which is not this one: its name and its device."""
     owner = level.names.get("self")
     attributes = getattr(owner, "__dict__", {})
+    # device, dev, DEVICE, self.device: what people call it. A string "cpu" of any other name may mean something
+    # else.
     named = [(n, v) for n, v in level.names.items() if "dev" in n.lower()]
     named += [(f"self.{n}", v) for n, v in attributes.items() if "dev" in n.lower()]
     for name, value in named:
@@ -125,6 +133,7 @@ def _ran_before(level: Level) -> list[ast.stmt]:
     waiting: list[ast.AST] = list(ast.iter_child_nodes(body))
     while waiting:
         node = waiting.pop()
+        # A function within is only defined here; its statements have not run by that.
         if isinstance(node, inner):
             continue
         if isinstance(node, (ast.Expr, ast.Assign)) and (node.end_lineno or node.lineno) < level.line:
@@ -137,6 +146,7 @@ def _function(tree: ast.Module, first: int, name: str) -> ast.AST | None:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != name:
             continue
+        # `co_firstlineno` is the first decorator's line.
         if first in (node.lineno, *(d.lineno for d in node.decorator_list)):
             return node
     return None

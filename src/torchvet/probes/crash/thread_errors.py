@@ -22,6 +22,7 @@ class ThreadErrors(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
+        # The thread that fails may be any; `append` and `popleft` of a deque need no lock.
         self._failed: deque[ThreadFailed] = deque()
         self._left = _MOST
 
@@ -46,6 +47,7 @@ class ThreadErrors(Watcher):
     def _tap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def excepthook(args: Any, /) -> Any:
+            # `threading` prints nothing for SystemExit either: it ends the thread on purpose.
             if self.host.active and self._left > 0 and not issubclass(args.exc_type, SystemExit):
                 self._left -= 1
                 self._failed.append(ThreadFailed(kind=args.exc_type.__name__, message=_text(args.exc_value)))

@@ -45,6 +45,7 @@ def described(error: BaseException, levels: list[Level], names: Names) -> BadVal
 
 def _operation(levels: list[Level]) -> str:
     """What the program, or torch on its behalf, called."""
+    # Innermost first; the plumbing of `nn.Module` calls is no operation.
     for level in reversed(levels):
         if level.whose == frames.TORCH and level.function not in ("_wrapped_call_impl", "_call_impl", "forward"):
             return level.function.removeprefix("_") if level.function != "__init__" else "a distribution"

@@ -31,11 +31,14 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
 
     def install(self) -> None:
         """Hear what is loaded, and what is copied into modules."""
+        # After, because only the result says to which devices it was loaded.
         self.replace(torch, "load", tap(self.host, _WHAT, after=self._loaded))
+        # Before: with `assign=True` the module is where the file's tensors are afterwards.
         self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, before=self._copied))
 
     def _loaded(self, found: Any, f: Any, map_location: Any = None, *_: Any, **__: Any) -> None:
         place = frames.user_place()
+        # One for each storage: views would count its bytes again.
         tensors = {t.untyped_storage()._cdata: t for t in _tensors(found)} if place is not None else {}
         if place is None or not tensors:
             return
@@ -43,6 +46,7 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         loaded.sweep()
         for tensor in tensors.values():
             loaded.put(tensor, place)
+        # With a `map_location` the program has chosen where it lands.
         if map_location is None and len(self.sites) < _AT_MOST_PLACES:
             self._unmapped(place, tensors)
 
@@ -58,6 +62,7 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         self._held[place] = [weakref.ref(t.untyped_storage()) for t in tensors.values() if str(t.device) != "cpu"]
 
     def _copied(self, module: torch.nn.Module, state_dict: Any, *_: Any, **__: Any) -> None:
+        # One tensor is enough to know the file: a state dict comes from one.
         place = self._of.get(next(_tensors(state_dict), None)) if self._of else None
         devices = _devices(module) if place is not None else []
         if place is not None and devices:
@@ -70,11 +75,14 @@ class Checkpoints(SiteWatcher[Place, LoadedCheckpoint]):
         """A step ended: is what was loaded still there, and not the model's own by now? And where has that come to?"""
         for place, owner in self._owners.items():
             module = owner()
+            # Going through all parameters at each step would cost; a model rarely moves.
             if module is not None and (not self.sites[place].settled or self.host.sampling):
                 self.sites[place].settled = _devices(module)
         for place, held in list(self._held.items()):
             alive = [s for s in (ref() for ref in held) if s is not None]
             record = self.sites[place]
+            # Partly freed means that the program is dropping it; without an owner nobody says that the
+            # model has it, too.
             if not alive or len(alive) < len(held) or not record.owner or self._taken_over(alive):
                 del self._held[place]
             else:

@@ -7,12 +7,11 @@ makes page-locked memory by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from torchvet.probes.base.kit import ByStorage, bare_name
+from torchvet.probes.base.kit import ByStorage, bare_name, tensors_within
 
 K = TypeVar("K")
 _OVERWRITING = frozenset(["copy_", "fill_", "zero_"])
@@ -36,6 +35,7 @@ class Underway(Generic[K]):
     def add(self, target: torch.Tensor, key: K) -> None:
         """A copy into `target` was asked for and is not waited for."""
         if target.layout is torch.strided and target.numel() and len(self._copies) < _MOST:
+            # Several copies may go into parts of one buffer.
             self._copies.put(target, [*(self._copies.get(target) or ()), (_extent(target), key)])
 
     def arrived(self) -> None:
@@ -47,12 +47,15 @@ class Underway(Generic[K]):
         """The copies whose memory an operator reads on the host; each is told once. What gives something of the device
         reads by a copy of its own, in order behind the others."""
         name = bare_name(func)
+        # Too many names rather than too few: an operator that waits and is not listed would make a false
+        # finding.
         if on_device and _MAY_WAIT.search(name):
             self.arrived()
         if on_device or getattr(func, "is_view", False) or name in ("detach", "alias"):
             return []
+        # What is only overwritten is not read.
         given = args[1:] if name in _OVERWRITING else args
-        return [key for tensor in _tensors(given) for key in self.read(tensor)]
+        return [key for tensor in tensors_within(given) for key in self.read(tensor)]
 
     def read(self, tensor: torch.Tensor) -> list[K]:
         """The copies into memory that a tensor shows."""
@@ -68,14 +71,8 @@ class Underway(Generic[K]):
 def _extent(tensor: torch.Tensor) -> _Range:
     """The first and the last byte that it may touch."""
     first = int(tensor.storage_offset())
+    # An upper bound for strided views: two interleaved columns count as touching. That can only tell too much of
+    # one buffer.
     last = first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     size = tensor.element_size()
     return first * size, (last + 1) * size - 1
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)

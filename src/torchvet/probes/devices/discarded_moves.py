@@ -60,6 +60,8 @@ class DiscardedMoves(Watcher):
         """Before any step is over; copies made by the thousand while a program sets up are not looked at for long."""
         self._early += 1
         if not self.host.active or self._early > _EARLY or self.host.tick:
+            # Removing itself from within a call is safe: the simulated device goes through a copy of the
+            # list.
             self._stop_early()
         elif not self.host.sampling:
             with self.host.looking("moves thrown away"):
@@ -81,6 +83,8 @@ class DiscardedMoves(Watcher):
         """A step ended."""
         self._sampled += self.host.sampling
         for taken, record in self._in_step:
+            # The same tensor was moved again in this step, and kept: so the first move was paid for in
+            # vain.
             record.again += taken in self._taken
         for record in {id(r): r for _, r in self._in_step}.values():
             record.steps += 1
@@ -98,6 +102,7 @@ class DiscardedMoves(Watcher):
 
     def _copied(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         frame = _calling()
+        # By the bytecode: the next instruction pops the result. The text need not be parsed for each copy.
         if frame is None or not _drops_result(frame.f_code, frame.f_lasti):
             taken = self._moved(args[0], out)
             if taken is not None:
@@ -144,6 +149,7 @@ def _drops_result(code: CodeType, at: int) -> bool:
     known = _dropping.get((id(code), at))
     if known is None or known[0] is not code:
         following = iter(dis.get_instructions(code))
+        # `any` stops at the instruction, so that the next of the same iterator is the one after it.
         drops = any(i.offset == at for i in following) and next(following).opname == "POP_TOP"
         known = _dropping[id(code), at] = code, drops
     return known[1]
@@ -155,6 +161,7 @@ def _described(frame: FrameType, place: Place, source: torch.Tensor, out: torch.
     call = node.value if isinstance(node, ast.Expr) else node
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return None
+    # `torch.rand(3).cuda()` as a statement warms the device up: nothing of it was meant to be kept.
     named = isinstance(call.func.value, (ast.Name, ast.Attribute, ast.Subscript))
     if not named or call.func.attr not in statements.MOVES:
         return None

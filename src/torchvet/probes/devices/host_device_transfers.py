@@ -27,6 +27,7 @@ _FILLING = names(
 )
 _SCALER = ("grad_scaler.py", "_maybe_opt_step")
 """Where a scaler asks, in every step, whether its gradients are finite: no line of a program's can do without."""
+# The check's name in the report where one of these fails.
 _WAITS = "waits for the device"
 _METHODS = {"_local_scalar_dense": "item()", "_to_copy": "to()", "copy_": "copy_()"}
 Kind = Literal["to device", "to host", "wait"]
@@ -52,13 +53,16 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def install(self) -> None:
         """Hear copies and reads; wrap what waits without an operator."""
+        # Without a device nothing crosses. A simulated GPU says that it is available.
         if not torch.cuda.is_available():
             return
         self.host.hear(overloads("_to_copy copy_"), self._copied)
         self.host.hear([_aten._local_scalar_dense.default], self._read)
         self.host.hear(_DATA_DEPENDENT, self._counted)
         self.host.hear(_INDEXING, self._indexed)
+        # Every operator: whether the device has work is known only by hearing all that is given to it.
         self.host.ledger.listeners.append(self._operator)
+        # These wait without any operator, so that no dispatch mode hears them.
         for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
             self.replace(owner, "synchronize", tap(self.host, _WAITS, before=self._synchronizes))
         for owner in (torch.cuda.Event, torch.cuda.Stream):
@@ -88,9 +92,11 @@ class Crossings(SiteWatcher[_Site, Crossing]):
     # What is heard -------------------------------------------------------------------------------------------------
 
     def _copied(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # `copy_(self, src, non_blocking)` has its source second, and its flag by place.
         into = func is _aten.copy_.default
         source = args[1] if into else args[0]
         non_blocking = bool(args[2] if into and len(args) > 2 else (kwargs or {}).get("non_blocking"))
+        # Between two cards the host does not wait; meta tensors have no bytes to copy.
         if source.is_cuda == out.is_cuda or "cpu" not in (source.device.type, out.device.type):
             return
         if source.is_cuda:
@@ -104,12 +110,15 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def _fetches(self, func: Any, source: torch.Tensor, out: torch.Tensor, runs_on: bool) -> None:
         key = self._note("to host", func, source, waits=not runs_on)
+        # A single number that comes back as an argument is ordinary (a scale, a loss): only data that goes to
+        # and fro counts.
         if key is not None and out.numel() > 1:
             self._fetched.put(out, key[0])
         if key is not None and runs_on:
             self._underway.add(out, key)
 
     def _read(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # The wait itself happened, and with it everything underway has arrived.
         if args[0].is_cuda and frames.called_by_torch(*_SCALER):
             self._queued = False
             self._underway.arrived()
@@ -117,6 +126,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
             self._note("wait", func, args[0], waits=True)
 
     def _counted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # Any argument: the host needs the number wherever the device's tensor stands.
         if any(isinstance(a, torch.Tensor) and a.is_cuda for a in args):
             self._note("wait", func, args[0], waits=True)
 
@@ -126,6 +136,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
             self._note("wait", "a mask as index", args[0], waits=True)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        # Once known it stays known until the host waits: this runs at every operator.
         if not self._queued:
             self._queued = _is_work(func, args, out)
         if self._underway:
@@ -138,6 +149,8 @@ class Crossings(SiteWatcher[_Site, Crossing]):
             return
         for value in args:
             place = self._fetched.get(value)
+            # The first argument that has come from the device is enough; a result that is noted keeps its
+            # own line.
             if place is not None and not value.is_cuda:
                 if self._fetched.get(out) is None:
                     self._fetched.put(out, place)
@@ -149,6 +162,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def _asked(self, done: bool, *_: Any, **__: Any) -> None:
         """An event or a stream was asked whether all is done."""
+        # False says that the copies may still run.
         if done:
             self._underway.arrived()
 
@@ -158,6 +172,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def _early(self, keys: list[_Site]) -> None:
         """The host has read what these copies may not have brought yet."""
+        # The line that reads, as well as the line that copied: the fix stands between the two.
         place = frames.user_place(2) if keys else None
         for key in keys if place is not None else ():
             self.sites[key].early += 1
@@ -171,6 +186,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
 
     def _note(self, kind: Kind, func: Any, tensor: torch.Tensor | None, waits: bool) -> _Site | None:
         """Add to a site; its key, or None where no line of the program's is to blame."""
+        # Any wait lets everything arrive that was asked for before it, whichever line waits.
         if waits:
             self._underway.arrived()
         place = frames.user_place(2)
@@ -182,6 +198,8 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         record.calls += 1
         if waits:
             record.waits += 1
+            # A second wait in a row finds the device idle and costs nothing: only those with work behind
+            # them count.
             record.stalls += self._queued
             self._queued = False
         self._in_step[key] += 1
@@ -198,12 +216,16 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         if fetched_at is not None:
             record.back += 1
             record.back_from = fetched_at
+        # The same bytes of the same storage, not written to since: the same copy was made before.
         state = int(source.storage_offset()), source._version
         brought = self._brought.setdefault(key, ByStorage())
         record.repeated += brought.get(source) == state
+        # The last one only: a loop over a list of batches brings each of them again in the next epoch, which
+        # is no fault.
         brought.clear()
         brought.put(source, state)
         birth = self.host.ledger.live.get(source.untyped_storage()._cdata)
+        # Made in an earlier step: nothing that this step fills or loads.
         if birth is None or birth.tick != self.host.ledger.tick:
             return
         if birth.op == "DataLoader" or birth.phase == "data":
@@ -217,6 +239,7 @@ class Crossings(SiteWatcher[_Site, Crossing]):
         """Each site, by its line."""
         for record in self.sites.values():
             record.sampled = self._sampled
+        # What was heard in a step that has not ended yet has no rate.
         return [r for r in self.sites.values() if r.steps]
 
 
@@ -227,6 +250,7 @@ def _method(func: Any, kind: Kind) -> str:
 
 def _is_work(func: Any, args: Any, out: Any) -> bool:
     """Whether an operator gave the device something to do. Operators on lists may have no result: `out` is None."""
+    # Reading a number gives the device no work, and neither does a view.
     if func is _aten._local_scalar_dense.default or getattr(func, "is_view", False):
         return False
     return _on_device(out) or (out is None and any(map(_on_device, args)))

@@ -43,6 +43,7 @@ class Blocks:
 def _checkpointed(forward: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         # Without gradients nothing is saved for a backward pass: there is nothing to checkpoint.
+        # See also `use_reentrant=False` below: the other variant needs an input that requires gradients.
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
@@ -60,10 +61,12 @@ def repeated(roots: Iterable[nn.Module]) -> list[Blocks]:
         # Blocks that the program calls one by one are models to themselves.
         alone = same[type(root)] > 1 and any(True for _ in root.children())
         for name, module in [(type(root).__name__, root)] if alone else _in_lists(root, ""):
+            # A `forward` on the instance is somebody's patch already; `restore` would take that away.
             if id(module) not in seen and "forward" not in module.__dict__:
                 seen.add(id(module))
                 kind = found.setdefault(type(module), Blocks(type(module).__name__, name))
                 kind.modules.append(module)
+    # A class without parameters (activations) keeps little by itself.
     several = [b for b in found.values() if len(b.modules) > 1 and b.elements]
     return sorted(several, key=lambda b: -b.elements)[:_CLASSES]
 
@@ -77,6 +80,7 @@ def _in_lists(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
             counts[type(child)] = counts.get(type(child), 0) + 1
     for name, child in children:
         inner = f"{path}.{name}" if path else name
+        # Layers without children are torch's own: checkpointing one saves its output alone.
         if counts.get(type(child), 0) > 1 and any(True for _ in child.children()):
             yield inner, child
         else:

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 class DryHistory(OutOfMemoryWatcher):
     """The history of device memory in a dry run."""
 
+    # A dry run has few steps, but its history must reach back to the first allocation: the peak is told by
+    # replay.
     events = 2_000_000
 
 
 class DryObserver(Observer):
     """The observer of a dry run: steps, the history of device memory, and errors that real numbers would raise too."""
 
+    # In place of the bus's own list: see the module's first line.
     probes = ("dry.observer.DryHistory", "crash.device_errors.DeviceErrors", "session.sources.SourceKeeper")
 
     def __init__(self, session: Session) -> None:
@@ -91,10 +94,12 @@ class DryObserver(Observer):
             return
         enough = False
         with self.stepping.turn() as mine, self._session.guarded("step boundaries"):
+            # Steps of trials are torchvet's, and no steps of the program.
             if mine and not self.sizing.trying:
                 self.stepping.write(passed, None)
             enough = mine and self.sizing.boundary(passed.kind)
             self._session.trying = self.sizing.trying
+        # Outside of the guard, which would hold the exception back.
         if enough:
             raise StepsReached(self._session.options.steps or self.clock.n)
 
@@ -104,6 +109,7 @@ class DryObserver(Observer):
         self.bus.tell("finish", how, error)
         self.bus.remove()
         self._taps.remove()
+        # After `_taps.remove()`: torch is as it was, as `Watcher.last_look` promises.
         self.bus.told("last_look", how, error)
         files.clear()
         for gap in (*waited(self.sizing), *simulated_gaps(dry=True), *gaps(self.sizing), *self.bus.unchecked()):

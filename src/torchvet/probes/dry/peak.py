@@ -14,6 +14,7 @@ from torchvet.simulate.allocation.history import Event
 from torchvet.simulate.dry.limits import made_in
 
 _MOST = 20
+# The blocks of one list are one row: `layers.3.mlp` and `layers.4.mlp` are both `layers.*.mlp`.
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
@@ -29,6 +30,7 @@ def modules_at_peak(
     for number, (address, size) in _alive_at_peak(list(events)).items():
         if address in passed_by:
             continue
+        # Events are numbered from the run's beginning, the list from the first that is still kept.
         name = names.get(made_in.get((0, lost + number), 0))
         if name is not None:
             found[name] += size
@@ -54,5 +56,6 @@ def _alive_at_peak(events: list[Event]) -> dict[int, tuple[int, int]]:
         if event.action == "alloc":
             by_address[event.address] = number
         elif event.action == "free_completed":
+            # Its making may be among the lost events.
             by_address.pop(event.address, None)
     return {number: (address, events[number].size) for address, number in by_address.items()}

@@ -59,6 +59,8 @@ class Sizing:
         self.late = False
         """Whether not all that was to be tried was."""
         self.waiting = Waiting(self._stop)
+        # Module-level in `simulate.dry`: the simulated device knows nothing of probes, and calls what is set
+        # here.
         batches.called = self._called
         values.told[:] = [self.waiting.read]
 
@@ -69,9 +71,12 @@ class Sizing:
 
     def boundary(self, kind: StepKind) -> bool:
         """A step ended: whether all has been seen."""
+        # A running total at this boundary and at the one before: a step's own is the difference.
         self._operations = (self._operations[1], arithmetic.operations)
+        # Evaluations and forward passes go on while a program waits; a training step shows that it does not.
         if kind not in ("forward", "evaluation"):
             self.waiting.stepped()
+        # The program's own steps are over: each boundary from here on ends a step of a trial.
         if self._done:
             return self._next() if self.trial is None or self._judged(self.trial) else False
         if not self._enough(kind):
@@ -83,14 +88,17 @@ class Sizing:
     def _enough(self, kind: StepKind) -> bool:
         clock = self._observer.clock
         wanted: int | None = self._observer.options.steps
+        # While an optimizer has yet to step the count is of parts of steps.
         if wanted is not None and not clock.provisional:
             return clock.counts.get(clock.level, 0) >= wanted
         if kind == "training":
             return clock.counts.get("training", 0) >= STEPS
+        # With an optimizer that never steps the backwards may all be one accumulation.
         return kind == "backward" and not self._observer.made and clock.counts.get("backward", 0) >= _BACKWARDS
 
     def _judged(self, trial: trials.Trial) -> bool:
         """Whether a trial is over: a step that began before it took effect does not count."""
+        # None for a step that began before the change, or whose batch had other rows.
         record = trial.judge(self._operations[1] - self._operations[0])
         if record is None and not trial.over and trial.steps_left:
             trial.steps_left -= 1
@@ -105,6 +113,7 @@ class Sizing:
 
     def _next(self) -> bool:
         """Begin the next trial. True where there is none."""
+        # A trial is begun only if one as long as the last would still end in time.
         last = 0.0 if self.trial is None else time.process_time() - self.trial.began
         self.trial = None
         if time.process_time() - self._began + last > SECONDS:
@@ -113,6 +122,7 @@ class Sizing:
         self.trial = next(self._queue, None)
         if self.trial is None:
             return True
+        # At the first trial, and for good: the program's own output is complete by then.
         if not self._silent:
             self._silent = True
             _silence()
@@ -129,12 +139,15 @@ class Sizing:
 
     def _in_time(self) -> None:
         """A program that catches what a trial has broken may never come to the end of a step."""
+        # Asked at each call of a model as well, since a step that was broken has no boundary.
         trial = self.trial
         if trial is None:
             return
         if time.process_time() - trial.began > SECONDS or time.perf_counter() - trial.began_at > _HANGS:
             self.failed.append(trial.failed())
             self.trial = None
+            # The trial cannot be taken back within a step that goes on: the run ends, and the report
+            # stands.
             self._stop()
 
     def end(self) -> None:
@@ -143,6 +156,7 @@ class Sizing:
         clock = self._observer.clock
         if not self._done:
             # What waits before the first step was not sized.
+            # A loop that waits before any step has only a half-built program to size.
             if self.waiting.ended is None or "training" in clock.counts:
                 self._close(clock.level)
         elif self.trial is not None:
@@ -157,6 +171,7 @@ class Sizing:
             return
         rows = batches.rows_seen()
         batches.own = rows[0] if rows else 0
+        # cuBLAS's workspaces are torch's own and would be credited to the module that multiplied first.
         ours = workspaces.addresses(0)
         events = held.history.events
         self.lost = held.history.noted - len(events)
@@ -178,6 +193,7 @@ class Sizing:
         path = Path(self._observer.options.directory) / _SNAPSHOT
         write_snapshot(path)
         # The events that follow are of trials and no part of the program's history.
+        # Also the observer of out-of-memory errors: trials run into them on purpose.
         memory.observers.clear()
         for held in memory.everyone():
             held.history.stop()
@@ -191,6 +207,7 @@ class Sizing:
 def _dry_optimizer(optimizer: torch.optim.Optimizer, place: Place | None) -> DryOptimizer:
     states = [(p, _tensors(s)) for p, s in optimizer.state.items() if isinstance(s, dict)]
     # Moments are as large as their parameter; counters of steps are not.
+    # `dict(like)` below then has each such parameter once.
     like = [(p, t) for p, tensors in states for t in tensors if t.numel() == p.numel()]
     moments = [t for _, t in like if t.dim()]
     elements = sum(p.numel() for p in dict(like))

@@ -25,6 +25,7 @@ _TRIES, _CLOSE = 7, 25
 """Batch sizes that are tried to find the largest that fits; a twenty-fifth is close enough."""
 _LESS = 0.04
 """By how much less the next is where one did not fit; twice as much each time."""
+# Whose `state` may be cleared: the next step makes it again. LBFGS and others would fail or restart.
 _LAZY = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD", "Adadelta", "Adafactor")
 """Optimizers that make their state in the first step that finds none."""
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -43,6 +44,7 @@ class Trial:
         self._own = own
         self.wanted = own
         self.bounded = False
+        # The first step may have begun before the change, and the second may find what the first left bound.
         self.steps_left = 3
         self.room = 0
         """Bytes that the card has for the program. A bounded step that begins with more held by the one before shows
@@ -67,22 +69,27 @@ class Trial:
 
     def begin(self, emptied: bool = False) -> None:
         """A step begins, the trial's first with what was cached given back."""
+        # `bounded`: allocations beyond the card's size fail as they would there. Unbounded trials measure
+        # what would be needed.
         limits.reset(self.bounded, emptied)
         self._held = limits.high_of().allocated
         batches.begin(self.wanted if self.wanted != self._own else None)
 
     def judge(self, operations: int) -> Record | None:
         """What the step took, of so many floating-point operations; None where it was not what was to be tried."""
+        # A step whose batch is another (an epoch's last, an evaluation's) measures something else.
         if self._own and sorted(batches.rows_seen()) != sorted(set(map(self._scaled, self._rows))):
             return None
         if self.bounded and self._held > self.room:
             return None
+        # One that ran out needs no second step: it does not fit, whatever it leaves.
         if not self.settled and not (self.bounded and limits.high_of().ran_out):
             self.settled = True
             return None
         return self.record(limits.high_of(), operations)
 
     def _scaled(self, rows: int) -> int:
+        # Tensors whose rows are no multiple of the batch are not of the batch, and stay.
         return rows * self.wanted // self._own if rows % self._own == 0 else rows
 
     def record(self, high: limits.High, operations: int) -> Record:
@@ -112,6 +119,8 @@ class Batch(Trial):
         Whether a batch fits is decided by what lies where, not by amounts alone.
         """
         for optimizer in self._anew:
+            # The gradients' and states' blocks lie between those of activations: a run of this batch
+            # would have another layout.
             optimizer.zero_grad(set_to_none=True)
             if type(optimizer).__name__ in _LAZY:
                 optimizer.state.clear()
@@ -132,6 +141,7 @@ class Own(Trial):
 
     def judge(self, operations: int) -> None:
         """Nothing to tell: what it takes is known."""
+        # One step of the program's own size is all that it takes; nothing is written for it.
         self.over = sorted(batches.rows_seen()) == sorted(set(self._rows))
 
 
@@ -166,6 +176,7 @@ class Updated(Trial):
     def __init__(self, rows: list[int], own: int, optimizers: list[torch.optim.Optimizer]) -> None:
         super().__init__(rows, own)
         self._optimizers = optimizers
+        # Only the options that the group has: older optimizers lack `fused`.
         self._before: list[list[dict[str, Any]]] = [
             [{n: g[n] for n in ("fused", "foreach") if n in g} for g in o.param_groups] for o in optimizers
         ]
@@ -177,6 +188,8 @@ class Updated(Trial):
                 group.update(fused=True, foreach=False)
             for parameter, state in optimizer.state.items():
                 if isinstance(state.get("step"), torch.Tensor):
+                    # torch's fused kernels read the count on the device and raise for one on the
+                    # CPU.
                     state["step"] = state["step"].to(parameter.device)
 
     def undo(self) -> None:
@@ -200,18 +213,21 @@ def all_of(observer: DryObserver, size: DrySize, rows: list[int]) -> Iterator[Tr
     base = Batch(rows, own, own)
     # Steps of this kind have gone before: the program's own.
     base.settled = True
+    # The base first: it has the program's own sizes with allocations unbounded, and others compare with it.
     yield base
     for kind in blocks.repeated(observer.known.live_roots()):
         yield Checkpointed(rows, own, kind)
     optimizers = observer.known.live_optimizers()
     if optimizers and all(_may_be_fused(o) for o in optimizers):
         yield Updated(rows, own, optimizers)
+    # `DrySearch` says that the largest batch was found: without it the sizes are only those that were tried.
     if (yield from _batches(rows, own, size, base, optimizers)):
         observer.write(DrySearch())
 
 
 def _may_be_fused(optimizer: torch.optim.Optimizer) -> bool:
     groups = optimizer.param_groups
+    # torch refuses fused together with differentiable; capturable has its counts on the device already.
     return type(optimizer).__name__ in _FUSED and not any(
         g.get("fused") or g.get("differentiable") or g.get("capturable") for g in groups
     )
@@ -231,8 +247,21 @@ def _batches(
     if size.ran_out:
         # The program's own batch did not fit as the program ran; what fits is below it.
         over = base.found
+        # Sizes measured without a bound; two points give the line if none fits.
         fitting = [b for b in fitting if b.batch < own and b.reserved <= room] or fitting[:2]
-    refused = 0
+    return (yield from _largest(rows, own, size, fitting, over, optimizers))
+
+
+def _largest(
+    rows: list[int],
+    own: int,
+    size: DrySize,
+    fitting: list[DryBatch],
+    over: DryBatch | None,
+    optimizers: list[torch.optim.Optimizer],
+) -> Generator[Trial, None, bool]:
+    """Ever closer to the largest batch that fits, from those that do and one that does not: whether it was found."""
+    room, refused = size.total - size.context, 0
     for _ in range(_TRIES):
         wanted = next_batch(fitting, over, room, refused)
         if not wanted:
@@ -243,6 +272,8 @@ def _batches(
             return False
         if not last.found.fits(size):
             over, refused = last.found, refused + 1
+            # What the failed step left bound (its outputs, half a graph) would be in the next trial's
+            # way.
             yield Own(rows, own)
         else:
             fitting.append(last.found)
@@ -271,12 +302,15 @@ def next_batch(fitting: list[DryBatch], over: DryBatch | None, room: int, refuse
     promises too much, and the line to one that does not fit promises too little. Where memory lies in pieces neither
     tells: then ever smaller ones are tried, and at last the middle.
     """
+    # The largest that fits, and the nearest point beyond or below it, give the slope of memory over the batch.
     low = fitting[-1]
     high = over or (fitting[-2] if len(fitting) > 1 else low)
     slope = (high.allocated - low.allocated) / (high.batch - low.batch) if high.batch != low.batch else 0.0
+    # Memory that does not grow with the batch tells no size.
     if slope <= 0:
         return 0
     wanted = int(low.batch + (room - low.allocated) / slope)
+    # Within a twenty-fifth of what is known to fit it would be no news.
     if over is None:
         return wanted if wanted > low.batch + low.batch // _CLOSE else 0
     if over.batch > 2 * low.batch:

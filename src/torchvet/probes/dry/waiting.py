@@ -20,6 +20,7 @@ class Waiting:
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
+        # Two counts of the same reads: reset by any pass of a model, and by training steps alone.
         self._quiet: dict[Place | None, tuple[int, float]] = {}
         self._all: dict[Place | None, tuple[int, float]] = {}
         self.ended: Place | None = None
@@ -36,6 +37,7 @@ class Waiting:
 
     def read(self) -> None:
         """The program read a number that nobody knows. Ends the run where it waits for another one."""
+        # Of the processor: on a busy machine a slow loop must not look like a waiting one.
         place, now = frames.user_place(2), time.process_time()
         for counted, most, seconds in ((self._quiet, READS, SECONDS), (self._all, PASSES, LONG)):
             reads, began = counted.get(place, (0, now))

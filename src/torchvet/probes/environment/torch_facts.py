@@ -21,10 +21,12 @@ def main(bare: set[str]) -> None:
     """`sys.argv[1]` is the file to write, `bare` the modules that the interpreter starts with."""
     found: dict[str, Any] = {}
     with warnings.catch_warnings(record=True) as said:
+        # Each warning once, as the user's own import would show it.
         warnings.simplefilter("default")
         import torch
     loaded = {name.partition(".")[0] for name in set(sys.modules) - bare}
     # What is built in comes before any file.
+    # Files of the user's that have the name of a module that torch imports (`random.py`) are among these.
     found["imported"] = sorted(loaded - {"torchvet", *sys.builtin_module_names})
     found["warnings"] = list(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in said))
     found["version"], found["file"] = str(torch.__version__), torch.__file__
@@ -48,6 +50,7 @@ def _numpy() -> str | None:
     import numpy
     import torch
 
+    # A NumPy 2 beside a torch built for NumPy 1 imports and fails here.
     torch.from_numpy(numpy.zeros(1))
     return str(numpy.__version__)
 
@@ -69,6 +72,7 @@ def _cuda() -> dict[str, Any]:
     why = None
     if torch.version.cuda is not None:
         try:
+            # `is_available` swallows the driver's error, `init` raises it.
             torch.cuda.init()  # type: ignore[no-untyped-call]
         except Exception as error:
             why = str(error)
@@ -115,6 +119,7 @@ def _pinned() -> bool | None:
 
     if not torch.cuda.is_available():
         return None
+    # A locked-memory limit (`ulimit -l`, a container) refuses 64 MiB, and would allow a few kilobytes.
     return bool(torch.empty(PINNED, dtype=torch.uint8, pin_memory=True).is_pinned())
 
 

@@ -45,8 +45,10 @@ def lead(
     commands that are not, `ended` the number and the exit status (-N for signal N) of a process that has ended."""
     global _config, _unfollowed, _ended
     _unfollowed, _ended = unfollowed, ended
+    # The folder that `torchvet` is imported from. The child's own path may lack it.
     source = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     _config = {"options": options, "directory": directory, "rank": rank, "import_from": source}
+    # A child of another Python cannot load this installation's compiled dependencies.
     _config["python"] = list(sys.version_info[:2])
     # What a rank starts has the rank's environment, and is none.
     _config["launches"] = not _is_rank()
@@ -56,12 +58,14 @@ def lead(
 def follow(config: dict[str, Any]) -> None:
     """This process was started by an observed one: observe it once it trains, a launcher's rank at once."""
     global _config
+    # A launcher's own children are ranks; what a rank starts inherits RANK and is none.
     launched = config.get("launches", False) and _is_rank()
     _config = {**config, "launches": config.get("launches", False) and not launched}
     _tap_starts()
     if launched:
         _wake()
     else:
+        # A process that never imports torch pays for this one hook.
         when_imported("torch", _sleep)
 
 
@@ -73,6 +77,7 @@ def _is_rank() -> bool:
 def forked() -> None:
     """This process was forked from an observed one, whose probes are off: observe it once it trains."""
     torch = sys.modules.get("torch")
+    # Without torch in `sys.modules` the hook of `when_imported` is inherited, and waits in the child as well.
     if _config is not None and not _spared and torch is not None:
         _sleep(torch)
 
@@ -107,19 +112,23 @@ def _tap_popen(subprocess: ModuleType) -> None:
     @functools.wraps(start)
     def __init__(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         # `env` is the eleventh argument: whoever passes that many by place is left alone.
+        # A shell's command is a text: whether it starts Python cannot be told.
         if len(rest) < 10 and not options.get("shell") and _is_this_interpreter(args, options.get("executable")):
+            # A process that starts unobserved is better than one that does not start.
             with suppress(Exception):
                 options["env"] = started_with(options.get("env"))
         else:
             _tell(args)
         start(self, args, *rest, **options)
 
+    # On the class, so that subclasses (`asyncio`'s too) are followed.
     setattr(popen, "__init__", __init__)  # noqa: B010 - a class of the standard library
     _tap_ends(popen)
 
 
 def _tap_ends(popen: Any) -> None:
     """A process that a signal kills says nothing itself: who had started it knows."""
+    # Private, and only on POSIX: without it a killed child ends unnoticed, all else works.
     noted = getattr(popen, "_handle_exitstatus", None)
     if noted is None:
         return
@@ -127,6 +136,7 @@ def _tap_ends(popen: Any) -> None:
     @functools.wraps(noted)
     def _handle_exitstatus(self: Any, *args: Any, **options: Any) -> None:
         noted(self, *args, **options)
+        # `returncode` stays None while a process is only stopped.
         if _ended is not None and self.returncode is not None:
             with suppress(Exception):
                 _ended(self.pid, self.returncode)
@@ -156,6 +166,7 @@ def _tell(args: Any) -> None:
         return
     with suppress(Exception):
         words = [args] if isinstance(args, (str, bytes, os.PathLike)) else args
+        # Names in a command may be bytes of any encoding.
         _unfollowed(" ".join(os.fsdecode(word) for word in words)[:200])
 
 
@@ -163,6 +174,7 @@ def _is_this_interpreter(args: Any, executable: Any) -> bool:
     """Whether a command runs Python by this interpreter: by its name, or a script that names it."""
     try:
         first = executable or (args if isinstance(args, (str, bytes, os.PathLike)) else args[0])
+        # As the system will look it up, but by this process's PATH: one in `env=` is not asked.
         found = shutil.which(os.fsdecode(first))
         if found is None:
             return False
@@ -170,6 +182,8 @@ def _is_this_interpreter(args: Any, executable: Any) -> bool:
         if os.path.abspath(found) == ours or _same_environment(found, ours):
             return True
         with open(found, "rb") as stream:
+            # A console script (`torchrun`) begins with `#!` and the interpreter's path; kernels read no
+            # more than a short first line.
             head = stream.readline(1024)
         return head.startswith(b"#!") and _same_environment(os.fsdecode(head[2:].split()[0]), ours)
     except (OSError, TypeError, IndexError, ValueError):
@@ -179,23 +193,27 @@ def _is_this_interpreter(args: Any, executable: Any) -> bool:
 def _same_environment(path: str, ours: str) -> bool:
     """Whether two paths are names of one interpreter (`python`, `python3`) in one folder."""
     there, here = os.path.split(os.path.abspath(path)), os.path.split(ours)
+    # Virtual environments link to one binary: the folder tells which packages the program sees.
     return there[0] == here[0] and there[1].startswith("python") and os.path.realpath(path) == os.path.realpath(ours)
 
 
 def started_with(environment: Mapping[Any, Any] | None) -> dict[Any, Any]:
     """The environment with which a Python process starts that is to be followed."""
     found = dict(os.environ if environment is None else environment)
+    # A caller that passes on an environment which was prepared already: once is enough.
     if _config is None or "TORCHVET_FOLLOW" in found:
         return found
     before = found.get("PYTHONPATH")
     if before is not None:
         found["TORCHVET_PYTHONPATH"] = before
+    # First on the path, so that Python finds this folder's `sitecustomize` and not the user's.
     found["PYTHONPATH"] = os.pathsep.join([_HERE, *([before] if before else [])])
     found["TORCHVET_FOLLOW"] = json.dumps(_config)
     return found
 
 
 def _tap_spawn(util: ModuleType) -> None:
+    # What both spawn and forkserver start their interpreters by. `subprocess` is not involved.
     start = getattr(util, "spawnv_passfds", None)
     if start is None or hasattr(start, "__wrapped__"):
         return
@@ -211,6 +229,7 @@ def _with_prelude(args: Sequence[Any]) -> list[Any]:
     """The arguments of a process of `multiprocessing`, whose code follows us first."""
     words = list(args)
     with suppress(Exception):
+        # The resource tracker is started the same way, and must not be followed.
         place = words.index("-c") + 1
         code = words[place]
         if _config is not None and ("spawn_main" in code or "forkserver" in code):
@@ -254,6 +273,8 @@ class _Sleep:
         autograd, optimizer = self._torch.autograd, self._torch.optim.Optimizer
         wrapper = self._torch.nn.parallel.DistributedDataParallel
         made = ((optimizer, "__init__"), (wrapper, "__init__"))
+        # The least that all training comes by. A DDP model is made before its first step, which so is seen
+        # whole.
         for owner, name in ((autograd, "backward"), (autograd, "grad"), *made):
             ours = self._ours[owner, name] = self._waking((owner, name), owner.__dict__[name])
             replace(self._undo, owner, name, ours)
@@ -261,9 +282,12 @@ class _Sleep:
     def _waking(self, key: tuple[Any, str], original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def first(*args: Any, **kwargs: Any) -> Any:
+            # A collate function that runs autograd must not have a worker observed.
             if self.asleep and not self._in_loader_worker():
                 self.asleep = False
                 self._wake()
+            # A caller that took the function before (`from torch.autograd import grad`) reaches the
+            # probes by this.
             return self._routes.get(key, original)(*args, **kwargs)
 
         return first
@@ -274,6 +298,7 @@ class _Sleep:
     def _wake(self) -> None:
         # Where somebody has wrapped ours, theirs stays: the probes then wrap it, and it goes on to the original.
         ours = [(owner, name) for (owner, name), one in self._ours.items() if owner.__dict__.get(name) is one]
+        # First ours out, then the probes in: they must wrap the originals, and not a wrapper that has served.
         self._undo.close()
         _wake()
         self._routes = {(owner, name): owner.__dict__[name] for owner, name in ours}
@@ -284,6 +309,7 @@ def _wake() -> None:
     config = _config
     if config is None:
         return
+    # Last, and out again: a child may have its own version of what torchvet imports.
     sys.path.append(config["import_from"])
     try:
         from torchvet.probes.following.child import observe

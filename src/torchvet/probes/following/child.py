@@ -17,15 +17,18 @@ from torchvet.recording.writer import RecordingWriter
 
 def observe(config: dict[str, Any]) -> None:
     """Observe this process from now on. Raises OSError where its record cannot be written."""
+    # Its hooks would call probes whose state is a copy of the parent's.
     before = sessions.session_of_parent()
     # In a fork the parent's probes are still in torch's functions.
     if before is not None and before.observer is not None:
         with contextlib.suppress(Exception):
             before.observer.forsake()
     writer = RecordingWriter(Path(config["directory"]), config["rank"], child=True)
+    # The recording has as many processes as it may: this one is counted, and left alone.
     if writer.crowded:
         writer.write(Unwatched(kind="process", count=1))
         return
+    # Its own argv: the parent's would name the wrong script in the report.
     options = Options(**{**config["options"], "directory": config["directory"], "argv": list(sys.argv)})
     session = Session(options, writer)
     session.start()
@@ -39,10 +42,13 @@ class _Ending:
         self._session = session
 
     def watch(self) -> None:
+        # Registered late, run early: before torch's and the program's own handlers tear things down.
         atexit.register(self._at_exit)
         before_hard_exit(lambda status: self._finish("os-exit", status, None))
 
     def _at_exit(self) -> None:
+        # The interpreter sets it for an uncaught exception before `atexit`; there is no other way to know of
+        # one here.
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
             self._finish("out-of-memory" if is_out_of_memory(error) else "exception", 1, error)

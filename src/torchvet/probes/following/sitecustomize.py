@@ -14,6 +14,7 @@ def _put_back(here: str) -> None:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = before
+    # In place: others may hold this very list.
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
 
 
@@ -21,6 +22,7 @@ def _follow(text: str) -> None:
     import json
 
     config = json.loads(text)
+    # Another minor version cannot load the extension modules that torchvet imports.
     if config["python"] != list(sys.version_info[:2]):
         return
     sys.path.append(config["import_from"])  # last: it must shadow nothing
@@ -39,10 +41,12 @@ if _CONFIG is not None:
         _follow(_CONFIG)
     except Exception:  # the program runs unobserved
         pass
+# Python imports only one module of this name: the user's own is imported by hand, as if ours were not there.
 _OURS = sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
 except ImportError as _error:
+    # None exists: fine. One that fails by an import of its own fails as it would without torchvet.
     if _error.name != "sitecustomize":
         raise
 finally:

@@ -22,6 +22,7 @@ from torch.nn.modules import module as nn_module
 import torchvet
 from torchvet.probes.internals.patching import replace
 
+# Private. On a torch without it hooks stay out from the first compilation on (`_blind`).
 _SWITCH = "_maybe_set_eval_frame"
 """What a compiled function calls in its own frame, with a callback where its region begins and with None at its end."""
 _ASKED = "_has_any_global_hook"
@@ -84,9 +85,11 @@ class CompiledRegions:
             for aside in list(self._asides):
                 aside.take()
         # A module that is just being imported is in `sys.modules` before it has its functions.
+        # A thread may import it right now; the next call of `follow` tries again.
         imported = compiler is not None and not getattr(compiler.__spec__, "_initializing", False)
         if not self._users or self._compiler is not None or not imported:
             return
+        # Before anything is wrapped: `_blind` asks for it.
         self._compiler = compiler
         if not self._blind:
             replace(self._undo, compiler, _SWITCH, self._switching(getattr(compiler, _SWITCH)))
@@ -96,6 +99,7 @@ class CompiledRegions:
 
     def add(self, aside: Aside) -> None:
         """Something is in torch from now on, but for compiled regions."""
+        # Each aside is a user of the watch, so that regions are followed as long as anything is in torch.
         self.watch()
         self._asides[aside] = None
         if not self._hidden:
@@ -115,9 +119,13 @@ class CompiledRegions:
             region = inside.get(thread)
             if region is None:
                 if callback is not None:
+                    # The frame that calls the switch is the compiled function's wrapper: the same
+                    # frame ends the region.
                     self._enter(thread, id(sys._getframe(1)))
             elif callback is None and region == id(sys._getframe(1)):
                 # Functions within that are kept from being compiled come here as well: they belong to the region.
+                # The region ends in torch first, so that no hook is back while its guards are still
+                # asked.
                 before = original(callback)
                 self._leave(thread)
                 return before
@@ -133,6 +141,7 @@ class CompiledRegions:
             try:
                 return bool(original())
             finally:
+                # In another thread's region they stay out; that region's end puts them back.
                 for aside in () if self._hidden else asides:
                     aside.put()
 
@@ -149,6 +158,7 @@ class CompiledRegions:
         for aside in list(self._asides):
             if not self._inside:
                 aside.put()
+            # Between the check and `put` the other thread may have found nothing to take.
             if self._inside:  # another thread has entered one meanwhile
                 aside.take()
 
@@ -184,6 +194,7 @@ class Aside:
 
     def take(self) -> None:
         """Take it out for now."""
+        # Two threads may come here at once: only one of them finds the stack.
         undo, self._undo = self._undo, None
         if undo is not None:
             undo.close()
@@ -199,6 +210,7 @@ class ModuleHooks(Aside):
                 undo.callback(nn_module.register_module_forward_pre_hook(before).remove)
             if after is not None:
                 register = nn_module.register_module_forward_hook
+                # `always_call` makes torch take a slower path in every module call.
                 undo.callback(register(after, always_call=before is not None).remove)
 
         super().__init__(install)
@@ -208,12 +220,14 @@ def _keep_from_compiling(undo: ExitStack) -> None:
     """Frames of torchvet's own run as they are. What a region calls and passes on is traced through as ever, since a
     region that must be one graph would fail."""
     rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    # All or nothing: one list without the other would have dynamo inline what it should skip.
     if not all(hasattr(rules, name) for name in ("SKIP_DIRS", "_recompile_re", "get_mod_inlinelist")):
         return
     folder, inlined = _FOLDER, rules.get_mod_inlinelist()
     # Skipped as frames of their own, and inlined where a region's own code calls them: dynamo asks two lists.
     rules.SKIP_DIRS.append(folder)
     inlined.add(folder)
+    # dynamo matches file names by one regular expression, made of the list at import.
     rules._recompile_re()
 
     def restore() -> None:

@@ -20,13 +20,14 @@ _SUMMED = frozenset([torch.float32, torch.float64, torch.bfloat16])
 _SMALL = 1 << 14
 """Elements up to which tensors are put together first: a reduction of each would cost more."""
 _FLOATS = _SUMMED | {torch.float16}
-_PLAIN = frozenset([torch.Tensor])
+PLAIN = frozenset([torch.Tensor])
 """The class of what may be summed one by one. No subclass: one that is spread over ranks would wait for the others at
 each sum."""
 
 
 def followed() -> bool:
     """Whether operators are followed here and not computed. Asked several times a step: nearly always none is."""
+    # The count is one call into C++; the modes by key are asked only where some mode is on.
     return private.modes_on() > 0 and any(private.get_dispatch_mode(mode) is not None for mode in _WITHOUT_VALUES)
 
 
@@ -40,6 +41,7 @@ def numeric(value: object) -> bool:
         and value.layout is torch.strided
         and not value.is_nested
         and value.numel() > 0
+        # `item()` of a tensor within `vmap` raises: it stands for a whole batch.
         and not private.is_functorch_wrapped(value)
         and not private.is_fake(value)
         and not followed()
@@ -52,6 +54,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
     if tensor.numel() == 1:
         # A loss, at every step: what cannot be read says so.
         try:
+            # `cmath` takes complex losses as well.
             return cmath.isfinite(tensor.item())
         except RuntimeError:
             pass
@@ -60,6 +63,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
     tensor = tensor.detach()
     # A float16 sum overflows where no element comes near it.
     total = tensor.sum(dtype=torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.sum()
+    # Only where the sum is not finite are all elements asked: it may have overflowed.
     return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
 
@@ -77,7 +81,8 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     """
     if not gradients:
         return False
-    plain = _PLAIN.issuperset(map(type, gradients))
+    # `type`, and not `isinstance`: a subclass decides itself what its sum is.
+    plain = PLAIN.issuperset(map(type, gradients))
     if not plain:
         gradients = list(map(numbers, gradients))
     first = gradients[0]
@@ -85,6 +90,7 @@ def suspicious(gradients: list[torch.Tensor]) -> bool:
     if first.is_cpu and first.dtype in _SUMMED and not first.requires_grad and plain:
         try:
             total = sum([g.sum().item() for g in gradients])
+            # True for NaN and infinities.
             return total - total != 0
         except RuntimeError:  # sparse, nested, without data
             pass
@@ -117,6 +123,7 @@ def readable(tensor: torch.Tensor) -> bool:
 
 def which_not(tensors: Sequence[torch.Tensor]) -> list[int]:
     """The positions of those with a NaN or an infinity."""
+    # `cat` and `stack` take only one dtype and device.
     groups: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for position, tensor in enumerate(tensors):
         groups.setdefault((tensor.dtype, tensor.device), []).append(position)
@@ -124,6 +131,7 @@ def which_not(tensors: Sequence[torch.Tensor]) -> list[int]:
     with torch.no_grad():
         for positions in groups.values():
             group = [numbers(tensors[p]).detach() for p in positions]
+            # One by one only where the sum of all was not finite.
             if not _sums_up(group):
                 found += [p for p, t in zip(positions, group, strict=True) if not bool(t.isfinite().all())]
     return sorted(found)

@@ -38,8 +38,10 @@ class Breaker:
     def __init__(self, below: list[Any]) -> None:
         self.below = below
 
+    # As a default argument: at the interpreter's end a module's globals may be gone before the last node.
     def __del__(self, pending: _Pending = _pending) -> None:
         waiting = pending.below
+        # Appended, not freed here: freeing would call the next breaker's `__del__` one level deeper.
         waiting.append(self.below)
         del self.below
         # Freeing nodes calls the next breaker from within the loop below: it only hands its nodes to that loop,
@@ -57,8 +59,10 @@ class Breaker:
 def nodes_below(node: Any) -> list[Any]:
     """The nodes that a node leads to. The only way to ask for them: they can be freed safely afterwards."""
     below = [following for following, _ in node.next_functions if following is not None]
+    # The upper bits of the product: its lower ones repeat with a power of two, as regular programs do.
     if not (node._sequence_nr() * _SCATTER >> 16) % _APART and below:
         metadata = node.metadata
+        # A node that was looked at before has its breaker; a second would free the same nodes for nothing.
         if _KEY not in metadata:
             metadata[_KEY] = Breaker(below)
     return below

@@ -27,6 +27,7 @@ def _one_matrix_for_a_batch(a: Any, b: Any, *_: Any, **__: Any) -> bool:
     """`(16, 3, 3) @ (1, 3, 3)`: folded into one product under a mode, expanded into sixteen without."""
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         return False
+    # Where both or neither have one matrix torch takes the same path with and without a mode.
     return a.dim() == b.dim() == 3 and (a.size(0) == 1) != (b.size(0) == 1)
 
 
@@ -117,6 +118,7 @@ class SteppingAside:
                 out = original(*args, **kwargs)
             # What ran without the modes has made storages that they did not see.
             for mode in modes:
+                # Only the result: what the operator made and freed within is not seen.
                 mode.ran_aside(f"aten.{name.strip('_')}", out)
             return out
 
@@ -125,6 +127,7 @@ class SteppingAside:
     def _backward(self, applies: Applies, original: Callable[..., Any]) -> Callable[..., Any]:
         def marked(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
+            # Its forward is the same under a mode: only the node that it has made needs marking.
             if isinstance(out, torch.Tensor) and out.grad_fn is not None and applies(*args, **kwargs):
                 self._aside_of(out.grad_fn)
             return out
@@ -138,6 +141,7 @@ class SteppingAside:
         def before(_: Any) -> None:
             around.enter_context(self._modes_off())
 
+        # A pair of hooks on this one node: the modes stay on for the rest of the pass.
         node.register_prehook(before)
         node.register_hook(lambda *_: around.close())
 
@@ -145,6 +149,7 @@ class SteppingAside:
     def _modes_off(self) -> Iterator[list[Any]]:
         """No dispatch mode is on; none is taken off where one of the program's is among them: it is on by itself."""
         stack = private.dispatch_modes()
+        # The program's own mode makes torch take the slower path with or without torchvet's: nothing differs.
         if not all(mode in self._on for mode in stack):
             yield []
             return

@@ -15,6 +15,7 @@ from torchvet.probes.internals.mode_dependent import STEPPING_ASIDE
 class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
     """What looks at operators without changing them. Several may stand above each other, but above none of others."""
 
+    # Without it torch raises for `cond` and `while_loop` under a mode that does not handle them.
     supports_higher_order_operators = True
 
     @classmethod
@@ -44,6 +45,7 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
         if not self.can_leave or any(not isinstance(m, OwnMode) for m in private.dispatch_modes()):
             return False
         self.__enter__()  # type: ignore[no-untyped-call]
+        # After the mode is on: what is wrapped reads the stack to know which modes to take off.
         STEPPING_ASIDE.mode_entered(self)
         return True
 
@@ -68,12 +70,16 @@ class OwnMode(private.DispatchMode):  # type: ignore[no-untyped-call]
         for flags, theirs in _flags(self, stack[0]):
             # What was so before their mode was so before ours; when theirs is left, ours is on.
             flags.append(theirs[-1])
+            # The flags say "a mode was on before": true for theirs from now on. The compile flag stays,
+            # since ours does not count as one.
             theirs[-1] = flags is not getattr(self, _COMPILING, None) or theirs[-1]
         STEPPING_ASIDE.mode_entered(self)
         return True
 
     def leave(self) -> None:
         """Switch off, wherever in the stack of modes this one stands by now."""
+        # First of all, also where the mode is gone from the stack already: torch's functions must be its own
+        # again.
         STEPPING_ASIDE.mode_left(self)
         stack: list[Any] = private.dispatch_modes()
         if not any(mode is self for mode in stack):
@@ -100,6 +106,7 @@ _OLD_FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags", _C
 def _flags(mine: Any, theirs: Any) -> Iterator[tuple[Any, Any]]:
     """What two modes have noted of the state before each, kind by kind: torch puts it back when a mode is left, so
     that the one next in the stack must be told who goes from below it, or the state of this one would stay."""
+    # A private method (see `private.ATTRIBUTES`); a mode that was never entered has no lists yet.
     mine._lazy_init_old_dispatch_mode_flags()
     for name in _OLD_FLAGS:
         ours, others = getattr(mine, name, None), getattr(theirs, name, None)

@@ -42,6 +42,7 @@ class Packing:
         if not self._all:
             return False
         number = node._sequence_nr()
+        # An odd number of bounds at or below: the last of them switched hooks on.
         found = any(bisect_right(bounds, number) & 1 for bounds in self._all)
         self.skipped = self.skipped or found
         return found
@@ -54,6 +55,7 @@ class Packing:
         if number:
             self._bounds().extend((0, number))
         hooks = torch.autograd.graph.saved_tensors_hooks
+        # All of torch's users of such hooks (checkpointing, `save_on_cpu`) go through this class.
         replace(undo, hooks, "__enter__", _then(hooks.__enter__, self.on))
         replace(undo, hooks, "__exit__", _then(hooks.__exit__, self.off))
 
@@ -80,6 +82,8 @@ class Packing:
         bounds, number = self._bounds(), private.sequence_nr()
         if mine.depth < 0:  # they were on before anybody listened
             mine.depth = 0
+            # Whatever was noted of this thread may be wrong: all its nodes so far count as made under
+            # hooks.
             bounds[:] = [0, number]
             return
         bounds.append(number)
@@ -103,6 +107,7 @@ def _then(original: Callable[..., Any], note: Callable[[], None]) -> Callable[..
     @functools.wraps(original)
     def call(*args: Any) -> Any:
         result = original(*args)
+        # dynamo runs through this too, for hooks that the compiled code will set itself.
         if not torch.compiler.is_compiling():
             note()
         return result

@@ -8,6 +8,7 @@ from typing import Any
 
 def replace(undo: ExitStack, owner: Any, name: str, ours: Any) -> None:
     """Put `ours` in place of an attribute of a class or module, its own or an inherited one, until `undo` is closed."""
+    # Read past descriptors, so that a staticmethod goes back as one.
     own = owner.__dict__.get(name)
     setattr(owner, name, ours)
     undo.callback(_restore, owner, name, ours, own)

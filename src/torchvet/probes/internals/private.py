@@ -44,7 +44,9 @@ class Lacking:
 def _resolve(path: str) -> Any:
     """What a dotted path leads to: the module as far as there is one, then attributes."""
     module, _, name = path.rpartition(".")
+    # From the longest module path down: `torch.utils.data._utils.worker` is a module, the rest may be attributes.
     try:
+        # Submodules are imported by this where torch has not yet done so.
         owner = importlib.import_module(module)
     except ImportError:
         owner = _resolve(module)
@@ -55,6 +57,7 @@ def _name(path: str, lost: str, instead: Any = _NONE) -> Any:
     try:
         return _resolve(path)
     except (ImportError, AttributeError):
+        # Told in the report as unchecked, by `session/unchecked`.
         missing[path] = lost
         return Lacking(path) if instead is _NONE else instead
 
@@ -143,6 +146,7 @@ _FunctionBase: Any = _name("torch._C._FunctionBase", "what custom Functions save
 
 def saved_of_function(node: Any) -> Any:
     """What a custom Function saved, past what its class says of it."""
+    # A Function's own class may define `saved_tensors` anew; this is torch's descriptor.
     return vars(_FunctionBase)["saved_tensors"].__get__(node)
 
 
@@ -235,6 +239,8 @@ def _note_the_rest() -> None:
             found = not owner or hasattr(_resolve(owner), name)
         except (ImportError, AttributeError):
             found = False
+        # Told at the start and not at the first use: an attribute that is missing would look like a value
+        # that is not there.
         if not found:
             missing[f"{owner}.{name}"] = lost
 

@@ -31,6 +31,7 @@ def slots_of(node: Any) -> tuple[str, ...]:
     cls = type(node)
     known = _slots.get(cls)
     if known is None:
+        # `dir` of a class takes longer than all else in a walk: once for each class.
         known = _slots[cls] = tuple(name for name in dir(cls) if name.startswith(_RAW))
     return known
 
@@ -43,6 +44,8 @@ def forget_types() -> None:
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     """The tensors that a node saved for backward. A slot that backward has freed raises, or is None: it holds none."""
     if not private.SLOTS_SHOW_TENSORS:
+        # A list made at once: unpacking runs within `DisableTorchDispatch`, which must not stay on between
+        # two items.
         return iter(_unpacked(node))
     # Those packed away by saved-tensor hooks included.
     return (tensor for _, data in _filled_slots(node) for tensor in tensors_in(data))
@@ -52,6 +55,7 @@ def tensors_in(data: Any) -> Iterator[torch.Tensor]:
     """Tensors in what a node keeps: one, or a container of them."""
     if isinstance(data, torch.Tensor):
         yield data
+    # Exact types: iterating over a subclass would run code of the program's.
     elif type(data) in (tuple, list, dict):
         for item in data.values() if type(data) is dict else data:
             yield from tensors_in(item)
@@ -62,8 +66,10 @@ def _filled_slots(node: Any) -> Iterator[tuple[Any, Any]]:
     for name in slots_of(node):
         try:
             value = getattr(node, name)
+        # torch raises for a node whose buffers backward has freed.
         except RuntimeError:
             continue
+        # Operators on lists (`cat`, `_foreach_*`) have a list of slots under one name.
         for slot in value if type(value) in (list, tuple) else (value,):
             try:
                 data = slot.data
@@ -127,11 +133,14 @@ def _slot_spoilt(node: Any, name: str, why: Why) -> bool:
     try:
         if why == "changed":
             return any(_is_changed(slot) for slot in slots)
+        # Empty slots alone do not prove freeing: an operator may have saved nothing there. Unpacking tells
+        # below.
         if not slots or any(slot.data is not None for slot in slots):
             return False
     except (AttributeError, RuntimeError):
         return False
     try:
+        # No hook is called, because a freed slot raises before it would be.
         getattr(node, name.replace(_RAW, _SAVED, 1))  # nothing is there to unpack: it is None, or raises
     except RuntimeError:
         return True

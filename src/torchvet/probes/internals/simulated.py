@@ -10,6 +10,7 @@ import torch
 
 def simulated() -> bool:
     """Whether the GPU of this process is a simulated one. Nothing is imported to find out."""
+    # A program on a real device must not pay for the simulated one's import.
     start = sys.modules.get("torchvet.simulate.start")
     return start is not None and bool(start.started())
 
@@ -32,6 +33,7 @@ def numbers(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.__class__ is torch.Tensor:
         return tensor
+    # A DTensor's.
     part = getattr(tensor, "_local_tensor", None)
     if isinstance(part, torch.Tensor):
         return part

@@ -63,10 +63,12 @@ class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
         self._scores.clear()
 
     def _operator(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # Heard at every operator of sampled steps: nearly all end here.
         if not self._scores and func not in _PRODUCTS:
             return
         if private.graph_task() != -1:  # what the backward pass reads was saved for it
             return
+        # `native_dropout` gives its mask beside the result.
         made = out[0] if isinstance(out, tuple) and out else out
         if not isinstance(made, torch.Tensor) or made.layout is not torch.strided or made.is_nested:
             return
@@ -74,6 +76,7 @@ class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
         if record is not None:
             self._read(func, args, made, record)
         elif func in _PRODUCTS:
+            # Both dimensions: a product with few columns is a projection and no matrix of scores.
             if min(made.shape[-2:]) >= _SHORTEST:
                 self._scores.put(made, False)
         else:
@@ -86,8 +89,10 @@ class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
         if exponential is None:
             return
         if func is _SOFTMAX:
+            # The dimension may be given from the end (-1).
             if args[1] % first.ndim == first.ndim - 1:
                 self._weights.put(made, self._record(made))
+        # A softmax by hand: exponentials divided by their sum over the last dimension, which was kept.
         elif exponential and func in _NORMALISING and args[0] is first and args[1].shape[-1:] == (1,):
             self._weights.put(made, self._record(made))
         elif func is _aten.exp.default or func in _ELEMENTWISE:
@@ -99,6 +104,7 @@ class Attention(SiteWatcher[tuple[Place, tuple[int, ...]], AttentionMatrix]):
             record.applied += 1
         elif func in _ELEMENTWISE or (func is _aten.mean.dim and frames.called_by_torch(_FUNCTIONAL)):
             self._weights.put(made, record)
+        # A view shares the storage and is the weights still; any other reader wants them.
         elif self._weights.get(made) is None and not _only_its_shape(func):
             record.elsewhere += 1
 

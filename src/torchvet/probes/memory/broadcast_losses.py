@@ -63,6 +63,7 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
             self._kept(func, args, kwargs, out)
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # `reduction` is 0 for none, 1 for mean, 2 for sum.
         if len(args) > 2 and args[2] == 0:  # no reduction: a table that somebody wants, unless it is averaged later
             return self._met(func, args, kwargs, out)
         record = self._noted(func, args, args[0])
@@ -73,10 +74,12 @@ class PairTables(SiteWatcher[tuple[Place, str], PairTable]):
         left, right = args[:2]
         if not isinstance(right, torch.Tensor) or not isinstance(left, torch.Tensor):
             return None
+        # Either operand may be the column.
         rows = _rows(left, right) or _rows(right, left)
         if rows and func in _MEETING and _is_meant(left, right):
             return None
         place = self.host.line() if rows else None
+        # A backward pass repeats the shapes of its forward: it is no second fault.
         if place is None or private.graph_task() != -1:
             return None
         name = bare_name(func)

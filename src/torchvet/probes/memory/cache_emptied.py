@@ -26,6 +26,7 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
         if not torch.cuda.is_available():
             self.ignored = frozenset(["boundary"])
             return
+        # The one imports the function from the other: two names, and programs use both.
         for owner in (torch.cuda, torch.cuda.memory):
             self.replace(owner, "empty_cache", self._counting)
         accelerator = getattr(torch, "accelerator", None)
@@ -34,6 +35,7 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended. Where steps are counted anew, so are those with a call."""
+        # A stronger signal of steps has begun the count anew: calls of before belong to no step.
         if tick == 1:
             self._steps = 0
             for record in self.sites.values():
@@ -55,8 +57,11 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
             with self.host.looking("calls of empty_cache()"):
                 place = frames.user_place(2)
                 before = _state()
+                # What came back since the last call shows only now, before this one gives it away
+                # again.
                 self._asked_again(before[0])
             original()
+            # The look before failed: then nothing is told of this call, and the program has had it.
             if place is not None:
                 with self.host.looking("calls of empty_cache()"):
                     self._note(place, before, _state())
@@ -76,6 +81,7 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
         """Of what the call before gave back: how much has come from the driver since."""
         if self._last is not None:
             record, given, left = self._last
+            # At most what was given back: a program that grows asks for more.
             record.again += max(0, min(given, reserved - left))
             self._last = None
 

@@ -53,6 +53,7 @@ class CensusTaker:
     def __init__(self, known: KnownMemory, budget: float = 2.0) -> None:
         self._known = known
         self.budget = budget
+        # Numbers of nodes by name, and not the nodes: these would hold the graphs that the census measures.
         self._sequences: dict[str, int] = {}
         self._carriers: dict[str, list[str]] = {}
         self._updated: dict[str, Place] = {}
@@ -65,6 +66,7 @@ class CensusTaker:
         self._descriptions = 0
         self._bound: Bindings = {}
         """What each name was bound to at the last census: a name bound anew is a passing one."""
+        # Once something was found, every later census looks: otherwise growth would have gaps.
         self._strays = False
         """Whether something was found that only a loop's iterator holds."""
         self.anew = False
@@ -80,11 +82,10 @@ class CensusTaker:
     def take(self, tick: int, kind: StepKind, ledger: Ledger, final: bool = False) -> Census:
         """Walk, claim, name. What the census itself allocates is not the program's."""
         start, work = time.perf_counter(), time.thread_time()
-        # Tensor subclasses answer for themselves through `__torch_function__`: not to us.
-        # The walk allocates enough to set off the collector, which would free the very garbage that is to be found.
         with ledger.quiet(), collector_off(), private.DisableTorchFunctionSubclass():
             one = _Count(self._known, ledger, tick, Deadline(self.budget))
             one.extra_frames, one.bound_before, one.goes_on = self.extra_frames, self._bound, self._cut
+            # Half as much again, for graphs whose length shows only during the walk.
             one.further, one.windows = self.budget / 2, self.windows
             try:
                 return self._count(one, tick, kind, start, final)
@@ -95,6 +96,7 @@ class CensusTaker:
     def _count(self, one: _Count, tick: int, kind: StepKind, start: float, final: bool) -> Census:
         self.anew = False
         one.walk_all(strays=self._strays)
+        # Before any graph is claimed: who carries one is credited first.
         self._find_carriers(one)
         self._find_updates(one)
         carried = self._carried()
@@ -103,15 +105,20 @@ class CensusTaker:
         asks = not self._strays and self._descriptions < _DESCRIPTIONS
         if asks and one.unreached() and one.walk_strays():
             self._strays = self.anew = True
+            # Claimed again after each further walk: names that were found later may hang above what is
+            # unclaimed still.
             one.claim_graphs(set(self._carriers), carried)
         # Globals of installed packages are walked only where the program's own names explain too little.
         if one.much_unreached() and self._descriptions < _DESCRIPTIONS:
             one.walk_all(further=True)
             one.claim_graphs(set(self._carriers), carried)
+        # Compared by the next census, which has no object of this one.
         self._counted, self._cut = one.counted(), not one.complete
         self.unreadable.update(one.unreadable)
         holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
         found = self._describe(one)
+        # By site even where somebody was found to hold them: the line that made them is what the user can
+        # look at.
         sites = sum_by_site(one.unreached().values())
         self._sequences = one.sequences()
         self._bound = one.bound
@@ -126,30 +133,36 @@ class CensusTaker:
     def _describe(self, one: _Count) -> unreachable_storages.Found:
         """Who holds what no name reaches. Each answer costs a pass over the heap: the first few are kept."""
         births, orphans = one.unreached(), one.orphans()
+        # Orphans alone count too: a whole model in a cycle has only known memory, and no births.
         if not births and not orphans:
             return unreachable_storages.Found([], 0)
         again = self._descriptions < _DESCRIPTIONS
         self._descriptions += 1
+        # Once an owner has a name it is not searched again; the bytes are the census's own.
         if again and not any(s.owner for s in self._found.strangers):
             late = graphs.within(_DESCRIBING_SECONDS)
             self._found = unreachable_storages.describe(
                 births, one.own_objects(), one.walk.parent.keys(), late, orphans=orphans, claimed=one.named()
             )
             return self._found
+        # Who held it before is told still. How much garbage there is now was not counted.
         return unreachable_storages.Found(self._found.strangers, 0)
 
     def _find_carriers(self, one: _Count) -> None:
         """Names whose previous value's graph is part of the graph of their value now."""
+        # Found once they stay: a carrier may be bound anew, its name carries on.
         if self._carriers:
             return
         for key, tensor in one.candidates():
             name = one.tree.name(key)
             before = self._sequences.get(name)
             node = tensor.grad_fn
+            # The same node is a value that was not changed since, and no chain.
             if before is None or node is None or node._sequence_nr() == before:
                 continue
             ops = graphs.ops_between(node, before, one.late)
             if ops is not None:
+                # More would be a page of the same few operators.
                 self._carriers[name] = ops[:40]
 
     def _find_updates(self, one: _Count) -> None:
@@ -177,6 +190,7 @@ class CensusTaker:
         return msgspec.structs.replace(holding, carried=True, carrier_ops=ops, updated=line)
 
 
+# See `_made_once`: DistributedDataParallel's buckets come in the first steps alone.
 _CLEAN = 2
 """Windows that left nothing without a name after which what an earlier one has left is no habit."""
 
@@ -191,20 +205,24 @@ class _Count:
         self.extra_frames: list[FrameType] = []
         self.walk = heap.HeapWalk(deadline.left())
         # Whatever torchvet notes of the program is no name that a person would say.
+        # Its tables lead to every optimizer and module: the shortest path of all would go through torchvet.
         self.walk.skip |= {id(known), id(known.__dict__), id(ledger), id(ledger.__dict__), id(ledger.live)}
         self.unreadable: list[str] = []
         self.tree = HoldingTree(self.walk)
         self._known = known
         self.stored = known.storages()
         """By key, of parameters and the like: category and bytes."""
+        # Parameters, gradients and optimizer state are claimed from the start: they are nobody's leak.
         self.claimed: set[int] = set(self.stored)
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in self.stored.values():
             self.categories[category] += size
         self.total = sum(self.categories.values())
+        # The living table itself: what dies while the walk runs is gone from it.
         self.births: dict[int, Birth] = ledger.live
         self.updated = ledger.updated
         self._tick = tick
+        # How far in the walk's lists each was taken in: a second walk adds to their ends.
         self._absorbed = self._absorbed_arrays = 0
         self.graphs_of: dict[int, tuple[int, int]] = {}
         """Nodes and saved bytes that were credited to a tensor's graph."""
@@ -229,10 +247,13 @@ class _Count:
             self.walk.allow(_FURTHER_SECONDS)
             self.walk.add_roots(heap.module_roots((frames.INSTALLED,)))
         else:
+            # Reached through the traceback they would be `error.__traceback__...`; as roots their
+            # variables have names.
             self.walk.skip |= {id(frame) for frame in self.extra_frames}  # they count as running
             # Each age is walked to its end before the next: a lasting name claims even what a passing one is nearer to.
             for roots in self._by_age():
                 self.walk.add_roots(roots)
+                # With strays the iterators come as roots of their own, and their queues below those.
                 self.walk.run(tees=not strays)
         if strays:
             self._add_strays()
@@ -248,6 +269,7 @@ class _Count:
     def _add_strays(self) -> None:
         running = heap.running_frames()
         self.walk.add_roots(list(stray_roots(self.walk.parent, running)))
+        # A list of frames that outlives this call keeps every variable of the program.
         running.clear()
 
     def _absorb(self) -> None:
@@ -275,6 +297,7 @@ class _Count:
         for root in itertools.chain(*roots):
             key = (root.scope, root.name)
             binding = self.bound[key] = Binding(root.value)
+            # Torch's frames and the standard library's.
             if root.kind != "global" and frames.owner(root.path) not in (frames.USER, frames.INSTALLED):
                 inside.append(root)
             else:
@@ -291,6 +314,7 @@ class _Count:
                 size += storage.nbytes()
                 self.tree.own(key, identity)
         self.total += size
+        # Without bytes of its own it is a view: whoever claimed the storage first has them.
         if size:
             self.tree.add(key, direct=size, visible=min(self._shown(key, tensor, size), size), tensors=1)
         if tensor.grad_fn is not None and graphs.followed():
@@ -299,6 +323,7 @@ class _Count:
     def _shown(self, key: int, tensor: torch.Tensor, size: int) -> int:
         """Bytes that a tensor shows; of one that arrays alone lead to, as they view its memory, what these show."""
         shown = tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else size
+        # Up through views of arrays to the first holder that is none.
         while heap.kind_of(type(above := self.walk.objects.get(self.walk.parent[key]))) == heap.ARRAY:
             shown, key = arrays.memory(above)[2], id(above)
         return shown
@@ -306,6 +331,7 @@ class _Count:
     def _claim_array(self, array: Any) -> None:
         """Memory of NumPy's own, which a view of it keeps. What shows a tensor's memory leads to that tensor."""
         whole, size, shown = arrays.memory(array)
+        # Size 0 is what shares a tensor's memory.
         if size and id(whole) not in self._claimed_arrays:
             self._claimed_arrays.add(id(whole))
             self.total += size
@@ -342,11 +368,14 @@ class _Count:
                 return 1
             return 0 if carriers and self.tree.name(slot[0]) in carriers else 2
 
+        # `sorted` is stable: within a rank the order stays that of distance.
         for key, tensor in sorted(self._slots, key=rank):
+            # Items of a container share no names from census to census.
             before = known.get(self.tree.name(key)) if known and key in singles else None
             self._claim_graph(key, tensor, before)
 
     def _claim_graph(self, key: int, tensor: torch.Tensor, before: Counted | None) -> None:
+        # The walk of all of it would be cut short again: only what is new fits into the budget.
         short = self.goes_on and before is not None
         reach = graphs.Reach(complete=False) if short else self._walk_graph(tensor)
         nodes, saved = reach.nodes, _saved(reach)
@@ -399,8 +428,10 @@ class _Count:
         since then nobody knows. Without what was made once, such as the buckets of DistributedDataParallel."""
         if not self.complete:
             return {}
+        # Two steps old at the least: what this step and the last one bind is passing.
         left = {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
         windows = {b.window for b in left.values()}
+        # Storages of two windows are a habit, those of one may be a single act.
         return {} if len(windows) == 1 and self._made_once(*windows) else left
 
     def _made_once(self, window: int) -> bool:
@@ -411,6 +442,7 @@ class _Count:
         """Identities of the parameters and buffers of root modules that no name leads to."""
         if not self.complete:
             return set()
+        # A module that the walk has met is not lost, whatever holds it.
         roots = [m for m in self._known.live_roots() if id(m) not in self.walk.parent]
         tensors = (t for m in roots for t in itertools.chain(m.parameters(), m.buffers()))
         return {key for key in map(id, tensors) if key not in self.walk.parent}
@@ -422,6 +454,7 @@ class _Count:
     def much_unreached(self) -> bool:
         """Whether so much lives on without a name that other people's modules are worth a look."""
         old = sum(b.nbytes for b in self.births.values() if b.tick < self._tick - 1)
+        # A twentieth: walking the globals of all packages costs `_FURTHER_SECONDS`.
         return sum(b.nbytes for b in self.unreached().values()) > 0.05 * old
 
     def own_objects(self) -> set[int]:
@@ -433,6 +466,7 @@ class _Count:
         self.walk.close()
         self._slots.clear()
         self._nodes.clear()
+        # Their entries are objects of the program: a forgotten census would be its largest leak.
         self.tree.close()
 
 

@@ -44,11 +44,15 @@ class Cohorts:
         found = []
         keys: dict[int, object] | None = None
         for cohort in self._all:
+            # Not even at the end is one judged that is too young: its storages may be this step's
+            # variables.
             if not cohort.births or not (everything or tick >= cohort.next_check) or tick < cohort.end + _YOUNGEST:
                 continue
+            # Asked once for all cohorts: going through all parameters takes time.
             keys = known() if keys is None else keys
             cohort.births = [b for b in cohort.births if b.died is None and b.key not in keys]
             cohort.survived = sum(b.nbytes for b in cohort.births)
+            # Its age doubles until the next check.
             cohort.next_check = tick + max(_YOUNGEST, tick - cohort.end)
             alive, size = len(cohort.births), cohort.survived
             record = Survivors(window=cohort.window, tick=tick, steps=cohort.steps, bytes=size, storages=alive)

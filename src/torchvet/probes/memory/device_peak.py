@@ -26,6 +26,7 @@ class DevicePeaks(Watcher):
             return
         if self.host.options.every_step and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             for device in range(torch.cuda.device_count()):
+                # A watched block of a larger program: what was reached before it is not its own.
                 torch.cuda.reset_peak_memory_stats(device)
         self._ask()
         for owner in (torch.cuda, torch.cuda.memory):
@@ -37,11 +38,13 @@ class DevicePeaks(Watcher):
             return
         for device in range(torch.cuda.device_count()):
             peak = torch.cuda.max_memory_allocated(device)
+            # The first answer only.
             self._began.setdefault(device, (torch.cuda.memory_allocated(device), peak))
             self._most[device] = max(peak, self._most.get(device, 0))
 
     def _noting(self, original: Any) -> Any:
         def reset(*args: Any, **kwargs: Any) -> Any:
+            # Before the count goes: afterwards nobody knows what it was.
             with self.host.looking("the device's peak"):
                 self._ask()
             return original(*args, **kwargs)

@@ -29,6 +29,7 @@ class Garbage:
 
     def __init__(self, reached: Collection[int], own: set[int]) -> None:
         self._objects = _unreached(reached, own)
+        # Python versions differ in how many references a list, a loop and `getrefcount` hold themselves.
         self._objects.append([])  # the measure: nothing but this list refers to it
         self.by_id: dict[int, Any] = {}
         """All that leads to the seeds, and they themselves."""
@@ -49,9 +50,11 @@ class Garbage:
         if above is None:
             return False
         queue = list(set(seeds))
+        # Upward from the tensors: only what leads to them matters, of a heap of millions.
         found = _closure(queue, above, _MOST)
         if found is None:
             return False
+        # One reference more for each, which `_tell_held` takes into account.
         self.by_id = {id(o): o for o in self._objects if id(o) in found}
         self.below = {key: [] for key in found}
         for key in queue:
@@ -71,11 +74,14 @@ class Garbage:
             # A function's globals are no part of it: they would hold every other function of its module.
             apart = id(one.__globals__) if type(one) is types.FunctionType else 0
             for lower in map(id, gc.get_referents(one)):
+                # References from what the walk has reached are not counted here, so that they show as
+                # held from outside.
                 if lower in known and lower != apart:
                     above[lower].append(key)
         return above
 
     def _tell_held(self, above: dict[int, list[int]]) -> None:
+        # In one comprehension, so that all are counted under the same circumstances as the measure.
         counts = [(id(o), sys.getrefcount(o)) for o in self._objects if id(o) in self.by_id or o is self._objects[-1]]
         own = counts[-1][1] + 1  # ours: the list, and `by_id`
         self.outer = [key for key, count in counts[:-1] if count - len(above.get(key, ())) > own]
@@ -107,6 +113,7 @@ def _closure(queue: list[int], edges: Mapping[int, list[int]], most: int | None 
 
 def _unreached(reached: Collection[int], own: set[int]) -> list[Any]:
     """All that may be garbage of the program's, or refer to some."""
+    # Only what the collector tracks can be in a cycle.
     everything = gc.get_objects()
     kinds = {cls: heap.kind_of(cls) for cls in set(map(type, everything))}
     plain = {cls for cls, kind in kinds.items() if kind not in (heap.ATOM, heap.FUNCTION, heap.CLASS, heap.FRAME)}
@@ -119,9 +126,11 @@ def _is_programs(o: Any) -> bool:
     """Whether a function, class or frame is worth following. A library's class and most of its functions are not: what
     they refer to is held from outside."""
     kind = heap.kind_of(type(o))
+    # Torchvet's own frames run right now and lead to the walk's tables.
     if kind == heap.FRAME:
         return frames.owner(o.f_code.co_filename) != frames.OWN
     if kind == heap.FUNCTION:
+        # A closure can hold tensors, whoever wrote it.
         return bool(o.__closure__) or frames.owner(o.__code__.co_filename) == frames.USER
     file = heap.file_of_class(o)
     return file is not None and frames.owner(file) == frames.USER
@@ -143,6 +152,7 @@ def components(below: dict[int, list[int]]) -> list[list[int]]:
                 index[node] = low[node] = len(index)
                 stack.append(node)
                 on_stack.add(node)
+            # Both cases of Tarjan's in one: a new node is entered, one on the stack lowers `low`.
             following = next((k for k in rest if k not in index or k in on_stack), None)
             if following is not None:
                 if following in index:
@@ -155,7 +165,9 @@ def components(below: dict[int, list[int]]) -> list[list[int]]:
                 low[work[-1][0]] = min(low[work[-1][0]], low[node])
             if low[node] == index[node]:
                 found.append(_popped(stack, on_stack, node))
+    # A single node counts where it refers to itself.
     cyclic = [one for one in found if len(one) > 1 or one[0] in below[one[0]]]
+    # Tarjan's algorithm gives the lowest first.
     return cyclic[::-1]
 
 

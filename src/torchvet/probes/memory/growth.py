@@ -31,6 +31,7 @@ class GrowthProbe(Watcher):
         self._schedule = host.schedule
         self._trend, self._cohorts = HeapTrend(), Cohorts()
         # Names amid an evaluation are compared only with each other: at a boundary its variables may be gone.
+        # Two takers, because each compares with its own census before.
         self._census, self._amid = CensusTaker(host.known), CensusTaker(host.known)
         self._suspected_at_end = False
 
@@ -41,6 +42,7 @@ class GrowthProbe(Watcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """A heap that rises once may do so for many reasons; one that goes on is looked into at any cost."""
+        # Sampled all the same: the trend needs every fourth boundary.
         if not self._trend.boundary(tick) or self._schedule.suspected:
             return
         seconds = self._census.seconds or _CENSUS_SECONDS
@@ -49,6 +51,7 @@ class GrowthProbe(Watcher):
 
     def window_closed(self, tick: int, peak: int, cohort: Cohort, final: bool) -> None:
         """One tensor that is replaced by a larger one leaves no survivors: the peak is all that tells."""
+        # The last window may have been cut off amid a step.
         if not final and self._trend.peak(peak):
             self._schedule.suspect(tick)
         self._cohorts.add(cohort)
@@ -59,12 +62,14 @@ class GrowthProbe(Watcher):
 
     def look(self, tick: int, kind: StepKind) -> None:
         """Which storages of earlier windows live on? Who holds them?"""
+        # Before the census, which a suspicion makes due at this very boundary.
         if self._cohorts.due(tick):
             self._survivors(tick)
             if self._cohorts.suspicious():
                 self._schedule.suspect(tick)
         # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
         elapsed = self.host.elapsed()
+        # `tracemalloc` makes a walk several times as slow, and the census's own objects would be traced.
         if under_way.is_set():
             return
         if not self.host.clock.provisional and self._schedule.takes_census(tick, elapsed, self._census.seconds):
@@ -74,6 +79,7 @@ class GrowthProbe(Watcher):
         """Who keeps the graphs of an evaluation, or of a step, that is not over? Its variables may be gone at the next
         boundary."""
         if "names" not in self.host.broken:
+            # No suspicion is noted: the schedule's censuses are those at boundaries.
             self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
             with self.host.looking("names amid an evaluation or a step", "censuses"):
                 census = self._amid.take(self.host.tick, kind, self.host.ledger)
@@ -83,6 +89,7 @@ class GrowthProbe(Watcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """When `main()` has returned its variables are gone; those of an exception's frames are not."""
         tick = self.host.tick
+        # First, while the schedule's suspicion still can be raised by it.
         self._survivors(tick, everything=True)
         ended_badly = how in ("out-of-memory", "exception")
         self._suspected_at_end = self._schedule.suspected or self._cohorts.suspicious() or ended_badly
@@ -90,6 +97,7 @@ class GrowthProbe(Watcher):
             self._census.extra_frames = frames.traceback_frames(error)
             elapsed = time.perf_counter() - self.host.started
             self._take_census(tick, self.host.clock.level, elapsed, final=True)
+            # They hold every variable of the frames that failed.
             self._census.extra_frames = []
 
     def unchecked(self) -> Iterator[Unchecked]:
@@ -107,6 +115,7 @@ class GrowthProbe(Watcher):
             self.host.write(record)
 
     def _take_census(self, tick: int, kind: StepKind, elapsed: float, final: bool = False) -> None:
+        # Counted as taken all the same, or it would be asked for at each boundary.
         if "names" in self.host.broken:
             return self._schedule.census_taken(tick, elapsed)
         self.host.flush_steps()

@@ -8,6 +8,7 @@ import time
 from torchvet.probes.base import host
 
 _EVERY = 4
+# Twelve samples at every fourth boundary: four to a third.
 _FIRST = 48
 _FEWEST = 9
 """Samples that tell whether a floor rises, three to a third; before there are so many nothing is judged."""
@@ -70,9 +71,11 @@ class HeapTrend:
         if self._exact and self._slow >= _TIMES_SLOW:
             # glibc walks its free lists: after many small allocations a call takes milliseconds.
             self._exact = False
+            # Samples of two kinds do not compare.
             self._clear()
         # Fast steps of a long run are asked ever more rarely: how far samples are apart shows in their ticks alone.
         if tick >= self._next and len(self._samples) >= _FEWEST:
+            # Judged anew once the run has doubled, so that the first third is no start any more.
             self._next = tick * 2
             least = _LEAST if self._exact else _LEAST_RESIDENT
             self.times = self.times + 1 if rising(self._samples, least) else 0
@@ -87,4 +90,5 @@ def rising(samples: list[int], least: int = _LEAST) -> bool:
         return False
     floors = [min(samples[i * third : (i + 1) * third]) for i in range(3)]
     rise = floors[2] - floors[1]
+    # The minimum of a third is the floor: peaks within steps, caches that come and go stay above it.
     return floors[0] < floors[1] and rise > max(least, floors[1] // 400)

@@ -86,10 +86,13 @@ class HostSampler(Watcher):
             self._restart()  # ticks began anew: a stronger step signal appeared
         self._last = tick
         # What is noted of sampled steps is in the heap as well, and goes again; so are traces.
+        # No samples meanwhile.
         if self._objects.on or self._rises:
             return self._trace(tick)
+        # Births and records of a sampled step are torchvet's own objects.
         if self.host.sampling or not self._due(tick):
             return
+        # A 64th of the run so far: 44 samples from one doubling to the next (64 · ln 2).
         self._next_tick = tick + max(1, tick // _DENSE)
         self._sample(tick)
         if len(self._ticks) >= _PENDING:
@@ -99,6 +102,7 @@ class HostSampler(Watcher):
             # From the next boundary on: names may be searched at this one, which takes several times as long then.
             short = sys.getallocatedblocks() < _FEW_BLOCKS
             bears = short or self.host.schedule.affordable(self.host.elapsed(), _TRACING_SECONDS)
+            # The first quarter is when caches fill and libraries load.
             self._rises = _rises([s for s in self._all if s[0] >= tick // _STARTING], _RISE if bears else _STEEP)
 
     def _due(self, tick: int) -> bool:
@@ -108,6 +112,7 @@ class HostSampler(Watcher):
 
     def _sample(self, tick: int) -> None:
         start = time.thread_time()  # other programs' interruptions are not the sample's
+        # Both: glibc sees no small Python objects, and Python no native memory.
         heap = host.heap_in_use() + host.small_objects() if host.heap_in_use is not None else None
         work = time.thread_time() - start
         self._spent += work
@@ -129,6 +134,7 @@ class HostSampler(Watcher):
             return self._objects.begin(tick)
         found = self._objects.boundary(tick, self.host.elapsed())
         if found is not None:
+            # A profiler that was stopped has given its events away.
             found.profiler = self._profiler if private.is_profiling() else None
             self.host.write(found)
 
@@ -155,6 +161,7 @@ def _recorded() -> int:
     if not (private.RECORDS_COLLECTIVES and distributed.is_initialized()):
         return 0
     group: Any = distributed.group.WORLD
+    # `_get_sequence_number_for_group` is private: without it the ring's growth counts as the program's.
     with suppress(AttributeError, RuntimeError):  # not every backend counts
         return min(int(group._get_sequence_number_for_group()), _ring())
     return 0

@@ -14,6 +14,7 @@ from torchvet.probes.base.ledger import Line, locate, makes_storages, place_of_l
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.recording.records.verify import MadeAt
 
+# What `contiguous()`, `clone()` and copies for incompatible layouts come down to.
 _COPYING = torch.ops.aten.clone.default
 _MOST = 4000
 """Lines that are kept apart: a program that writes its own code has more."""
@@ -30,6 +31,7 @@ class _Sums:
 
     def add(self, line: Line | None, made: int, op: Any) -> None:
         """Note a new storage."""
+        # Known lines still add up when the table is full.
         if line is None or (len(self.lines) >= _MOST and line not in self.lines):
             return
         sums = self.lines.setdefault(line, [0, 0])
@@ -61,6 +63,7 @@ class _Evaluating(OwnMode):
             makes = self._makes[func] = makes_storages(func)
         if makes and isinstance(out, torch.Tensor):
             made = sum(storage.nbytes() for storage in graphs.storages_of(out))
+            # Past this method and `__torch_dispatch__`.
             self.sums.add(locate(sys._getframe(2))[0], made, func)
 
 
@@ -92,8 +95,10 @@ class LineMemory(Watcher):
         # A dispatch mode belongs to a thread, and only there can it be left.
         if self._thread == threading.get_ident():
             self._mode.sums.steps += 1
+            # Also at the first boundary of training after an evaluation.
             if not evaluates or not self._due():
                 self._leave()
+        # The mode is entered last: what comes before it costs next to nothing.
         elif self._thread == 0 and evaluates and self._due() and not self._mode.broken and self._mode.enter():
             self._thread = threading.get_ident()
         self._passes += kind == "evaluation"
@@ -115,6 +120,7 @@ class LineMemory(Watcher):
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         births = self.host.ledger.births
+        # The ledger begins a new list for each.
         if len(births) < self._read:  # another window
             self._read = 0
         for birth in births[self._read :]:
@@ -132,6 +138,7 @@ class LineMemory(Watcher):
                 if place is None:
                     continue
                 record = found.setdefault(place, MadeAt(place=place, sampled=0))
+                # A line in several code objects (a function made anew) ran in the same steps.
                 record.sampled += 0 if place in counted else sums.steps
                 record.bytes += made
                 record.copied += copied

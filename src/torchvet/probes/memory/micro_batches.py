@@ -37,9 +37,11 @@ class MicroBatches(SiteWatcher[Place, SummedLosses]):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """Is this the sum of losses that could have gone backward one by one?"""
+        # A gradient penalty's pass sums nothing that could go one by one.
         if is_grad or self._calls >= _MOST_CALLS or not self.host.sampling:
             return
         roots = graphs.roots_of(tensors)
+        # 4 skips torchvet's own frames, which are no place anyway.
         place = frames.user_place(4)
         if len(roots) != 1 or place is None:
             return
@@ -48,11 +50,13 @@ class MicroBatches(SiteWatcher[Place, SummedLosses]):
         known = set(self.host.known.storages())
         parts = _independent(_terms(roots[0]), known, graphs.within(_SECONDS))
         alike = _alike(parts or [])
+        # One graph cannot be split.
         if len(alike) < 2 or not _one_after_the_other(alike):
             return
         saved = [part.bytes for part in alike]
         record = self.sites.setdefault(place, SummedLosses(place=place, parts=0, saved=0, largest=0, calls=0))
         record.calls += 1
+        # The largest step decides the peak.
         if sum(saved) > record.saved:
             record.parts, record.saved, record.largest = len(alike), sum(saved), max(saved)
 
@@ -82,8 +86,10 @@ def _terms(root: Any) -> dict[Any, int]:
         node, last = waiting.pop()
         below = graph_teardown.nodes_below(node)
         # A product of two that learn is no sum.
+        # Gradients of a sum are the sum of gradients: only such nodes may be split into passes of their own.
         linear = graphs.name_of(node) in _SUMS and (len(below) == 1 or graphs.name_of(node)[:3] not in ("Mul", "Div"))
         if linear and below and _of_numbers(node):
+            # A node with one input belongs to one loss; a sum belongs to all, and dates none of them.
             last = max(last, node._sequence_nr()) if len(below) == 1 else 0
             waiting.extend((one, last) for one in below)
         elif graphs.name_of(node) != graphs.ACCUMULATE:
@@ -102,7 +108,10 @@ def _of_numbers(node: Any) -> bool:
 
 def _numel(node: Any) -> int:
     if graphs.name_of(node) == graphs.ACCUMULATE:
+        # A leaf's node has no metadata of its own.
         return int(node.variable.numel())
+    # Private: shapes of what the node's result was. Without it no node counts as single numbers, and nothing is
+    # found.
     metadata = getattr(node, "_input_metadata", None)
     if not metadata:
         return 0
@@ -123,6 +132,7 @@ def _independent(terms: dict[Any, int], known: set[int], late: graphs.Late) -> l
             if node in part.nodes or graphs.name_of(node) == graphs.ACCUMULATE:
                 continue
             other = owner.get(node)
+            # They share activations: one pass is needed for both.
             if other is not None and other is not part:
                 part = _joined(part, other, owner)
                 parts = [p for p in parts if p is not other]
@@ -130,6 +140,7 @@ def _independent(terms: dict[Any, int], known: set[int], late: graphs.Late) -> l
             part.nodes.add(node)
             owner[node] = part
             _measure(part, node, claimed)
+            # Every 256 nodes: measuring one takes longer than walking over one.
             if not len(owner) & 255 and late():
                 return None
             waiting.extend(graph_teardown.nodes_below(node))
@@ -160,6 +171,7 @@ def _alike(parts: list[_Part]) -> list[_Part]:
     """The most parts that do the same: a discriminator's losses and its penalty are no micro-batches."""
     groups: dict[frozenset[tuple[str, int]], list[_Part]] = {}
     for part in parts:
+        # By operators and counts: exact graphs of two batches differ in sizes alone.
         groups.setdefault(part.shape, []).append(part)
     return max(groups.values(), key=len, default=[])
 

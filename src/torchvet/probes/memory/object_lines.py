@@ -22,6 +22,7 @@ from torchvet.recording.records.memory import ObjectLine, ObjectLines
 
 _FRAMES = 24
 """Frames that are kept of each allocation: the program's line may be far outside of a library. Each takes time."""
+# So that what is made in one step and dropped in the next has gone in between.
 _APART = 3
 _SAMPLES = 4
 _FEWEST = 3
@@ -34,6 +35,7 @@ takes some times longer; and those that counting may take. By the clock a busy m
 _MOST_BYTES = 1 << 26
 """Memory of the traces themselves from which on this is given up."""
 _SHOWN = 6
+# Their frames stand between the program's line and the library below it.
 _TRANSPARENT = (os.path.join("base", "_importlib_bootstrap_taps.py"), os.path.join("base", "hooks.py"))
 """Of torchvet's own files those through which calls of the program's pass."""
 
@@ -64,6 +66,7 @@ class ObjectTracing:
 
     def begin(self, tick: int) -> None:
         """Trace from this boundary on, unless the program traces itself."""
+        # Its settings and its traces are the program's.
         if tracemalloc.is_tracing():
             return
         self._at, self._bytes, self._storages, self._began = [], [], [], time.thread_time()
@@ -75,6 +78,7 @@ class ObjectTracing:
     def boundary(self, tick: int, elapsed: float) -> ObjectLines | None:
         """A step ended, `elapsed` seconds after the run began: what was found, once it is."""
         began = time.thread_time()
+        # Asked before the sample, which itself may take a second.
         late = began - self._began > max(_SECONDS, _SHARE * elapsed)
         if not tracemalloc.is_tracing():  # the program has ended it
             self.end()
@@ -85,6 +89,7 @@ class ObjectTracing:
             self._bytes.append(_by_line())
             self._storages.append(_of_tensors())
             self._spent += time.thread_time() - began
+        # Four where counting is cheap: one sample more rules out more chance.
         enough = _FEWEST if self._spent > _OWN_SECONDS else _SAMPLES
         if len(self._at) < enough and not late and tracemalloc.get_tracemalloc_memory() < _MOST_BYTES:
             return None
@@ -110,6 +115,7 @@ class ObjectTracing:
         lines = [ObjectLine(place=Place(file, line, ""), bytes=risen[file, line]) for file, line in largest]
         found = ObjectLines(first=self._at[0], last=self._at[-1], bytes=sum(risen.values()), lines=lines)
         found.storages = storages
+        # Garbage in cycles looks like growth as long as no full collection has run.
         found.collected = _collections() > self._collections
         return found
 
@@ -127,6 +133,7 @@ def _rises(sizes: list[int]) -> bool:
 
 def _classes(cls: type) -> set[type]:
     """A class and all that are derived from it."""
+    # `type.__subclasses__`, because a metaclass of the program's may define its own.
     return {cls}.union(*map(_classes, type.__subclasses__(cls)))
 
 
@@ -136,6 +143,7 @@ def _of_tensors() -> int:
     found: dict[int, int] = {}
     # By the type alone: to ask half a million objects takes as long as a second otherwise.
     for one in [o for o in gc.get_objects() if type(o) in kinds]:
+        # By storage: views count once.
         found.update((s._cdata, s.nbytes()) for s in graphs.storages_of(one) if s.device.type == "cpu")
     return sum(found.values())
 
@@ -168,6 +176,7 @@ def _line_of(way: tuple[Line, ...], kinds: dict[str, int]) -> Line | None:
             whose = kinds[file] = frames.TORCH if file.endswith(_TRANSPARENT) else frames.owner(file)
         if whose == frames.USER:
             return line
+        # What torchvet allocates for a look is not the program's, though the program's line is further out.
         if whose == frames.OWN:
             return None
         if whose == frames.INSTALLED:

@@ -54,6 +54,7 @@ class OutOfMemoryWatcher(Watcher):
         self._seconds = 0.0
         self._failures = 0
         self._recording = self._installed = False
+        # Taken before it is replaced: torchvet's own call must not look like the program's.
         self._record = torch.cuda.memory._record_memory_history
 
     def install(self) -> None:
@@ -62,6 +63,7 @@ class OutOfMemoryWatcher(Watcher):
         self._installed = True
         self.replace(torch.cuda.memory, "_record_memory_history", tap(self.host, _WHAT, before=self._they_record))
         if torch.cuda.is_available():
+            # Private; torch runs it at once where a device is in use, else when one is.
             torch.cuda._lazy_call(self._start)  # type: ignore[no-untyped-call]
 
     def _start(self) -> None:
@@ -74,6 +76,7 @@ class OutOfMemoryWatcher(Watcher):
             if not self._theirs and self.host.options.simulated_gpu is not None:
                 self._record(max_entries=self.events, context="alloc", stacks="python")
                 self._recording = True
+            # CPU builds lack it. torch has no way to detach: `_failed` asks `active`.
             attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
                 attach(self._failed)
@@ -106,6 +109,7 @@ class OutOfMemoryWatcher(Watcher):
         super().remove()
         self._installed = False
         if self._recording and not self._theirs:
+            # None switches it off. By the name, since the simulated device has put its own there.
             torch.cuda.memory._record_memory_history(None)
         self._recording = False
 
@@ -119,6 +123,7 @@ class OutOfMemoryWatcher(Watcher):
         with self.host.looking("the snapshot of a failed request for memory"):
             self._failures += 1
             failure = MemoryFailure(tick=self.host.tick, device=device, asked=asked, total=total, free=free, number=0)
+            # A batch-size finder lets dozens fail: beyond the time they are counted, without a file.
             failure.number, failure.snapshot = self._failures, self._left() if self._seconds < _MOST_SECONDS else None
             self.host.write(failure)
 
@@ -126,6 +131,7 @@ class OutOfMemoryWatcher(Watcher):
         """Write the snapshot of the latest failure in place of the one before."""
         began = time.perf_counter()
         options = self.host.options
+        # One file for all failures: the latest is what the program died of, or lives with.
         path = Path(options.snapshots or options.directory) / snapshot_name(Path(options.path).stem.strip("<>"))
         write_snapshot(path)
         self._seconds += time.perf_counter() - began
@@ -145,6 +151,7 @@ def _named(stem: str) -> str:
 
 def write_snapshot(path: Path) -> None:
     """The snapshot as torch writes it, in place when it is whole. Raises OSError where it cannot be written."""
+    # By process: ranks and forks may fail at the same moment.
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with partial.open("wb") as file:

@@ -43,8 +43,10 @@ class Piles(Watcher):
         if is_grad or not self.host.sampling or self._steps >= _MOST_STEPS:
             return
         births = self.host.ledger.births
+        # Going through more births at each call would cost more than it tells.
         if self._finished and len(births) <= _MOST_BIRTHS:
             tick = self.host.ledger.tick
+            # Of this step only: what lives on from earlier ones is growth, and others' matter.
             alive = (b for b in births[: self._finished] if b.died is None and b.tick == tick)
             self._left.append(sum(birth.nbytes for birth in alive))
             self._search()
@@ -53,6 +55,7 @@ class Piles(Watcher):
     def _search(self) -> None:
         """Who holds it? Asked twice within one step, of which the number of calls is known: what grows is compared."""
         call = len(self._left)
+        # At a third and at the last call: what is held must have grown in between.
         if self._searches < _SEARCHES and self._expected and call in (self._expected // 3, self._expected - 1):
             self._searches += call == self._expected - 1
             self.host.tell("graphs_piled", self.host.step, call, "training")
@@ -68,6 +71,7 @@ class Piles(Watcher):
         if len(left) < _FEWEST - 1:
             return
         self._steps += 1
+        # The first third is left out: the first calls make what is made once.
         third = len(left) // 3
         early, late = left[2 * third] - left[third], left[-1] - left[2 * third]
         calls = len(left) - 1 - 2 * third

@@ -16,6 +16,7 @@ from torchvet.recording.records.base import Holding, SiteBytes
 
 _BRANCHES = 8
 """Children with bytes from which on a place is a container whose items are not told apart."""
+# Longer names than eight hops nobody reads.
 _DEEPEST = 8
 _OF_CONTAINERS = ("length", "key_type", "item_type", "item_kind", "inner_types")
 """What `naming` says of a container, by its names in a `Holding`."""
@@ -57,6 +58,7 @@ class HoldingTree:
 
     def _add_up(self) -> None:
         """Add every object's sums to its parent's, once, the farthest first: a walk finds parents before children."""
+        # Dicts keep their order, and the walk enters a parent before its children.
         for key, parent in reversed(self._walk.parent.items()):
             sums = self._sums.get(key)
             if sums is None or not parent:
@@ -81,11 +83,13 @@ class HoldingTree:
         chain = self._walk.chain(key)
         # A linked list may be thousands of hops long: the name of its end must stay readable.
         if len(chain) > 64:
+            # The beginning says whose it is, the end what it is.
             chain = chain[:24] + chain[-8:]
         objects = self._walk.objects
         root = self._walk.roots[chain[0]]
         texts, vias = [root.name], []
         for index in range(1, len(chain)):
+            # `__dict__` between an instance and a value shows only with both: see `naming.hop`.
             grandparent = objects[chain[index - 2]] if index > 1 else None
             found = naming.hop(objects[chain[index - 1]], objects[chain[index]], grandparent)
             if found.text:
@@ -105,13 +109,14 @@ class HoldingTree:
         while stack:
             key = stack.pop()
             sums = self._sums[key]
+            # Nothing to say of it or below it.
             if sums.bytes == 0 and sums["nodes"] == 0:
                 continue
             found.append(self._holding(key, sums, births))
             # Hops that show: a module in a module is one, though its attributes and tables are objects as well.
             if len(self._path(key)[0]) <= _DEEPEST:
                 stack.extend(self._branches(key))
-        # Nodes decide among equals: a graph that only gets longer holds next to no bytes.
+        # A byte weighs as much as a thousand nodes.
         found.sort(key=lambda h: -(h.direct + h.graph + h.ctx) * 1000 - h.nodes)
         return _without_repeats(found)[:_MOST]
 
@@ -138,6 +143,7 @@ class HoldingTree:
         value = self._walk.objects[key]
         known: dict[str, Any] = {**sums, **{name: getattr(naming, name)(value) for name in _OF_CONTAINERS}}
         place = self._cached_function(key) or Place(root.path, root.line or 1, root.scope)
+        # A cache lives with the function that it belongs to, which may be far from the root's line.
         known |= {"scope": root.scope, "place": place, "called_from": root.called_from}
         return Holding(
             **known,
@@ -183,6 +189,8 @@ class HoldingTree:
         while stack:
             key = stack.pop()
             texts, below = self._path(key)[0], [c for c in self._sums[key].children if c in self._sums]
+            # Two hops: thread variables and their attributes. Deeper names would differ from thread to
+            # thread.
             if below and len(texts) < _PART:
                 stack.extend(below)
             else:
@@ -245,6 +253,7 @@ class HoldingTree:
         """Storages that an object claimed, or what it leads to."""
         storages: list[int] = []
         stack = [key]
+        # For a few sites of the sum; a container of millions must not take seconds.
         while stack and len(storages) < 5000:
             one = stack.pop()
             storages.extend(self._owned.get(one, ()))
@@ -264,6 +273,7 @@ def _without_repeats(found: list[Holding]) -> list[Holding]:
     kept: dict[str, Holding] = {}
     for holding in found:
         key = f"{holding.scope}|{holding.name}"
+        # `found` is sorted by bytes: of equals the outermost comes first.
         if key not in kept or kept[key].container in _WRAPPERS:
             kept[key] = holding
     return list(kept.values())
@@ -274,6 +284,7 @@ _LONGER = {"default": "default-argument", "class": "class-attribute"}
 
 
 def _kind(root: Root, texts: list[str], vias: list[str], value: Any) -> str:
+    # In the order of the tuple: an exception in a closure is an exception to its reader.
     via = next((via for via in _BY_VIA if via in vias), None)
     if via is not None:
         return _LONGER.get(via, via)

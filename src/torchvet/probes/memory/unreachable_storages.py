@@ -54,12 +54,16 @@ def describe(
         return Found([], 0)
     garbage = Garbage(reached, own)
     try:
+        # Tensors, because storages themselves are no objects that the collector knows.
         seeds = {id(t) for t in garbage.tensors() if id(t) in orphans or _has_one_of(births, t)}
+        # Half a search would call garbage what is held.
         if not garbage.search(seeds, late):
             return Found([], 0)
         cycles = garbage.cycles()
+        # Outermost first: cutting that one frees those below it.
         described = [_described(cycle, garbage) for cycle in cycles[:most]]
         outside = [[one] for one in _from_outside(garbage)]
+        # Orphans of one dead model wait for the collector; only a habit of it is growth.
         if not births and not _recurs(described) and not _recurs(outside):
             return Found([], 0)
         found = list(dict.fromkeys((*chain(*described), *_in_graphs(garbage, seeds, set(chain(*cycles))))))
@@ -93,6 +97,7 @@ def _in_graphs(garbage: Garbage, seeds: Collection[int], members: set[int]) -> I
 def _from_outside(garbage: Garbage) -> Iterator[Stranger]:
     """The outermost objects of Python's that lead to them and that a person would know; what holds those is out of
     Python's sight, as a registry of C is. The table in which an autograd graph keeps its hooks is nobody's object."""
+    # Tables lie between the holder out of sight and the object with a name: a few levels are looked through.
     level = garbage.outer
     for _ in range(_TABLES):
         following: list[int] = []
@@ -100,6 +105,7 @@ def _from_outside(garbage: Garbage) -> Iterator[Stranger]:
             one = garbage.by_id[key]
             if type(one) in _TABLE_TYPES:
                 following += garbage.below[key]
+            # A tensor that something holds from outside has no name either.
             elif not issubclass(type(one), torch.Tensor):
                 yield from _known_by(one)
         level = following
@@ -142,8 +148,10 @@ def _described(cycle: list[int], garbage: Garbage) -> list[Stranger]:
             groups.setdefault(cut.stranger, []).append(cut)
     best = sorted(groups.items(), key=lambda item: min(cut.rank for cut in item[1]))
     inner = {key: [k for k in garbage.below[key] if k in members] for key in cycle}
+    # Trying each cut runs Tarjan's algorithm over the cycle again.
     whole = len(cycle) > _LARGEST
     frees = {stranger: not whole and _frees(inner, cuts) for stranger, cuts in best[:_CUTS]}
+    # Stable: among those that free all, the ranks of `best` decide.
     return sorted((s for s, _ in best[:_CUTS]), key=lambda s: not frees[s])
 
 
@@ -168,6 +176,7 @@ def _of_function(o: types.FunctionType, members: set[int]) -> Iterator[_Cut]:
     code = o.__code__
     library = frames.owner(code.co_filename) != frames.USER
     stranger = Stranger(kind="cycle", owner=o.__qualname__, path=code.co_filename, line=code.co_firstlineno)
+    # The reference through the closure's tuple is the one that defining the function elsewhere would cut.
     if not library and any(id(cell) in members for cell in o.__closure__ or ()):
         yield _Cut(stranger, id(o), id(o.__closure__), (library, 1, False))
 
@@ -175,6 +184,7 @@ def _of_function(o: types.FunctionType, members: set[int]) -> Iterator[_Cut]:
 def _of_frame(frame: types.FrameType, holder: Any, members: set[int]) -> Iterator[_Cut]:
     code = frame.f_code
     library = frames.owner(code.co_filename) != frames.USER
+    # None where reading the variables would leave references behind.
     for name, value in (frame_locals(frame) or {}).items():
         if id(value) in members and not library:
             place = place_in(code)
@@ -191,6 +201,7 @@ def _of_instance(o: Any, members: set[int]) -> Iterator[_Cut]:
     if space is None or owner not in heap.WORTHWHILE:
         return
     for name, value in space.items():
+        # A tensor in the cycle is its load, not the reference that one would cut.
         if id(value) in members and not issubclass(type(value), torch.Tensor):
             stranger = Stranger(kind="cycle", owner=_qualname(cls), attribute=str(name), path=file)
             # From Python 3.11 on an instance may hold its values itself, and else its dictionary does: either may
@@ -229,6 +240,7 @@ def _saved_by(tensor: Any) -> Iterator[Stranger]:
     """The node that keeps a tensor which leads to that node: a hook for saved tensors gave it back as it was."""
     if not issubclass(type(tensor), torch.Tensor) or tensor.grad_fn is None:
         return
+    # The node that saved it is a few below: hooks are given what the next operators save.
     for node in graph_teardown.all_below([tensor.grad_fn], _NODES):
         if any(saved is tensor for saved in saved_tensors(node)):
             path, line = _written_in(hook_tables.code_of(unpack_hook_of(node, tensor)))
@@ -266,5 +278,6 @@ def _bytes_of(tensor: torch.Tensor, storages: set[int], nodes: graphs.Seen) -> i
             size += storage.nbytes()
     if tensor.grad_fn is not None:
         reach = graphs.walk([tensor.grad_fn], nodes, storages, graphs.never)
+        # Leaves are parameters, and not the cycle's.
         size += reach.saved_bytes + sum(s.nbytes() for s in reach.ctx.values())
     return size

@@ -36,6 +36,7 @@ class UpdatedLines(Watcher):
         # Storages that have died stay in the table: without a bound it would grow with the run.
         if len(updated) >= _MOST:
             updated.clear()
+        # `_foreach_*` operators take a list.
         for tensor in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
             if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
                 updated[tensor.untyped_storage()._cdata] = line

@@ -70,12 +70,14 @@ def open_window(
     """Start noting. Gradients that exist are adopted, so that their release is seen."""
     window = OpenWindow(number, tick, kind, now, length)
     stored = known.storages()
+    # Parameters and the like are read by nearly every operator, and are in the baseline already.
     ledger.known = set(stored)
     for key, (category, size) in stored.items():
         if category == "gradients":
             window.gradients[key] = size
         else:
             window.baseline[category] = window.baseline.get(category, 0) + size
+    # Before gradients are adopted: what is adopted belongs to this window's events.
     ledger.forget_window()
     ledger.read = None
     for gradient in known.gradients():
@@ -86,8 +88,10 @@ def open_window(
 
 def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
     def note(func: Any, args: tuple[Any, ...]) -> None:
+        # `fill_` with another number than 0 is no clearing.
         if func in _ZEROING and not (func is _aten.fill_.Scalar and args[1] != 0):
             window.zeroed += [z for s in _targets(args) if (z := _zeroing(s, window, ledger)) is not None]
+        # torch's accumulation into an existing gradient is an `add_`; until then it held only zeros.
         elif window.zeroed and func in _ADDING:
             keys = {storage._cdata for storage in _targets(args)}
             for zeroing in window.zeroed:
@@ -100,6 +104,7 @@ def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
 def _zeroing(storage: torch.UntypedStorage, window: OpenWindow, ledger: Ledger) -> _Zeroing | None:
     """A storage is set to zero: None where it is no gradient's."""
     birth = ledger.live.get(storage._cdata)
+    # Neither there when the window opened, nor made by a backward pass of it.
     if storage._cdata not in window.gradients and (birth is None or birth.phase != "backward"):
         return None
     return _Zeroing(storage._cdata, storage.nbytes(), len(ledger.events), ledger.line())
@@ -133,8 +138,10 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
     That includes what was made for a log or a plot after the optimizer's step, and not what this step has made before
     its first forward pass: inputs, targets. Graphs are followed until it is `late`.
     """
+    # Only the first forward pass of a step is its beginning.
     if ledger.read is not None:
         return
+    # The births that this window, or an earlier one, has seen: others are no candidates.
     carry = set(ledger.live)
     window.horizons[len(window.ticks)] = len(ledger.events)
     ledger.read = window.read.setdefault(len(window.ticks), set())
@@ -161,6 +168,7 @@ def next_forward_begins(window: OpenWindow, ledger: Ledger, late: graphs.Late = 
 def _name(window: OpenWindow, names: dict[int, str], keys: set[int], name: str, frame: types.FrameType) -> None:
     """Note which storages a variable of a function holds, unless another variable was there first."""
     for key in keys:
+        # Innermost frames come first, and give the nearer name.
         names.setdefault(key, name)
         window.bound.setdefault(name, frames.place_of(frame))
 
@@ -168,8 +176,10 @@ def _name(window: OpenWindow, names: dict[int, str], keys: set[int], name: str, 
 def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemory, now: float) -> list[Any]:
     """Replay the events for the peak and what was part of it. Returns the records to write."""
     ledger.on_in_place = None
+    # Reads between a boundary and the next forward pass (a log, a plot) do not make anything needed.
     ledger.read = None
     stored = known.storages()
+    # Those that are still there; what the program has freed was noted at each boundary.
     note_gradients(window, ledger, known)
     births = ledger.live.copy()  # storages die meanwhile, when Python collects garbage or on other threads
     lasting = {births[k]: c for k, (c, _) in stored.items() if k in births}
@@ -183,6 +193,7 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
         name = _category(birth, lasting)
         categories[name] = categories.get(name, 0) + birth.nbytes
     total = sum(categories.values())
+    # Adopted gradients were there before.
     born = sum(b.nbytes for b in ledger.births if b.op != "adopted")
     record = Window(id=window.id, first=window.first + 1, last=tick, kind=window.kind, born=born, peak=total)
     record.categories, record.seconds = categories, now - window.started
@@ -192,6 +203,7 @@ def close_window(window: OpenWindow, tick: int, ledger: Ledger, known: KnownMemo
     stale = _stale_record(window, ledger, (peak, at), total, tick, gradient_births)
     if stale is not None:
         records.append(stale)
+    # Replayed like stale storages: what the peak would be without the copies that autocast made.
     changes = autocast_peaks.without(ledger)
     if changes:
         records.append(autocast_peaks.record(alive, tick, total, total - peak + _peak(ledger, changes)[0]))
@@ -212,10 +224,12 @@ def _peak(ledger: Ledger, changes: Mapping[int, int] = MappingProxyType({})) -> 
 
 
 def _alive_at(ledger: Ledger, event: int) -> list[Birth]:
+    # `died` is an index into the same events: a death at the peak's own event is after it.
     return [b for b in ledger.births if b.event <= event and (b.died is None or b.died > event)]
 
 
 def _category(birth: Birth, lasting: Mapping[Birth, str]) -> str:
+    # Only gradients are adopted; see `open_window`.
     if birth.op == "adopted":
         return "gradients"
     if birth in lasting:
@@ -235,11 +249,13 @@ def _zeroed_record(window: OpenWindow, ledger: Ledger, peak: int, total: int) ->
     changes: dict[int, int] = defaultdict(int)
     for zeroing in complete:
         changes[zeroing.start] -= zeroing.nbytes
+        # Added again where the program adds to it: a gradient that is dropped is made anew there.
         changes[zeroing.end or 0] += zeroing.nbytes
     without, _ = _peak(ledger, changes)
     place = place_of_line(complete[-1].line)
     if place is None:
         return []
+    # A gradient that each step zeroes counts once.
     size = sum(z.nbytes for z in {z.key: z for z in complete}.values())
     return [ZeroedInPlace(place=place, bytes=size, peak=total, saving=max(0, peak - without), calls=len(complete))]
 
@@ -252,8 +268,27 @@ def _stale_record(
     What dropping it in time would save is replayed for all the window's steps: another moment may be nearly as high.
     """
     peak, at = top
+    # The number of boundaries before the peak is the number of the step that peaks.
     step = sum(1 for t in window.ticks if t <= at)
     end = len(ledger.events)
+    stale = _stale_by_step(window, ledger, gradient_births)
+    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
+    if not at_peak:
+        return None
+    sums: Counter[str] = Counter()
+    for name, birth in at_peak:
+        sums[name] += birth.nbytes
+    names, sizes = map(list, zip(*sums.most_common(), strict=True))
+    record = StaleAtPeak(tick=tick, kind=window.kind, bytes=sum(sizes), peak=total, names=names, name_bytes=sizes)
+    record.saving = peak - _peak(ledger, _if_dropped(window, stale, end))[0]
+    record.with_graph = sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step])
+    record.sites = sum_by_site((b for _, b in at_peak), 4)
+    record.place, record.bound = record.sites[0].site.place, window.bound.get(names[0])
+    return record
+
+
+def _stale_by_step(window: OpenWindow, ledger: Ledger, gradient_births: set[int]) -> dict[int, list[tuple[str, Birth]]]:
+    """For each step whose forward pass has begun: the storages that it found bound, never read, and saw freed."""
     stale: dict[int, list[tuple[str, Birth]]] = {}
     habit: set[tuple[str, Any]] = set()
     for begun in sorted(window.horizons):
@@ -261,24 +296,17 @@ def _stale_record(
         left = _left_bound(window, ledger, begun, gradient_births)
         stale[begun] = [(n, b) for n, b in left if b.died is not None or (n, b.user) in habit]
         habit.update((n, b.user) for n, b in stale[begun])
-    at_peak = [(n, b) for n, b in stale.get(step, ()) if window.horizons[step] <= at < _died(b, end)]
-    if not at_peak:
-        return None
+    return stale
+
+
+def _if_dropped(window: OpenWindow, stale: Mapping[int, list[tuple[str, Birth]]], end: int) -> dict[int, int]:
+    """The changes to the events, had each step's stale storages died when its forward pass began."""
     changes: dict[int, int] = defaultdict(int)
-    for other, left in stale.items():
+    for step, left in stale.items():
         for _, birth in left:
-            changes[window.horizons[other]] -= birth.nbytes
+            changes[window.horizons[step]] -= birth.nbytes
             changes[_died(birth, end)] += birth.nbytes
-    sums: Counter[str] = Counter()
-    for name, birth in at_peak:
-        sums[name] += birth.nbytes
-    names, sizes = map(list, zip(*sums.most_common(), strict=True))
-    record = StaleAtPeak(tick=tick, kind=window.kind, bytes=sum(sizes), peak=total, names=names, name_bytes=sizes)
-    record.saving = peak - _peak(ledger, changes)[0]
-    record.with_graph = sum(b.nbytes for _, b in at_peak if b.key in window.graph_names[step])
-    record.sites = sum_by_site((b for _, b in at_peak), 4)
-    record.place, record.bound = record.sites[0].site.place, window.bound.get(names[0])
-    return record
+    return changes
 
 
 def _died(birth: Birth, end: int) -> int:
@@ -292,6 +320,7 @@ def _left_bound(window: OpenWindow, ledger: Ledger, step: int, gradient_births: 
     for birth in _alive_at(ledger, window.horizons[step] - 1):
         if birth in read or id(birth) in gradient_births:
             continue
+        # Batches and the optimizer's own are not what a loop's variable should have dropped.
         if birth.op == "adopted" or birth.phase in ("data", "optimizer"):
             continue
         name = names.get(birth.key) or graph_names.get(birth.key)

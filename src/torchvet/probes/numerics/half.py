@@ -35,6 +35,7 @@ def in_backward() -> bool:
 def indices(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The positions of the sampled elements, evenly spread, one index tensor a dimension."""
     count = min(tensor.numel(), SAMPLED)
+    # Fixed positions and no random ones: the program's generators must not be drawn from.
     flat = torch.arange(count, device=tensor.device) * tensor.numel() // max(count, 1)
     return torch.unravel_index(flat, tensor.shape)
 
@@ -45,11 +46,14 @@ class Sample:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.at = indices(tensor)
         self.dtype = tensor.dtype
+        # Not the tensor: `total = total + x` makes a new one each time, and a weak reference to a tensor
+        # hinders `swap_tensors`.
         self.storage: weakref.ref[torch.UntypedStorage] = weakref.ref(tensor.untyped_storage())
         positions = torch.full_like(self.at[0], int(tensor.storage_offset())) if self.at else None
         for index, stride in zip(self.at, tensor.stride(), strict=True):
             assert positions is not None
             positions = positions + index * stride
+        # A tensor without dimensions has no index.
         self._positions = positions if positions is not None else torch.tensor([tensor.storage_offset()], device="cpu")
 
     def read(self) -> torch.Tensor | None:
@@ -58,6 +62,7 @@ class Sample:
         if storage is None or not storage.nbytes():
             return None
         flat = torch.empty(0, dtype=self.dtype, device=storage.device)
+        # A flat tensor over the storage, since the one that was sampled may be gone.
         flat.set_(storage, 0, (storage.nbytes() // flat.element_size(),), (1,))
         return flat[self._positions]
 

@@ -13,6 +13,7 @@ from torchvet.recording.records.numeric import HalfPositions, VanishedConstant
 _PROTECTING = overloads("add.Tensor add_.Tensor clamp_min clamp_min_ clamp clamp_ maximum")
 _DIVIDING = overloads("div.Tensor div_.Tensor")
 _SINGULAR = overloads("reciprocal log log2 log10 rsqrt sqrt log_ rsqrt_ reciprocal_")
+# Half the smallest subnormal (2^-24): rounding to nearest even makes it 0.
 _LARGEST_ZERO = 2.0**-25
 """The largest number that float16 rounds to 0."""
 _RANGES = overloads("arange arange.start arange.start_step")
@@ -42,11 +43,13 @@ class VanishedConstants(SiteWatcher[Place, VanishedConstant]):
             return
         place = self.host.line()
         if place is not None:
+            # Entries of dead storages would pile up: such a constant is added in every step.
             self._pending.sweep()
             self._pending.put(out, (place, _name(func), constant))
 
     def _used(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """Was something that must not be 0 protected by a constant that is?"""
+        # A divisor stands second; the others have one operand.
         operand = args[1] if func in _DIVIDING else args[0]
         pending = self._pending.get(operand) if self._pending else None
         if pending is None or half.in_backward():
@@ -94,6 +97,7 @@ class RoundedPositions(SiteWatcher[Place, HalfPositions]):
         if place is None or range_.numel() > _MOST:
             return
         before = self.sites.get(place)
+        # A longer range at the same line only is news: `unique` sorts the whole range.
         if before is not None and before.length >= range_.numel():
             before.calls += 1
             return

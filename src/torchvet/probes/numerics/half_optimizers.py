@@ -55,12 +55,14 @@ class HalfOptimizers(Watcher):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Where was it made?"""
+        # Every step from here on, until its first has told what its parameters are.
         self.hear_in_samples()
         self._states[id(optimizer)] = _State(optimizer, frames.user_place(3))
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step that is looked at: values and gradients of the sampled elements."""
         state = self._states.get(id(optimizer))
+        # Made before the watch, or at the address of one that has died.
         if state is None or state.ref() is not optimizer:
             state = self._states[id(optimizer)] = _State(optimizer, None)
         state.steps += 1
@@ -68,9 +70,11 @@ class HalfOptimizers(Watcher):
             return
         if state.steps == 1:
             self._begin(optimizer, state)
+            # As long as no optimizer has half parameters its steps outside of samples cost nothing.
             if all(one.other for one in self._states.values()):
                 self.hear_in_samples("optimizer_starts")
         steps = state.steps
+        # The step after a power of two as well: two looks in a row show whether the same elements stay.
         due = steps <= _EVERY or not steps & (steps - 1) or not (steps - 1) & (steps - 2)
         state.looking = due and not state.other
         if state.looking:
@@ -86,24 +90,22 @@ class HalfOptimizers(Watcher):
         self.heed()
         self.hear_in_samples()
         step = max(1, len(halves) // _WITNESSES)
-        groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
-        eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
         state.witnesses = [_Witness(p) for p in halves[::step][:_WITNESSES]]
-        record = HalfOptimizer(optimizer=type(optimizer).__name__, dtype=half.NAMES[halves[0].dtype], steps=0, eps=eps)
+        state.record = record = _record_of(optimizer, halves[0].dtype)
         record.place, record.step_place = state.made_at, frames.user_place()
         record.parameters, record.of = len(halves), len(parameters)
-        record.fused = any(bool(g.get("fused")) for g in groups)
-        state.record = record
 
     def _before(self, optimizer: Optimizer, state: _State) -> None:
         rates = {id(p): float(g.get("lr", 1.0)) for g in optimizer.param_groups for p in g["params"]}
         for witness in state.witnesses:
             parameter = witness.ref()
             witness.before = witness.pushed = None
+            # Without a gradient there was nothing to round away.
             if parameter is None or parameter.grad is None or parameter.grad.layout is not torch.strided:
                 continue
             gradient = witness.sample.of(parameter.grad, parameter)
             witness.before = witness.sample.read()
+            # A learning rate of 0 (warm-up) moves nothing, and loses nothing.
             witness.pushed = (gradient != 0) & gradient.isfinite() & (rates.get(id(parameter), 1.0) != 0)
             if witness.first is None and witness.before is not None:
                 witness.first, witness.always = witness.before, torch.ones_like(witness.pushed)
@@ -134,8 +136,10 @@ class HalfOptimizers(Watcher):
             self._after(witness, record)
         record.first, record.last = record.first or state.steps, state.steps
         self._count_stuck(state, record)
+        # The list holds parameters: it must not outlive the step.
         sound, state.sound = state.sound, []
         spoilt = which_not(sound)
+        # The first time is the cause; afterwards everything follows from it.
         if spoilt and record.spoilt_at is None:
             names = self.host.known.parameter_names()
             record.spoilt, record.spoilt_at = len(spoilt), state.steps
@@ -152,6 +156,7 @@ class HalfOptimizers(Watcher):
         record.lost += int((same & witness.pushed).sum())
         record.zero_gradients += int((~witness.pushed).sum())
         assert witness.always is not None and witness.first is not None
+        # Not in place: see `half_sums`.
         witness.always = witness.always & witness.pushed
 
     @staticmethod
@@ -169,8 +174,19 @@ class HalfOptimizers(Watcher):
         return [s.record for s in self._states.values() if s.record is not None and s.record.looks]
 
 
+def _record_of(optimizer: Optimizer, dtype: torch.dtype) -> HalfOptimizer:
+    """What is known of an optimizer before its first step: by the groups that have half parameters."""
+    groups = [g for g in optimizer.param_groups if any(p.dtype in half.HALF for p in g["params"])]
+    # The smallest is the first that rounds to 0.
+    eps = min((float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))), default=None)
+    record = HalfOptimizer(optimizer=type(optimizer).__name__, dtype=half.NAMES[dtype], steps=0, eps=eps)
+    record.fused = any(bool(g.get("fused")) for g in groups)
+    return record
+
+
 def _compensated(optimizer: Optimizer) -> bool:
     """Whether its parameter groups say that lost parts of updates are kept: Kahan summation, stochastic rounding."""
+    # By the words of their options: each library has its own class for such optimizers.
     words = ("kahan", "stochastic", "compens", "master")
     options = (*optimizer.defaults.items(), *vars(optimizer).items())
     return any(value and any(w in str(name).lower() for w in words) for name, value in options)

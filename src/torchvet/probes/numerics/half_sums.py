@@ -50,6 +50,7 @@ class _Sum:
 
     def moved_on(self, operator: str, tensor: torch.Tensor) -> _Sum:
         """The same sum in another tensor, with what is known of it: `total = total + x` makes a new one each time."""
+        # What was learnt goes along by element: the positions are the same, since the shapes are.
         new = _Sum(self.place, operator, tensor, 0)
         new.calls, new.looks, new.moved, new.grows = self.calls, self.looks, self.moved, self.grows
         new.values, new.changed, new.worst = self.values, self.changed, self.worst
@@ -64,6 +65,7 @@ class _Sum:
         if self.values is None or self.changed is None:
             self.values, self.changed = values, torch.full(values.shape, tick, device="cpu")
             return
+        # A sum that only grows comes to stand still; a moving average may do so on purpose.
         self.grows = self.grows and bool((values.abs() >= self.values.abs()).all())
         same = (values == self.values).cpu()
         self.moved = self.moved if bool(same.all()) else tick
@@ -81,9 +83,12 @@ class _Sum:
         addend = self.addend.abs()
         given = addend > 0
         # Rounding to nearest drops what is at most half the distance to the next number.
+        # Both: by arithmetic it cannot move, and it was seen not to.
         stalled = given & (addend <= apart / 2) & (tick - self.changed >= _STILL)
+        # What is added is less than two steps of the number: it moves in jumps.
         coarse = given & (addend < 2 * apart)
         counts = int(stalled.sum()), int(coarse.sum())
+        # The worst of the run is kept, because an epoch's end may set the sum to zero.
         if self.worst is not None and counts < (self.worst.stalled, self.worst.coarse):
             return
         one = int((stalled if counts[0] else coarse if counts[1] else given).int().argmax())
@@ -102,6 +107,7 @@ class HalfSums(Watcher):
         super().__init__(host)
         self._candidates: dict[int, _Sum] = {}
         self._followed: list[_Sum] = []
+        # Until something was added to.
         self.ignored = frozenset(["boundary"])
         self._allowance = half.Allowance(0.1, 0.002)
 
@@ -124,6 +130,7 @@ class HalfSums(Watcher):
     def _lists(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         if not args[0] or args[0][0].dtype not in half.HALF or self._stepping or half.in_backward():
             return
+        # An average of weights has hundreds of tensors: a few stand for them.
         for index, target in enumerate(args[0][:_MOST_OF_LIST]):
             self._added(func, target, _key(target), (args[1][index], *args[2:]), kwargs)
 
@@ -132,6 +139,7 @@ class HalfSums(Watcher):
         if out.dtype not in half.HALF or self._stepping or half.in_backward():
             return
         before = args[0] if isinstance(args[0], torch.Tensor) else None
+        # Broadcasting makes another tensor of it, and no sum that goes on.
         key = _key(before) if before is not None and before.shape == out.shape else 0
         self._added(func, out, key, args[1:], kwargs)
 
@@ -147,14 +155,17 @@ class HalfSums(Watcher):
         self._candidates[_key(target)] = found
         self.heed()
         found.addend = _addend(found.sample, func, target, rest, kwargs or {}).cpu()
+        # The second time shows that it lasts.
         if found.calls > 1 and found not in self._followed and len(self._followed) < _MOST:
             self._followed.append(found)
 
     def _sum_of(self, target: torch.Tensor, before: int, place: Place, operator: str) -> _Sum | None:
         """The sum that goes on in `target`, or a new one; None where this step has counted it or there are too many."""
         known = self._candidates.get(before)
+        # Another line that adds to it has an order of its own.
         if known is None or known.sample.storage() is None or known.place != place:
             return _Sum(place, operator, target, 0) if len(self._candidates) < _MOST_CANDIDATES else None
+        # Once a step: several additions of one step (micro-batches) would look like steps.
         if known.tick == self.host.tick:
             return None
         if _key(target) == before:

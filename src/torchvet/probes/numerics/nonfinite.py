@@ -35,12 +35,14 @@ from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 _MOST_REPLAYS = 4
 _MOST_AT_ONE_PLACE = 2
 _MOST_ATTEMPTS = 3
+# Each operator of a replay is checked, in Python: tens of times slower than the step.
 _LEAST_SECONDS, _TIMES = 10.0, 50
 """A replay may take this long, or so many times as long as the step."""
 _MOST_SECONDS = 30.0
 _WHAT = "the first value that is not finite"
 _TAKEN = ("output", "number", "skipped")
 """Symptoms that a number shows which the program takes out of torch: no backward pass has to do with them."""
+# GradScaler begins at 65,536 and halves at each skip.
 _CALIBRATING = 3
 """Skips that a scaler needs to find its scale, in a row or at a scale that had not grown: not looked into."""
 
@@ -136,12 +138,14 @@ class NonFiniteWatcher(Watcher):
         if self._outputs.taken is not None:
             self._look_at_taken(self.host.step)
         if self._running is not None:
+            # From here on the end of passes is heard: a closure's gradients are there only then.
             self.heed()  # an optimizer with a closure
         self._only_grad = is_grad and not self._totals.checked
         stack = self.host.way
         self._calls.add(stack)
         if self._live.wanted:
             self._live.backward_starts(tuple([(code, instruction) for _, code, instruction in stack]))
+        # The short way, without a list: this runs at each steady step.
         if tensors.__class__ is torch.Tensor and not (is_grad or tensors.is_cuda):
             # One loss on the host, as in nearly every step.
             if not is_finite(tensors):
@@ -151,6 +155,7 @@ class NonFiniteWatcher(Watcher):
             if turn.left <= 0:
                 self._samples.loss(tensors)
             return
+        # `autograd.grad` of a field has outputs of many elements, none of which is a loss.
         given = (tensors,) if isinstance(tensors, torch.Tensor) else tensors_in(tensors, 2)
         self._losses_go_back([t for t in given if t.numel() == 1 or not is_grad])
 
@@ -173,6 +178,7 @@ class NonFiniteWatcher(Watcher):
         if bad:
             nan = any(bool(torch.isnan(t).any()) for t in bad)
             self._totals.nan_losses += nan
+            # The scaler takes an infinite loss out by itself.
             if nan or not self._is_calibrating():
                 self._failed("loss", bad)
 
@@ -208,6 +214,7 @@ class NonFiniteWatcher(Watcher):
     # What was found ---------------------------------------------------------------------------------------------
 
     def _step_starts(self) -> None:
+        # Modules and generators hardly change: looking for new ones takes a walk over all names.
         if self.host.tick != self._followed and (self._followed < 8 or self.host.tick % 64 == 0):
             self._kept.follow(self.host.known.live_roots())
             if self.host.tick < 8 or self.host.tick % 512 == 0:
@@ -229,6 +236,7 @@ class NonFiniteWatcher(Watcher):
 
     def _look_at_taken(self, tick: int) -> None:
         """Was a number of evaluation NaN? Here, outside of torch's operators, the step can be done again."""
+        # Operators' listeners must not fork: here no operator runs.
         taken = self._outputs.look_due()
         if taken is None:
             return
@@ -262,7 +270,6 @@ class NonFiniteWatcher(Watcher):
         turn.left -= 1
         if turn.left <= 0:
             self._samples.norm(gradients)
-        # A sum or norm may overflow where every element is finite: each is asked only on suspicion.
         if not gradients or not suspicious([*gradients, *losses] if losses else gradients):
             return
         self._look_at_losses([t for t in losses if not is_finite(t)])
@@ -302,12 +309,14 @@ class NonFiniteWatcher(Watcher):
 
     def _scaler_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
         # Only between `step` and `update` does this say so: what `step` returns says nothing of a skip.
+        # Private (`private.ATTRIBUTES`); reading it makes the host wait, as the scaler's own `step` did.
         found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
         if not any(float(v) for v in found.values()):
             self._skips[id(optimizer)] = 0
             return
         self._totals.skipped += 1
         self._skips[id(optimizer)] = in_a_row = self._skips.get(id(optimizer), 0) + 1
+        # Fewer are the search for a scale, or its probing after `growth_interval`.
         if max(in_a_row, self._again(scaler, id(optimizer), in_a_row == 1)) > _CALIBRATING:
             self._failed("gradient", dense(_gradients(optimizer)))
 
@@ -316,6 +325,7 @@ class NonFiniteWatcher(Watcher):
         scale = float(scaler.get_scale())
         settled, count = self._unexplained.get(optimizer, (0.0, 0))
         count += alone and scale <= settled
+        # The scale that this skip leads to: steps go well there, or nothing is explained by the scale.
         self._unexplained[optimizer] = (scale * scaler.get_backoff_factor(), count)
         return count
 
@@ -333,6 +343,7 @@ class NonFiniteWatcher(Watcher):
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
+        # The loss fails first, then its gradients: one look for both.
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
         if self._live.wanted:
@@ -402,6 +413,7 @@ class NonFiniteWatcher(Watcher):
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
         reason, inexact = "", None
+        # Each attempt replays from another place: the frame, or where a call that has returned came from.
         for attempt in range(_MOST_ATTEMPTS + max(0, len(failure.remembered) - 1)):
             started = time.perf_counter()
             try:
@@ -413,6 +425,7 @@ class NonFiniteWatcher(Watcher):
                 return inexact, text[1:].decode(errors="replace")
             answer = msgspec.json.decode(text, type=Answer)
             reason = answer.reason or reason
+            # The same number came out wrong: that is the failure, and no other.
             if answer.record is not None and answer.record.exact:
                 self._widen(failure, answer.record, answer.number if symptom == "gradient" else 0, left)
                 return answer.record, ""

@@ -38,6 +38,7 @@ class OutputWatch:
 
     def __init__(self, known: KnownMemory) -> None:
         self._known = known
+        # Numbers of training are the business of losses and gradients.
         self._passed = False
         """Whether such a pass has ended in this step."""
         self._bad = False
@@ -70,16 +71,19 @@ class OutputWatch:
 
     def ended(self, output: Any) -> None:
         """A root module's forward pass has ended."""
+        # A pass with gradients goes backward, and is seen there.
         if torch.is_grad_enabled():
             return
         self._passed = True
         self.passes += 1
         given = tensors_in(output, 2)
+        # Infinities alone are often masks.
         found = [t for t in given if not is_finite(t) and bool(torch.isnan(t).any())]
         # With weights that are lost already, the outputs say nothing new.
         self._bad = bool(found) and self._is_sound()
         self.ruined += self._bad and all(bool(torch.isnan(t).all()) for t in given if t.is_floating_point())
         if torch.is_inference_mode_enabled():
+            # No operator is heard there, so no number can confirm it: the output itself is looked into.
             self._inferred += 1
             if self._bad and self._inferred <= _MOST_IN_INFERENCE_MODE:
                 self.taken = Taken("output", spots(whereabouts(3)), frames.user_place(3))
@@ -89,10 +93,12 @@ class OutputWatch:
         if not self._passed or not isinstance(out, float) or args[0].requires_grad:
             return
         self.numbers += 1
+        # Cheapest first: the weights are asked only where a number is NaN.
         if not math.isnan(out) or not (self._bad or self._is_sound()):
             return
         where = spots(whereabouts(3))
         if self._bad:
+            # One look for each bad output.
             self._bad, self.taken = False, Taken("both", where, None)
             return
         self._nans[where] += 1

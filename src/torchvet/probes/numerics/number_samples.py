@@ -11,7 +11,7 @@ import torch
 
 from torchvet.probes.base.kit import Host
 from torchvet.probes.internals import private
-from torchvet.probes.internals.finite import numeric
+from torchvet.probes.internals.finite import PLAIN, numeric
 from torchvet.probes.internals.simulated import numbers
 from torchvet.recording.records.nonfinite import NumberSamples
 
@@ -38,11 +38,13 @@ class Turn:
     def comes(self, step: int) -> bool:
         """Whether this event is the first of a step; asked once no events are `left`."""
         seen, self._seen = self._seen, step
+        # The first question only notes the step: it may have come amid one.
         return seen is not None and step != seen
 
     def taken(self, step: int) -> None:
         """It was: the next one comes later."""
         self.left = max(1, step // _DENSE)
+        # With events skipped nobody knows where the next step begins: it is found again by a change.
         self._seen = step if self.left == 1 else None
 
 
@@ -66,6 +68,7 @@ class NumberSampler:
     def scaled(self, result: Any, scaler: Any, outputs: Any, *_: Any, **__: Any) -> None:
         """A scaler has made one loss of another: the one that it was given is the loss."""
         if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor):
+            # Weak, since a loss holds its graph.
             self._scaled = weakref.ref(result), weakref.ref(outputs), weakref.ref(scaler)
 
     def loss(self, given: torch.Tensor) -> None:
@@ -75,17 +78,20 @@ class NumberSampler:
             return
         unscaled, scaler = self._unscaled(given)
         root = numbers(unscaled)
+        # A subclass spread over ranks would wait for the others.
         if type(root) is not torch.Tensor or root.numel() != 1 or not numeric(root):
             return
         self.losses.taken(step)
         value = float(root.item())
         self._record.loss_steps.append(step)
+        # JSON has no NaN.
         self._record.losses.append(value if math.isfinite(value) else None)
         self._record.scales.append(float(scaler.get_scale()) if scaler is not None else None)
         self._written(_PENDING)
 
     def _unscaled(self, root: torch.Tensor) -> tuple[Any, Any]:
         """The loss, None where only the product lives on; and the scaler, None where there is none."""
+        # By identity: the program may have done something with the product.
         if self._scaled is None or self._scaled[0]() is not root:
             return root, None
         return self._scaled[1](), self._scaled[2]()
@@ -98,11 +104,12 @@ class NumberSampler:
             return
         self.norms.taken(step)
         plain = list(map(numbers, gradients))
-        kinds = {(type(g) in _PLAIN, g.layout, g.device, g.dtype) for g in plain}
-        if len(kinds) > 1 or not (type(plain[0]) in _PLAIN and plain[0].dtype in _WIDE and all(map(numeric, plain))):
+        kinds = {(type(g) in PLAIN, g.layout, g.device, g.dtype) for g in plain}
+        if len(kinds) > 1 or not (type(plain[0]) in PLAIN and plain[0].dtype in _WIDE and all(map(numeric, plain))):
             return
         with torch.set_grad_enabled(False):  # `no_grad` is tapped (`train_mode.py`)
             norms = torch.stack(private.foreach_norm([g.detach() for g in plain]))
+            # The norm of the norms is the norm of all. In double, so that squares do not overflow.
             value = float(torch.linalg.vector_norm(norms.double()).item())
         took = time.perf_counter() - started
         self._spent += took
@@ -118,7 +125,3 @@ class NumberSampler:
         if len(self._record.loss_steps) + len(self._record.norm_steps) >= least:
             self._host.write(self._record)
             self._record = NumberSamples()
-
-
-_PLAIN = frozenset([torch.Tensor])
-"""No subclass: what is spread over ranks would wait for the others."""

@@ -81,6 +81,7 @@ class LiveLook:
         """A step is what lies between two boundaries, or two calls from one place."""
         if self._mode is None or self._opening is None:
             return
+        # Boundaries may be missing where no optimizer steps: then the same call again begins the next.
         if self._host.tick != self._tick or place in self._at:
             if self._steps == MOST_STEPS:
                 self._end("")
@@ -96,16 +97,19 @@ class LiveLook:
         """A loss or gradients are not finite: is it known by now what made them so? `spoilt` is the step whose
         optimizer took gradients that were not finite."""
         mode, opening = self._mode, self._opening
+        # The look begins with the step after the failure.
         if mode is None or opening is None or not self._steps:  # the step that went wrong is not over yet
             return
         self._bad.add(self._steps)
         root = _root(mode, bad)
         reason, unseen = mode.root_reason(root) if root is not None else ("unknown", _ELSEWHERE)
+        # Every later step fails by lost weights: none of them can show the operator that lost them.
         lost = reason == "bad-parameter" or (unseen is not None and self._parameters_lost())
         if lost:
             since = spoilt if spoilt is not None else opening.tick
             self._unseen.clear()
             self._end(f"parameters already not finite since step {since}: no later step can show it")
+        # Not explained by what was seen: go on, there may be a better one.
         elif unseen is not None or root is None:
             self._unseen[unseen or _ELSEWHERE] = None
         else:
@@ -132,6 +136,7 @@ class LiveLook:
             modules.path,
             Asks(self._origin, lambda: self._host.looking(_WHAT), self._counts),
         )
+        # Tried again at the next `advance`, between other passes.
         if not mode.enter_beneath():
             return
         self._mode, self._thread = mode, threading.get_ident()
@@ -141,6 +146,7 @@ class LiveLook:
             modules.follow(undo)
             autocast.follow(undo)
 
+        # Its hooks are modules' and autocast's: out of the way of compiled regions.
         aside = Aside(follow)
         aside.on()
         self._undo.callback(aside.off)
@@ -151,6 +157,7 @@ class LiveLook:
             self.engaged = False
             return
         # A mode is on in one thread only, which alone can switch it off.
+        # It stays on and asks `_counts`, which says no: `advance` tries again.
         if threading.get_ident() != self._thread or not mode.can_leave:
             return
         mode.leave()
@@ -177,6 +184,7 @@ class LiveLook:
         assert opening is not None
         record.live, record.failed = self._steps, opening.tick
         record.replay_seconds = opening.replay_seconds + (self._mode.seconds if self._mode is not None else 0.0)
+        # Before leaving: `_leave` may have to wait, and nothing must be noted meanwhile.
         self._opening = None
         self._host.write(record)
         self._leave()
@@ -185,6 +193,7 @@ class LiveLook:
 
     def _counts(self) -> bool:
         host, mode = self._host, self._mode
+        # Asked at every operator.
         if self._opening is None or mode is None or mode.seconds >= MOST_SECONDS:
             return False
         if not host.active or host.ledger.pausing.on:
@@ -203,6 +212,7 @@ class LiveLook:
             return Origin(reason)
         if tensor.grad_fn is not None:
             return Origin(reason, _COMPILED if "Compiled" in graphs.name_of(tensor.grad_fn) else _ELSEWHERE)
+        # Gradients come from autograd's accumulation, which no mode hears.
         if in_backward or any(tensor is g for g in self._host.known.gradients()):
             return Origin(reason, _ELSEWHERE)
         if REGIONS.ran and not self._of_step().known(tensor):

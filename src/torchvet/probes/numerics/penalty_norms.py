@@ -57,6 +57,7 @@ class PenaltyNorms(SiteWatcher[Place, PenaltyNorm]):
         *_: Any,
         **__: Any,
     ) -> None:
+        # A penalty's gradient must be differentiable itself; other calls of `grad` are none.
         if create_graph and self.host.sampling:
             with self.host.looking(_WHAT):
                 self._note(result[0], _single(outputs), _single(inputs))
@@ -71,6 +72,7 @@ class PenaltyNorms(SiteWatcher[Place, PenaltyNorm]):
 
     def _squared(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         known = self._known.get(args[0])
+        # A norm written by hand: squares, a sum, a root.
         if known is not None and known.place is None and (args[1] == 2 if func is _SQUARES[0] else args[1] is args[0]):
             self._known.put(out, known)
 
@@ -78,6 +80,7 @@ class PenaltyNorms(SiteWatcher[Place, PenaltyNorm]):
         known = self._known.get(args[0])
         if known is None or known.place is not None:
             return
+        # `sum(dim)` has it second, norms third; torch leaves it out for all dimensions.
         given = args[1] if func is _aten.sum.dim_IntList else args[2] if len(args) > 2 else kwargs.get("dim")
         count = args[0].dim()
         dims = tuple(d % count for d in given) if given else tuple(range(count))
@@ -86,12 +89,14 @@ class PenaltyNorms(SiteWatcher[Place, PenaltyNorm]):
 
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         known = self._known.get(args[0])
+        # `sqrt`, or `+ eps`: still the norms.
         if known is not None and known.place is not None and (len(args) < 2 or isinstance(args[1], (int, float))):
             self._known.put(out, known)
 
     def _shifted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         known = self._known.get(args[0])
         target = args[1] if len(args) > 1 else None
+        # The target of a penalty is a number (`norm - 1`).
         if known is None or known.place is None or not isinstance(target, (int, float)) or not math.isfinite(target):
             return
         # A view with another first dimension, and as many norms as samples, may be either.

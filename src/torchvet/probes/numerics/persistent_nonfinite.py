@@ -29,6 +29,7 @@ _NORMS = overloads(
     "native_batch_norm _native_batch_norm_legit cudnn_batch_norm _batch_norm_with_update miopen_batch_norm"
 )
 _MOVING = overloads("lerp_.Scalar mul_.Tensor copy_ _foreach_lerp_.Scalar _foreach_mul_.Scalar _foreach_copy_")
+# Parameters of a large model; an average has one copy for each.
 _MOST_COPIES = 4096
 _NAMED = 8
 _APART = 8
@@ -85,11 +86,13 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
         self.heed()
         # Unless the optimizer is fused, a scaler that skips a step does not call it: its hooks stay silent.
+        # If its hooks speak within this call, the step was made.
         self._stepped.discard(id(optimizer))
 
         def after(_: Any, error: BaseException | None) -> None:
             if error is None and id(optimizer) not in self._stepped and isinstance(optimizer, Optimizer):
                 # A skipped step: what its forward pass left behind is seen at the next boundary, or at the end.
+                # At once, so that the statistics are blamed on this step and not on one after it.
                 with self.host.looking("steps that a scaler skipped"):
                     self._skipped = self.host.step
                     self._step_place = frames.user_place()
@@ -105,12 +108,14 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         self._stepped.add(id(optimizer))
 
     def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # `running_mean` and `running_var` of all batch norms' operators.
         for tensor in args[3:5]:
             if isinstance(tensor, torch.Tensor):
                 self._note(tensor)
 
     def _moved(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         # An optimizer's own state is looked at with the optimizer.
+        # What backward writes are gradients.
         if self.host.ledger.phase != "optimizer" and not half.in_backward():
             for tensor in args[0] if isinstance(args[0], (list, tuple)) else args[:1]:
                 self._note(tensor)
@@ -160,10 +165,12 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         """Whether a tensor is poisoned and was not: a mask of infinities, or a minimum that starts at one, is none."""
         if self._clean.get(one.tensor) is None:
             return False
+        # Statistics and states have no use for an infinity either.
         return one.what != "buffer" or bool(one.tensor.isnan().any())
 
     def _recovered(self, kept: list[_Kept], tick: int) -> None:
         for key, record in self.sites.items():
+            # Only what was looked at can be said to have recovered.
             if record.recovered is None and any(k.what == key[0] and k.owner == key[1] for k in kept):
                 record.recovered = tick
 
@@ -172,6 +179,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         for one in fresh:
             groups.setdefault((one.what, one.owner), []).append(one)
         for key, found in groups.items():
+            # Told once for each owner and kind: everything after it follows from it.
             if key in self.sites:
                 continue
             since = min(self._clean.get(k.tensor) or 0 for k in found)
@@ -179,6 +187,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             record = Poisoned(tick=tick, clean=since, what=key[0], names=names, count=len(found), of=of, owner=key[1])
             record.nans = sum(int(k.tensor.isnan().sum()) for k in found)
             record.infinities = sum(int(k.tensor.isinf().sum()) for k in found)
+            # The skipped step lies between the last look at which all was finite and this one.
             if self._skipped is not None and since < self._skipped <= tick + 1:
                 record.skipped, record.step_place = self._skipped, self._step_place
             written = self._written.get(found[0].tensor)
@@ -189,6 +198,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
 
     def _all(self) -> Iterator[_Kept]:
         """Everything that lasts, each storage once, without parameters."""
+        # Parameters are looked at with the loss and the gradients.
         seen = {_key(p) for p in self.host.known.parameters()}
         averaged = [m for m in (ref() for ref in self._averaged) if m is not None]
         parts = (self._buffers(averaged), self._copies_in(averaged), self._states(), self._copies())
@@ -204,6 +214,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
             for path, module in root.named_modules():
                 what: What = "statistics" if isinstance(module, private.Normalizations) else "buffer"
                 for name, buffer in module._buffers.items():
+                    # An averaged model's are told as a copy, below.
                     if buffer is not None and root not in averaged:
                         full = f"{path}.{name}" if path else name
                         yield _Kept(buffer, what, full, type(root).__name__)
@@ -218,6 +229,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         names = None
         for optimizer in self.host.known.live_optimizers():
             for parameter, state in list(optimizer.state.items()):
+                # Optimizers of the program's may keep other things as state.
                 for key, value in state.items() if isinstance(state, dict) else ():
                     if isinstance(value, torch.Tensor):
                         names = names if names is not None else self.host.known.parameter_names()
@@ -229,6 +241,7 @@ class Poison(SiteWatcher[tuple[What, str], Poisoned]):
         known = set(self.host.known.storages()) if self._written else set()
         shapes = {p.numel() for p in self.host.known.parameters()} if self._written else set()
         for storage, written in self._written.living():
+            # Written in one step only it may be a temporary.
             if storage._cdata in known or len(written.ticks) < 2:
                 continue
             flat = torch.empty(0, dtype=written.dtype, device=storage.device)

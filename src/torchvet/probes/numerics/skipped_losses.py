@@ -35,8 +35,10 @@ class SkipWatch:
     def asked(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """An operator of `ASKING` ran."""
         value = args[0]
+        # `x == x` is false for NaN alone; any other comparison asks something else.
         if func is _aten.eq.Tensor and args[1] is not value:
             return
+        # Only what could go backward is a loss; metrics are asked for NaN as well.
         if value.numel() == 1 and value.requires_grad and value.is_floating_point() and math.isnan(value.item()):
             self._asked = spots(whereabouts(3))
 
@@ -53,6 +55,8 @@ class SkipWatch:
 
     def batch_got(self) -> None:
         """The next batch is here."""
+        # Later batches are counted outside of sampled steps too, by the function: operators are not heard
+        # there.
         if self._functions and not self._used and torch.is_grad_enabled():
             self.batches += any(code in self._functions for _, code, _ in whereabouts(3)[:1])
         self._used = False

@@ -50,6 +50,7 @@ class SoftmaxAxes(SiteWatcher[Place, SoftmaxAxis]):
 
     def _logarithm(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         made = self._made.get(args[0])
+        # The dimension is told by its stride below: another layout would lose it.
         if made is not None and out.stride() == args[0].stride():
             self._made.put(out, made)
 
@@ -58,6 +59,7 @@ class SoftmaxAxes(SiteWatcher[Place, SoftmaxAxis]):
         made = self._made.get(given)
         if made is None or made.place is None or not given.requires_grad:
             return
+        # `nll_loss` has the classes in dimension 1, or alone for one sample.
         classes = 1 if given.dim() > 1 else 0
         # Views change the number of a dimension, and not its distance in memory; of one element there is none.
         if given.shape[classes] < 2 or made.shape[made.dim] < 2 or given.stride(classes) == made.stride:

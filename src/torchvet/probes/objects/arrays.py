@@ -28,7 +28,9 @@ def children(array: Any) -> list[Any]:
     base = cls.base.__get__(array)
     found = [] if base is None else [base]
     if base is None and cls.dtype.__get__(array).hasobject and cls.size.__get__(array) <= _MOST_OBJECTS:
+        # Structured dtypes with objects inside are left alone: `tolist` would make new tuples of them.
         found += cls.ravel(array).tolist() if cls.dtype.__get__(array).kind == "O" else []
+    # Only subclasses have a `__dict__`.
     extra = getattr(type(array), "__dictoffset__", 0) and object.__getattribute__(array, "__dict__")
     return [*found, extra] if extra else found
 
@@ -39,7 +41,9 @@ def memory(array: Any) -> tuple[Any, int, int]:
     cls = _array_type()
     shown = int(cls.nbytes.__get__(array)) if cls is not None else 0
     whole = array
+    # A view of a view names the last owner, or a chain of views.
     while cls is not None and (base := cls.base.__get__(whole)) is not None:
+        # A tensor, a memory map, bytes: whoever has it counts it.
         if not issubclass(type(base), cls):
             return whole, 0, shown
         whole = base
@@ -48,6 +52,7 @@ def memory(array: Any) -> tuple[Any, int, int]:
 
 
 def _array_type() -> Any:
+    # Might be a program's own object of that name: hence the two checks below.
     numpy = sys.modules.get("numpy")
     found = vars(numpy).get("ndarray") if isinstance(numpy, types.ModuleType) else None
     return found if isinstance(found, type) else None

@@ -20,6 +20,7 @@ from torchvet.probes.objects import heap
 
 Witness = weakref.ReferenceType[Any]
 
+# A few agree by chance only where the same things live on; asking all would cost as much as the walk.
 _ITEMS = 8
 """Things in one container that bear witness for it."""
 _OBJECTS = 64
@@ -33,6 +34,7 @@ class Binding:
 
     def __init__(self, value: Any) -> None:
         # Another slice of one storage is another tensor, wherever it is.
+        # Ask a weak reference of a tensor, and `swap_tensors` refuses it: storages bear witness instead.
         self._address = (id(value), value.storage_offset() if type(value) is torch.Tensor and _is_plain(value) else 0)
         self._storages: list[Witness] = []
         self._others: list[Witness] = []
@@ -46,6 +48,7 @@ class Binding:
         """
         if before is None or before._address != self._address:
             return False
+        # Tensors first: of a list of batches a shared transform lasts, while each tensor is new.
         if before._storages:
             return _agree(before._storages, self._storages)
         return not before._others or _agree(before._others, self._others)
@@ -53,6 +56,7 @@ class Binding:
     def _ask(self, queue: list[Any]) -> None:
         for asked, one in enumerate(queue):
             kind = heap.kind_of(type(one))
+            # A deep or endless value must take no time.
             if asked >= _OBJECTS:
                 return
             if kind == heap.TENSOR:
@@ -61,6 +65,7 @@ class Binding:
                 try:
                     self._others.append(weakref.ref(one))
                 except TypeError:  # plain containers have no weak references
+                    # The queue grows while it is gone through: breadth first.
                     queue += _first_items(one)
 
 
@@ -71,6 +76,8 @@ Bindings = Mapping[tuple[str, str], Binding]
 def _first_items(one: Any) -> list[Any]:
     """Some of what an object holds, the same ones while it grows."""
     if isinstance(one, list):
+        # By the base class: a subclass may have code of its own. The first items of a list stay while it
+        # grows.
         return list.__getitem__(one, slice(_ITEMS))
     if isinstance(one, tuple):
         return list(tuple.__getitem__(one, slice(_ITEMS)))

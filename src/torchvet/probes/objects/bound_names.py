@@ -30,5 +30,7 @@ def bound_above(frame: types.FrameType) -> set[str]:
         if instruction.opname.startswith("STORE_"):
             # Some instructions bind two.
             bound = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            # The last store in the text wins: a name bound above and below the call holds what the pass
+            # before has left.
             last.update((str(name), instruction.offset) for name in bound)
     return {name for name, offset in last.items() if offset < frame.f_lasti}

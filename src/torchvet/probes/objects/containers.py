@@ -20,6 +20,7 @@ def tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
         return []
     items: Collection[Any]
     if issubclass(type(value), dict):
+        # A copy by the base class: another thread may change it, and a subclass may compute its values.
         items = list(dict.values(value))
     elif issubclass(type(value), (list, tuple)):
         items = value

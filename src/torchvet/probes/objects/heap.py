@@ -65,6 +65,7 @@ def is_iterator(cls: type) -> bool:
     """Whether objects of a type are iterators. By type alone, as kinds are."""
     known = _iterators.get(cls)
     if known is None:
+        # Past a metaclass, which may define `__mro__` or `mro()` anew.
         bases = type.__dict__["__mro__"].__get__(cls)
         known = kind_of(cls) != ATOM and any("__next__" in namespace_of_class(base) for base in bases)
         _iterators[cls] = known
@@ -74,6 +75,7 @@ def is_iterator(cls: type) -> bool:
 def forget_types() -> None:
     """Forget the program's classes."""
     _kinds.clear()
+    # In place: `_meet` and other modules hold this very dict.
     _kinds.update(dict.fromkeys(_ATOMS, ATOM))
     _iterators.clear()
 
@@ -82,6 +84,7 @@ def _classify(cls: type) -> int:
     kind = next((kind for base, kind in _KINDS.items() if issubclass(cls, base)), None)
     if kind is not None:
         return kind
+    # After the table, so that a tensor subclass of torchvet's is a tensor still.
     if _is_own(cls):
         return ATOM
     if cls is _TEE:
@@ -137,6 +140,7 @@ class HeapWalk:
         # A frame that is walked leads back here: through its own containers the walk would reach all that it has met.
         self.skip: set[int] = {id(self), id(self.__dict__), id(self.parent), id(self.objects), id(self.roots)}
         self.skip |= {id(self.tensors), id(self.arrays), id(self._queue), id(self.modules)}
+        # They are roots, by name and variable; met as objects they would give names like `frame.f_back`.
         self.skip |= {id(frame) for frame in running_frames()}
 
     def add_roots(self, roots: Iterable[Root]) -> None:
@@ -146,6 +150,7 @@ class HeapWalk:
             if kind_of(type(root.value)) == ATOM or key in self.parent or key in self.skip:
                 continue
             self.roots[key] = root
+            # 0 is no object's identity: it ends every chain.
             self.parent[key] = 0
             self.objects[key] = root.value
             self._queue.append(root.value)
@@ -175,6 +180,8 @@ class HeapWalk:
             if not count & 1023 and self._deadline.passed():
                 self.complete = False
                 return
+            # From the front: breadth first gives the shortest path, which is the name that a person would
+            # say.
             o = queue.popleft()
             self._meet(id(o), self._expand(o))
 
@@ -192,6 +199,7 @@ class HeapWalk:
             if key in parent:
                 continue
             parent[key] = mine
+            # Strong, until `close`: identities of what is met must not be used again during the walk.
             objects[key] = child
             queue.append(child)
 
@@ -202,9 +210,10 @@ class HeapWalk:
         if kind == PLAIN:
             if issubclass(type(o), torch.nn.Module):
                 self.modules.append(o)
+            # C code of the type itself (`tp_traverse`): no `__iter__`, `__getattr__` or property of the
+            # program's runs.
             return gc.get_referents(o)
         if kind == WEAK:
-            # What it refers to is not held by it; what it is to call then is.
             return (o.__callback__,) if o.__callback__ is not None else ()
         if kind == TEE:
             self._tees.append(o)
@@ -237,6 +246,7 @@ def _unread(tee: Any) -> tuple[int, int]:
     count, links = 0, gc.get_referents(tee)
     while links:
         count += 1
+        # By name: the type of the links between stored items is private to C.
         links = [one for one in gc.get_referents(links[0]) if type(one).__name__ == "_tee_dataobject"]
     return count, -_read_of_link(tee)
 
@@ -245,6 +255,7 @@ def _read_of_link(tee: Any) -> int:
     with warnings.catch_warnings():  # 3.12 and 3.13 warn that 3.14 will not tell
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
+            # The only place where Python tells how far an iterator has read its first link.
             return int(tee.__reduce__()[2][1])
         except (TypeError, IndexError):
             return 0
@@ -258,7 +269,9 @@ def children_of(o: Any) -> Iterable[Any]:
 
 def tensor_children(t: torch.Tensor) -> list[Any]:
     """What a tensor holds that is a Python object: its gradient, hooks, attributes, and a custom Function's `ctx`."""
+    # `.grad` of another tensor warns, and another thread's must not be read (`gradients`).
     gradient = gradient_of(t) if t.is_leaf else None
+    # Other nodes are C++ objects; what their graphs save is claimed by `graphs.walk`.
     ctx = None if t.is_leaf or not isinstance(t.grad_fn, torch.autograd.function.BackwardCFunction) else t.grad_fn
     found = [one for one in (gradient, ctx) if one is not None]
     return [*found, *(one for one in (t._backward_hooks, t.__dict__) if one)]
@@ -276,6 +289,7 @@ def function_children(f: types.FunctionType) -> list[Any]:
 def class_children(cls: type) -> list[Any]:
     """Class attributes of user classes. Library classes hold no user memory worth the walk."""
     file = file_of_class(cls)
+    # torch's and the standard library's classes lead to registries and caches of everything.
     if file is None or frames.owner(file) not in (frames.USER, frames.INSTALLED):
         return []
     return list(namespace_of_class(cls).values())
@@ -301,6 +315,7 @@ def file_of_class(cls: type) -> str | None:
 def frame_children(f: types.FrameType) -> list[Any]:
     """A finished frame's variables (a stored traceback keeps them), and the frames that it keeps: its caller's, which
     keeps what that function had in the end. Of running frames, which are roots of their own, a walk skips all."""
+    # Its variables without `f_locals`, which would leave a dictionary behind before Python 3.13.
     held = gc.get_referents(f)
     if frames.owner(f.f_code.co_filename) == frames.OWN:
         return [x for x in held if isinstance(x, types.FrameType)]
@@ -327,6 +342,8 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
     spaces: set[int] = set()
     for ident, stack in _stacks():
         if ident == own:
+            # Before this thread's own: they ended within what runs now, and their variables are the
+            # nearer names.
             stack[:0] = [f for f in reversed(extra) if frames.owner(f.f_code.co_filename) in WORTHWHILE]
         thread = "" if ident == own else f" (thread {names.get(ident, ident)})"
         other = None if ident == own else thread_of(ident, stack)
@@ -335,6 +352,8 @@ def frame_roots(unreadable: list[str], extra: list[types.FrameType]) -> Iterator
                 root.thread = other if root.kind != "global" else None
                 worthwhile = root.kind == "global" or frames.owner(root.path) in WORTHWHILE
                 if root.kind == "attribute" or not worthwhile:
+                    # Names of the program's variables first: `self` and torch's frames lead to
+                    # the same objects by worse names.
                     late.append(root)
                 else:
                     yield root
@@ -346,6 +365,7 @@ def _free_globals(frame: types.FrameType, spaces: set[int]) -> Iterator[Root]:
     was given to `exec`, of a main module that was replaced. Each of these `spaces` comes once."""
     code = frame.f_code
     found = [frame.f_globals]
+    # Code that was given to `exec` with locals of its own.
     if not code.co_flags & inspect.CO_OPTIMIZED and code.co_name == "<module>":
         found.append(frame.f_locals)
     name = frame.f_globals.get("__name__", "?")
@@ -354,6 +374,7 @@ def _free_globals(frame: types.FrameType, spaces: set[int]) -> Iterator[Root]:
         if id(space) in spaces or (isinstance(module, types.ModuleType) and vars(module) is space):
             continue
         spaces.add(id(space))
+        # `exec` takes any mapping as locals: one of the program's would run code when it is read.
         if isinstance(space, dict) and frames.owner(code.co_filename) != frames.TORCH:
             yield from _globals(space, str(name), code.co_filename)
 
@@ -373,6 +394,7 @@ def _stacks() -> list[tuple[int, list[types.FrameType]]]:
     """
     found = []
     frame: types.FrameType | None = None
+    # A dict of frames, which is emptied below: an innermost frame refers to it by its own variable.
     current = sys._current_frames()
     try:
         for ident in current:
@@ -433,6 +455,7 @@ def finalizer_roots(skip: set[int]) -> Iterator[Root]:
     """What `weakref.finalize` is to call, with what arguments, when the objects die that it was made for: nobody need
     keep it for it to be kept. What torch is to call is added to what a walk skips: its compiler's guards lead to the
     globals of every file that was compiled."""
+    # Private to `weakref`; without it only what finalizers alone hold is missed.
     waiting = getattr(weakref.finalize, "_registry", None)
     if isinstance(waiting, dict) and waiting:
         infos = list(waiting.values())
@@ -456,12 +479,14 @@ def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
     """Globals of the loaded modules that belong to these owners, the main module's first."""
     # Of several names for one object the first counts, and a person would say the main module's. No pairs: thousands of
     # them at once would stay in Python's free list, and the heap would seem to have grown.
+    # Only names are sorted. Modules may be removed meanwhile by another thread.
     for name in sorted(sys.modules, key=lambda name: name not in ("__main__", "__mp_main__")):
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None) if isinstance(module, types.ModuleType) else None
         is_main = name == "__main__"
         if not is_main and not (isinstance(file, str) and _owner_of_module(name, file) in owners):
             continue
+        # The main module is the user's, also where its file lies in a package (`python -m`).
         if is_main and frames.USER not in owners:
             continue
         yield from _globals(vars(module), name, file or "")
@@ -469,5 +494,6 @@ def module_roots(owners: tuple[int, ...]) -> Iterator[Root]:
 
 def _globals(space: dict[str, Any], scope: str, path: str) -> Iterator[Root]:
     for key, value in list(space.items()):
+        # `__builtins__` and `__loader__` lead to all of Python.
         if not (isinstance(key, str) and key.startswith("__") and key.endswith("__")):
             yield Root(str(key), "global", scope, path, None, None, value)

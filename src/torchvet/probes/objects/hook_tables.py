@@ -29,6 +29,7 @@ class HookProbe(Watcher):
         """How many hooks there are, and which function is there most often."""
         total: Counter[tuple[Any, str]] = Counter()
         for name, _, hook in _hooks(self.host.known):
+            # By code: each registration makes a new closure of the same function.
             total[(code_of(hook), name)] += 1
         if not total:
             return
@@ -44,6 +45,7 @@ class HookProbe(Watcher):
             if code is None or (code.co_filename, code.co_firstlineno) in self._written:
                 continue
             self._written.add((code.co_filename, code.co_firstlineno))
+            # The lines of functions within are not in it; the store is in the hook itself.
             last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
             at = place_in(code)
             lines = {"first_line": at.line, "last_line": last}
@@ -55,6 +57,8 @@ def _hooks(known: KnownMemory) -> Iterator[tuple[str, str, Any]]:
         for name, module in root.named_modules():
             label = f"{type(root).__name__}.{name}" if name else type(root).__name__
             for table in _TABLES:
+                # From the dictionary: a module that was not initialised has no tables, and
+                # `__getattr__` would raise.
                 for hook in list((module.__dict__.get(table) or {}).values()):
                     yield label, table, hook
     for parameter in known.parameters():
@@ -67,6 +71,7 @@ def code_of(hook: Any) -> CodeType | None:
 
     By type alone: a hook may be an object that answers to any attribute.
     """
+    # Wrappers of wrappers end somewhere; a partial can even contain itself.
     for _ in range(8):
         if type(hook) is FunctionType:
             return hook.__code__

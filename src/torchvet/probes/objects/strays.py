@@ -38,6 +38,7 @@ def stray_roots(reached: Collection[int], stacks: list[types.FrameType]) -> Iter
     held = _held_from_outside(_candidates(reached))
     if not held:
         return
+    # Outermost first, as iterators are by age.
     loops = [loop for frame in stacks for loop in _loops_of(frame)]
     for loop, iterator in _matched(loops, [one for one in held if type(one) is not types.MethodType]):
         if frames.owner(loop.frame.f_code.co_filename) in heap.WORTHWHILE:
@@ -52,9 +53,11 @@ def _matched(loops: list[Loop], iterators: list[Any]) -> Iterator[tuple[Loop, An
     over goes by order, the innermost loop with the youngest."""
     names = {id(one): _names_of(one) for one in iterators}
     pairs = [(len(loop.names & names[id(one)]), loop, one) for loop in reversed(loops) for one in reversed(iterators)]
+    # Stable: among pairs with equally many names the order of both lists decides.
     pairs.sort(key=lambda pair: -pair[0])
     taken: set[int] = set()
     for _, loop, one in pairs:
+        # Greedy, the best pair first: a loop drives one iterator.
         if not {id(loop), id(one)} & taken:
             taken |= {id(loop), id(one)}
             yield loop, one
@@ -62,6 +65,7 @@ def _matched(loops: list[Loop], iterators: list[Any]) -> Iterator[tuple[Loop, An
 
 def _entered(owner: Any, stacks: list[types.FrameType]) -> heap.Root:
     """What a `with` statement keeps to leave again, as a root by its type."""
+    # The innermost: which of several `with` statements it is Python does not tell.
     frame = next((f for f in reversed(stacks) if frames.owner(f.f_code.co_filename) == frames.USER), None)
     path, line = ("", None) if frame is None else (frame.f_code.co_filename, frame.f_code.co_firstlineno)
     return heap.Root(f"<{type(owner).__name__} of a with statement>", "iterator", "?", path, line, None, owner)
@@ -69,9 +73,11 @@ def _entered(owner: Any, stacks: list[types.FrameType]) -> heap.Root:
 
 def _candidates(reached: Collection[int]) -> list[Any]:
     # By age, more or less. A list that is filled while it asks would find itself, and keep all.
+    # The oldest generation first.
     everything = gc.get_objects(2) + gc.get_objects(1) + gc.get_objects(0)
     kinds = {cls for cls in set(map(type, everything)) if heap.is_iterator(cls)} | {types.MethodType}
     some = [one for one in everything if type(one) in kinds and id(one) not in reached]
+    # The youngest are the ones that run: old iterators lie about in libraries.
     return [one for one in some if _may_be_held(one)][-_MOST:]
 
 
@@ -87,9 +93,11 @@ def _leaves(method: Any) -> bool:
     if getattr(method.__func__, "__name__", "") not in _EXITS:
         return False
     owner = method.__self__
+    # Private to `contextlib`: the base of what `@contextmanager` makes.
     if issubclass(type(owner), contextlib._GeneratorContextManagerBase):
         generator = (naming.namespace(owner) or {}).get("gen")
         return type(generator) is types.GeneratorType and _owner(generator) in heap.WORTHWHILE
+    # torch's own context managers are many and hold nothing of the program's.
     file = heap.file_of_class(type(owner))
     return file is not None and frames.owner(file) in heap.WORTHWHILE
 
@@ -105,10 +113,12 @@ def _held_from_outside(found: list[Any]) -> list[Any]:
     found.append([])  # the measure: nothing but `found` refers to it
     wanted = {id(one) for one in found}
     counted: Counter[int] = Counter()
+    # One pass for all candidates: this goes through the whole heap.
     for referrer in gc.get_referrers(*found):
         counted.update(key for key in map(id, gc.get_referents(referrer)) if key in wanted)
     # The last referrer may be one of `found`, and this variable would be one reference more to it.
     del referrer
+    # In one comprehension, so that the loop's own references are the same for each, the measure included.
     extra = [sys.getrefcount(one) - counted[id(one)] for one in found]
     return [one for one, more in zip(found[:-1], extra[:-1], strict=True) if more > extra[-1]]
 
@@ -120,6 +130,7 @@ def _loops_of(frame: types.FrameType) -> list[Loop]:
     lines = {offset: line for start, end, line in code.co_lines() if line for offset in range(start, end, 2)}
     for at in dis.get_instructions(code):
         # FOR_ITER jumps to its argument when the loop is over: a frame between the two is in the loop.
+        # An implementation's name: without it no loop is named, and all else works.
         if at.opname == "FOR_ITER" and at.offset <= frame.f_lasti < at.argval:
             line = lines.get(at.offset, code.co_firstlineno)
             before = (i for i in dis.get_instructions(code) if i.offset < at.offset and lines.get(i.offset) == line)
@@ -131,6 +142,7 @@ def _names_of(iterator: Any) -> set[str]:
     """What a program may call an iterator: by its type, its function, and those of what it goes through."""
     found: set[str] = set()
     layer = [iterator]
+    # `enumerate(zip(loader))`: names may lie a few iterators down.
     for _ in range(3):
         for one in layer:
             found.add(type(one).__name__)

@@ -31,6 +31,7 @@ def thread_of(ident: int, stack: list[types.FrameType]) -> RunningThread | None:
         return None
     outermost = mine[-1]
     # A name's angle brackets would end there.
+    # `<threads in run.<locals>.work>` would end at the first bracket.
     function = place_in(outermost.f_code).function.replace("<", "").replace(">", "")
     return RunningThread(ident, str(outermost.f_globals.get("__name__", "?")), function, user_lines(mine[0], 1)[0])
 
@@ -53,6 +54,7 @@ def crews_of(roots: Mapping[int, Root], more_than: int) -> list[Crew]:
     for key, root in roots.items():
         if root.thread is not None:
             what = (root.thread.module, root.thread.function)
+            # By function and module: two pools may run functions of one name.
             keys[what].append(key)
             threads[what].add(root.thread)
     return [

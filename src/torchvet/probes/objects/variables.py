@@ -27,6 +27,8 @@ class _Layout(NamedTuple):
     locals: int
 
 
+# Read off CPython's headers (`frameobject.h`, `pycore_frame.h`) for 64 bits. `_proven` tries it out, since debug
+# builds differ.
 _LAYOUTS = {
     (3, 10): _Layout(None, 48, 40, 56),
     (3, 11): _Layout(24, 8, 16, 24),
@@ -37,11 +39,13 @@ _LAYOUTS = {
 def frame_locals(frame: types.FrameType) -> dict[str, Any] | None:
     """A running frame's variables by name; None where they cannot be read without a trace."""
     code = frame.f_code
+    # From 3.13 on `f_locals` is a view that writes nothing (PEP 667).
     if not code.co_flags & _OPTIMIZED or sys.version_info >= (3, 13):
         return dict(frame.f_locals)
     layout = _proven()
     if layout is None:
         # Nobody knows whether the frame has a dictionary: only calls that could have handed it out give a sign.
+        # Without proof: a function that never calls one of these cannot have given its dictionary away.
         return None if _HANDED_OUT_BY & {*code.co_names} else _read_and_emptied(frame)
     address = _address_of_dict(frame, layout)
     if address is None:
@@ -53,15 +57,18 @@ def _read_and_emptied(frame: types.FrameType) -> dict[str, Any]:
     """The variables of a frame whose dictionary nobody else has."""
     cache = frame.f_locals
     found = dict(cache)
+    # What it holds would keep the variables alive after they are bound anew.
     cache.clear()
     return found
 
 
 def _read_and_restored(frame: types.FrameType, address: int) -> dict[str, Any]:
     """The variables of a frame whose dictionary is at an address already: it is left with what it had, in its order."""
+    # Before `f_locals` is read, which overwrites it.
     cache: dict[str, Any] = ctypes.cast(address, ctypes.py_object).value
     before = dict(cache)
     found = dict(frame.f_locals)
+    # Names that the program's dictionary did not have when it was handed out.
     for name in found.keys() - before.keys():
         del cache[name]
     if len(cache) < len(before):  # a variable was deleted since
@@ -81,6 +88,7 @@ def _address_of_dict(frame: types.FrameType, layout: _Layout) -> int | None:
     """The address of a frame's dictionary of variables, 0 where it has none; None where what lies beside it in memory
     is not what Python says."""
     base = id(frame) if layout.behind is None else _word(id(frame) + layout.behind)
+    # Two neighbours that Python does tell prove the place: a wrong word would be read as a pointer.
     if _word(base + layout.globals) != id(frame.f_globals) or _word(base + layout.builtins) != id(frame.f_builtins):
         return None
     return _word(base + layout.locals)
@@ -91,6 +99,7 @@ _proofs: list[_Layout | None] = []
 
 def _proven() -> _Layout | None:
     """The layout of frames, where two frames of our own have shown that it holds here; else None."""
+    # Once in a process.
     if not _proofs:
         layout = _LAYOUTS.get(sys.version_info[:2]) if sys.implementation.name == "cpython" else None
         _proofs.append(layout if layout is not None and _without_dict(layout) and _with_dict(layout) else None)
@@ -98,9 +107,11 @@ def _proven() -> _Layout | None:
 
 
 def _without_dict(layout: _Layout) -> bool:
+    # A frame that has not called `locals()` must show none,
     return _address_of_dict(sys._getframe(), layout) == 0
 
 
 def _with_dict(layout: _Layout) -> bool:
     mine = locals()
+    # A frame that has a dictionary must show that very one.
     return _address_of_dict(sys._getframe(), layout) == id(mine)

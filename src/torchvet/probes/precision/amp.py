@@ -21,7 +21,9 @@ from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.amp import AmpRun, Unaligned
 
+# GradScaler's own defaults.
 _INITIAL, _INTERVAL = 65536.0, 2000
+# Tensor cores take half-precision matrices whose sizes are multiples of 8.
 _ALIGNED = 8
 _KEPT = 5000
 
@@ -53,6 +55,7 @@ class AmpWatcher(Watcher):
         self._loss: float | None = None
         self._last: float | None = None
         # With one thread that computes, its CPU time is what a step takes on a machine that does nothing else.
+        # With several threads the process's CPU time counts each of them.
         self._by_cpu = self._device == "cpu" and torch.get_num_threads() == 1
         self._now = time.process_time if self._by_cpu else time.perf_counter
 
@@ -65,6 +68,8 @@ class AmpWatcher(Watcher):
         self.replace(scaler, "scale", self._scaler_scales)
         self.replace(scaler, "update", self._scaler_updates)
         self.replace(torch.autograd, "backward", self._backward)
+        # Put in for the whole run, compiled regions included: this run is to be in another precision
+        # throughout.
         hooks = ModuleHooks(before=self._before, after=self._after)
         hooks.put()
         self._undo.callback(hooks.take)
@@ -78,14 +83,17 @@ class AmpWatcher(Watcher):
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """Whatever was wrapped is over."""
+        # Autocast ends before the optimizer: its arithmetic is float32.
         self._end_wrap()
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Without gradients a step changes nothing: that is how one is skipped here."""
         self._end_wrap()
+        # bfloat16 has float32's range and needs no scale.
         if self._own_scaler or self._dtype is not torch.float16 or not self._hooked:
             return
         parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        # As GradScaler: the scale doubles after 2,000 steps without an infinity, and halves with each.
         if all(bool(torch.isfinite(p.grad).all()) for p in parameters):
             self._clean += 1
             if self._clean % _INTERVAL == 0:
@@ -94,6 +102,7 @@ class AmpWatcher(Watcher):
         self._skipped += 1
         self._scale, self._clean = self._scale / 2, 0
         for parameter in parameters:
+            # torch's optimizers pass over parameters without a gradient.
             parameter.grad = None
 
     def boundary(self, tick: int, kind: StepKind) -> None:
@@ -104,8 +113,10 @@ class AmpWatcher(Watcher):
 
     def _step_ended(self, timed: bool, counts: bool = True) -> None:
         if self._device == "cuda":
+            # The device's work of this step must be within its seconds.
             torch.cuda.synchronize()
         now = self._now()
+        # Evaluations and forward passes are no steps to be timed.
         if counts and len(self._losses) < _KEPT:
             if self._last is not None and timed:
                 self._seconds.append(now - self._last)
@@ -116,6 +127,7 @@ class AmpWatcher(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """The run so far."""
         known = [p for p in self.host.known.parameters() if p.dtype == torch.float32 and p.dim() > 1]
+        # Emulated half precision is slower: the report must not call that autocast's doing.
         native = any(d.bf16 if self._mode == "bfloat16" else d.fp16 for d in devices())
         finite = [x for x in self._losses if math.isfinite(x)]
         run = AmpRun(mode=self._mode, device=self._device, how="own" if self._own_seen else "wrapped")
@@ -137,6 +149,7 @@ class AmpWatcher(Watcher):
 
     def _region_begins(self, original: Any) -> Any:
         def __enter__(region: Any) -> Any:
+            # Not the region that this probe itself has opened.
             if self.host.active and region is not self._around and region.device == self._device:
                 self._override(region)
             return original(region)
@@ -146,11 +159,13 @@ class AmpWatcher(Watcher):
     def _override(self, region: Any) -> None:
         if region._enabled and self._wanted is None:
             self._wanted, self._place = region.fast_dtype, frames.user_place(3)
+        # A region that is switched off within a module is an island of float32, and means it.
         if region._enabled or not self._depth:
             region._enabled = self._dtype is not None
             region.fast_dtype = self._dtype or region.fast_dtype
         self._own_seen = True
         self._own_open += 1
+        # A mark on the object: regions may be entered again and left in any order.
         region._torchvet_open = True
 
     def _region_ends(self, original: Any) -> Any:
@@ -165,6 +180,7 @@ class AmpWatcher(Watcher):
         def __init__(scaler: Any, *args: Any, **kwargs: Any) -> None:
             original(scaler, *args, **kwargs)
             if self._mode != "float16":
+                # bfloat16 and float32 need none; with the attribute off all its methods pass through.
                 scaler._enabled = False
 
         return __init__
@@ -185,6 +201,7 @@ class AmpWatcher(Watcher):
             result = original(scaler, *args, **kwargs)
             if scaler.is_enabled():
                 self._scale = scaler.get_scale()
+                # `update` halves the scale only where a step was skipped.
                 if self._scale < before:
                     # The optimizer is not called: nobody else hears that a step ended.
                     self._skipped += 1
@@ -194,6 +211,7 @@ class AmpWatcher(Watcher):
         return update
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
+        # The outermost module only, and not where the program has a region open.
         wrap = not self._depth and not self._own_open and self._around is None and self._dtype is not None
         self._depth += 1
         if wrap and self.host.active:
@@ -210,6 +228,7 @@ class AmpWatcher(Watcher):
 
     def _backward(self, original: Any) -> Any:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+            # `Tensor.backward` hands on the tensor itself, callers of `autograd.backward` often a list.
             single = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else tensors
             plain = isinstance(single, torch.Tensor) and single.numel() == 1
             if not self.host.active:
@@ -218,6 +237,7 @@ class AmpWatcher(Watcher):
                 self._loss = float(single.detach())
             self._end_wrap()
             given = grad_tensors[0] if isinstance(grad_tensors, (list, tuple)) and grad_tensors else grad_tensors
+            # Several losses, or gradients given by hand, cannot be scaled without changing their meaning.
             if not plain or given is not None or self._own_scaler or self._dtype is not torch.float16:
                 return original(tensors, grad_tensors, *args, **kwargs)
             self._hook()
@@ -230,6 +250,7 @@ class AmpWatcher(Watcher):
     def _hook(self) -> None:
         """Gradients reach `.grad` without the scale, so that clipping and accumulation are as in the program."""
         for parameter in self.host.known.parameters():
+            # At each backward: parameters may be added while the program runs.
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooked:
                 self._hooked.add(id(parameter))
                 handle = parameter.register_hook(lambda gradient: gradient / self._scale)  # type: ignore[no-untyped-call]

@@ -26,6 +26,7 @@ from torchvet.probes.precision.autocast_threads import ThreadProbe
 
 _WHAT = "autocast"
 _COPY = torch.ops.aten._to_copy.default
+# A region in a training loop is entered at every step: each time all layers would be heard.
 _ENTRIES = 3
 """Entries of a line's regions at first in which layers are listened to; from then on the 4th, 8th, 16th..."""
 _MOST_CALLS = 4_000
@@ -46,6 +47,7 @@ class AutocastWatcher(Watcher):
         self._backwards = BackwardPrecisionProbe(self.regions)
         self._scaling = ScalingProbe(self.regions, host.known)
         self._errors = ErrorProbe(self.regions)
+        # `after` alone: a layer that raises is no layer that has read a copy.
         self._hook = ModuleHooks(after=self._called)
         self._listened: set[Region] = set()
         """The outermost regions for whose sake layers are listened to."""
@@ -58,6 +60,7 @@ class AutocastWatcher(Watcher):
         self.replace(autocast, "__enter__", tap(self.host, None, after=self._entered))
         self.replace(autocast, "__exit__", self._tap_exit)
         self.replace(autocast, "__call__", self.regions.tap_decorator)
+        # Called by `autocast.__init__`: the only sign that a region was asked for and switched itself off.
         self.replace(torch.cuda.amp.common, "amp_definitely_not_available", self.regions.tap_unavailable)
         self.replace(GradScaler, "scale", self._scaling.tap_scale(self.host))
         self.replace(torch.nn.Module, "load_state_dict", tap(self.host, _WHAT, after=self._loaded))
@@ -65,6 +68,7 @@ class AutocastWatcher(Watcher):
     def remove(self) -> None:
         """See `Watcher`."""
         self._hush()
+        # It is there only once a region was entered.
         if self._operator in self.host.ledger.listeners:
             self.host.ledger.listeners.remove(self._operator)
         super().remove()
@@ -72,11 +76,13 @@ class AutocastWatcher(Watcher):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """See `Watcher`."""
         stack = self.regions.stack()
+        # Copies live until the outermost region ends, so the change matters if that is still open.
         if stack and stack[0].keeps_copies:
             self._changed(stack[0], "step", (p for group in optimizer.param_groups for p in group["params"]))
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """See `Watcher`. A backward within a backward (checkpointing) is part of it."""
+        # Checkpointing calls backward within backward.
         if not self.regions.sites or is_grad or private.graph_task() != -1:
             return
         given = tensors if isinstance(tensors, (list, tuple)) else [tensors]
@@ -124,6 +130,7 @@ class AutocastWatcher(Watcher):
         self._hook.off()
 
     def _called(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        # Leaf layers only: they are what reads weights.
         if not self.host.active or next(module.children(), None) is not None:
             return
         with self.host.looking(_WHAT):
@@ -132,6 +139,7 @@ class AutocastWatcher(Watcher):
             stack = self.regions.stack()
             if not stack:
                 self._threads.called(module, output)
+            # Checkpointing runs layers again within backward: those read the same copies.
             elif private.graph_task() == -1:
                 more = self._copies.called(module) and more
             if not more:
@@ -171,12 +179,14 @@ class AutocastWatcher(Watcher):
         region = self.regions.entered(context, next(outside))
         region.since = len(self.host.ledger.events)
         entered = region.site.entered
+        # The root decides: copies are its.
         if region.root is region and (entered <= _ENTRIES or not entered & (entered - 1)):
             self._listen(region)
 
     def _tap_exit(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def __exit__(context: autocast, kind: Any, error: Any, traceback: Any) -> Any:
+            # Before torch's own exit, after which the region's state is gone.
             region = self.regions.left(context)
             if region is not None:
                 if region in self._listened:

@@ -36,9 +36,11 @@ class BackwardPrecisionProbe:
     def starts(self, roots: list[torch.Tensor], scale: float) -> None:
         """`backward` is about to run from these tensors; `scale` is what a scaler multiplied the loss by."""
         self._calls += 1
+        # A half loss is worth a record also outside of any region.
         halves = [dtype for dtype in map(_half_dtype, roots) if dtype is not None]
         region = self._regions.active(roots[0].device.type) if roots else None
         if region is None and not halves:
+            # For custom Functions only: they show in the graph, in or out of a region.
             if self._calls <= _RARELY and not self._calls & (self._calls - 1):
                 self._read(roots, None)
             return
@@ -50,6 +52,7 @@ class BackwardPrecisionProbe:
             seen.calls, seen.scale = seen.calls + 1, max(seen.scale, scale)
         if region is None:
             return
+        # The region too: its fix is to end it before this call.
         new = AutocastBackward(place=place, region=region.site.place, dtype=HALVES.get(region.dtype, "?"), calls=0)
         use = self._within.setdefault((place, region.device), new)
         use.calls += 1
@@ -65,6 +68,8 @@ class BackwardPrecisionProbe:
     def _read(self, roots: list[torch.Tensor], use: AutocastBackward | None) -> None:
         """Go through the graph once: in which dtypes did products and custom Functions run?"""
         for node in all_below(graphs.roots_of(roots), _MOST_NODES):
+            # Products that ran in float32 in the forward pass run in half in this backward: autocast is
+            # on in it.
             if use is not None and graphs.name_of(node) in _PRODUCTS:
                 use.products += 1
                 use.full += _dtype(node) is torch.float32
@@ -79,6 +84,7 @@ class BackwardPrecisionProbe:
         dtype = _dtype(node)
         if code is None or dtype not in HALVES or frames.owner(code.co_filename) != frames.USER:
             return
+        # A Function that was given half, and gives half, has cast nothing.
         if not any(_dtype(n) is torch.float32 for n, _ in node.next_functions if n is not None):
             return
         new = FunctionPrecision(place=place_in(code), name=kind.__name__, calls=0, dtype=HALVES[dtype])
@@ -91,6 +97,7 @@ def _half_dtype(loss: torch.Tensor) -> torch.dtype | None:
     if loss.dtype in HALVES:
         return loss.dtype
     node: Any = loss.grad_fn
+    # Through the scaler's multiplication: the loss below it is what was in half.
     if node is not None and graphs.name_of(node) in _FACTORS and not loss.shape:
         dtypes = [_dtype(below) for below, _ in node.next_functions if below is not None]
         return next((dtype for dtype in dtypes if dtype in HALVES), None)
@@ -99,5 +106,6 @@ def _half_dtype(loss: torch.Tensor) -> torch.dtype | None:
 
 def _dtype(node: Any) -> torch.dtype | None:
     """The dtype of a node's (first) result in the forward pass."""
+    # Private (`private.ATTRIBUTES`): without it no dtype of the forward pass is known.
     known = getattr(node, "_input_metadata", None)
     return known[0].dtype if known else None

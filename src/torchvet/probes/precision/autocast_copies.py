@@ -64,8 +64,10 @@ class CopyProbe:
         state.changes[line, kind] += 1
         use.changes = max(use.changes, state.changes[line, kind])
         self._changes[key] += 1
+        # Each question runs the layer's operator once more.
         if self._changes[key] > _EVERY and self._changes[key] & (self._changes[key] - 1):
             return state.last is not None
+        # The latest change only: layers that run after it show whether it reached them.
         state.last = _Change(use, {id(p) for p in parameters})
         return True
 
@@ -73,6 +75,7 @@ class CopyProbe:
         """A layer ran: whether more of them are worth hearing of, for the sake of the last change."""
         stack = self._regions.stack()
         if not stack or not stack[0].keeps_copies:
+            # In a region without copies nothing is stale; others may come.
             return True
         root, state = stack[0], self._state(stack[0])
         weight = getattr(module, "weight", None)
@@ -81,6 +84,7 @@ class CopyProbe:
             return True
         change = state.last
         # Another model's step does not make this layer's copy stale.
+        # Weights that were swapped without any call that is heard: a second run of the layer shows it.
         if change is None or id(weight) not in change.parameters:
             if id(module) in state.called and not state.changes:
                 self._again(root, module, weight, active)
@@ -109,6 +113,7 @@ class CopyProbe:
     def _again(self, root: Region, module: nn.Module, weight: torch.Tensor, active: Region) -> None:
         """A layer ran a second time in one region, and no change of its weight was seen."""
         found = off_by(module, weight, active)
+        # None where it cannot be asked, and 0 where the copy is the weight.
         if found:
             use = self._use(root, None, "other")
             use.changes = use.changes or 1
@@ -125,6 +130,7 @@ class CopyProbe:
 
 def _is_copied(weight: torch.Tensor) -> bool:
     """Whether autocast keeps a copy of a tensor: see `cached_cast` in torch's autocast_mode.cpp (2.13)."""
+    # Only those does torch keep in its cache; others are cast anew at each call, and cannot be stale.
     return weight.dtype is torch.float32 and weight.requires_grad and weight.is_leaf and not weight._is_view()
 
 
@@ -132,11 +138,13 @@ def off_by(module: nn.Module, weight: torch.Tensor, active: Region) -> float | N
     """By how much the copy that a layer has just used differs from its weight, relative to the weight's largest
     magnitude; 0 where it is the weight as it is now, None where that cannot be asked."""
     # With autocast as it is: the operator then takes the cached copy, as the layer has.
+    # Gradients stay on here: without them autocast would not take the cached copy.
     read = _columns(module, weight)
     if read is None:
         return None
     used, now = read
     with torch.no_grad():
+        # An overflow is another fault, and equals nothing.
         if used.dtype is not active.dtype or not bool(torch.isfinite(used).all()):
             return None
         current = now.detach().to(used.dtype)
@@ -148,12 +156,14 @@ def off_by(module: nn.Module, weight: torch.Tensor, active: Region) -> float | N
 
 def _columns(module: nn.Module, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Some columns of the copy that autocast has, and the same of the weight."""
+    # The exact class: a subclass may read its weight in another way.
     if type(module) is nn.Linear:
         wide = weight.shape[1]
         chosen = torch.arange(0, wide, max(1, wide // _COLUMNS), device=weight.device)
         units = nn.functional.one_hot(chosen, wide).to(weight.dtype)
         return nn.functional.linear(units, weight), weight.detach()[:, chosen].t()
     convolution = _CONVOLUTIONS.get(type(module))
+    # With groups a unit would need a channel for each.
     if convolution is None or module.groups != 1:
         return None
     # One input channel of one position: the result is a column of the copy, and costs a fraction of the layer.

@@ -29,6 +29,7 @@ class ErrorProbe:
 
     def raised(self, error: BaseException, region: Region) -> None:
         """An exception left a region; the innermost one counts."""
+        # By identity only, so that the exception and its frames are not kept.
         if id(error) == self._last or not isinstance(error, RuntimeError):
             return
         # It leaves the regions one after another, and is met at each.
@@ -36,6 +37,7 @@ class ErrorProbe:
         text = str(error)
         if _REFUSED in text:
             self._add("bce", error, region)
+        # A region that was switched off: half operands from outside meet float32 there.
         elif not region.wanted and any(words in text for words in _MISMATCH):
             self._add("disabled", error, region)
 
@@ -45,6 +47,7 @@ class ErrorProbe:
         if isinstance(error, ValueError) and _DEVICE in text:
             self._add("device", error, None)
         elif isinstance(error, RuntimeError) and self._regions.dtypes and any(words in text for words in _MISMATCH):
+            # The innermost backward of a custom Function is the one that failed.
             for frame in reversed(frames.traceback_frames(error)):
                 function = _function_of(frame)
                 if function is not None:
@@ -80,6 +83,7 @@ def _function_of(frame: FrameType) -> str | None:
     code = frame.f_code
     if code.co_name != "backward" or not code.co_argcount or frames.owner(code.co_filename) != frames.USER:
         return None
+    # Its first argument, whatever the program calls it.
     context: Any = frame.f_locals.get(code.co_varnames[0])
     if not isinstance(context, BackwardCFunction) or hasattr(context, "_fwd_used_autocast"):
         return None

@@ -43,6 +43,7 @@ class FunctionProbe:
         """Whether an operator is one to look at."""
         if func in _SQUARES:
             return out.dtype is torch.float16 and readable(out)
+        # Copies matter only behind a square that overflowed.
         if func is _COPY:
             return bool(self._overflown)
         return func in _SUMS and (out.dtype is torch.float16 or bool(self._overflown)) and readable(out)
@@ -52,6 +53,7 @@ class FunctionProbe:
         if self._regions.active(out.device.type) is None:
             return
         # A copy is what CUDA's autocast makes before a sum, and `float()` after a square.
+        # Looking through the stack costs more than all else here.
         name = _function(sys._getframe(1)) if func is not _COPY else None
         if func is _COPY and self._overflown.get(args[0]):
             self._note(out)
@@ -92,8 +94,10 @@ def _function(frame: FrameType | None) -> str | None:
     """The Function whose forward runs, unless `custom_fwd` (or what else of torch's decorates it) is around it."""
     inside = ""
     for one in itertools.islice(outward(frame), _DEEPEST):
+        # The name of `custom_fwd`'s wrapper in torch: such a Function minds autocast.
         if inside == "decorate_fwd":
             return None
+        # What lies directly below `apply` is the Function's own forward.
         if one.f_code is _APPLY:
             return str(one.f_locals["cls"].__name__) if inside == "forward" else None
         if _APPLY is None and one.f_code.co_name == "forward" and (named := _called_from_c(one)) is not None:

@@ -30,6 +30,7 @@ SENSITIVE = LOSSES | names(
 )
 """Those that CUDA's autocast runs in float32 (torch 2.13), and means and variances."""
 _CALLERS = 4
+# Each runs the operator again.
 _MEASURED = 3
 """How often one operator on one line is run again in float32."""
 _PRODUCT, _SENSITIVE, _LOSS, _BCE, _COPY, _NOTHING = range(6)
@@ -39,6 +40,7 @@ class Again:
     """Torchvet's own arithmetic: no autocast, no gradients."""
 
     def __enter__(self) -> None:
+        # Not `autocast(enabled=False)`, whose `__enter__` is tapped.
         self._off = private.DisableAutocast()
         self._off.__enter__()
         self._grad = torch.no_grad()
@@ -71,12 +73,14 @@ class OperatorProbe:
             return
         stack = self._regions.stack()
         if kind == _COPY:
+            # The program casts by itself in a region without autocast: half is then what it wants there.
             if stack and not stack[-1].wanted and out.dtype in HALVES and first.dtype not in HALVES:
                 stack[-1].by_hand = True
             return
         if kind == _PRODUCT:
             self._product(stack, first.device.type)
         active = self._regions.active(first.device.type)
+        # Autocast casts operands itself: nothing runs in half by accident.
         if active is not None:
             if kind == _BCE:
                 self._bce(first, active)
@@ -96,7 +100,9 @@ class OperatorProbe:
     def _product(self, stack: list[Region], device: str) -> None:
         if self._regions.active(device) is not None:
             for region in stack:
+                # Every region around it: each has had an operator to cast.
                 region.site.inside += region.device == device
+        # A region for CUDA around work on the CPU, or the other way round.
         elif stack and stack[-1].wanted and stack[-1].device != device:
             stack[-1].site.elsewhere += 1
             stack[-1].site.other = device
@@ -105,6 +111,7 @@ class OperatorProbe:
         """An operator ran with autocast off: in half precision, where a region made its operands?"""
         halves = [a for a in args if isinstance(a, torch.Tensor) and a.dtype in HALVES]
         result = out[0] if isinstance(out, (tuple, list)) else out
+        # A model whose weights are half is in half on purpose.
         if not halves or getattr(result, "dtype", None) not in HALVES or any(_is_parameter(a) for a in halves):
             return
         loss, region = kind in (_LOSS, _BCE), stack[-1] if stack else None
@@ -124,6 +131,8 @@ class OperatorProbe:
     def _is_left_half(self, halves: list[torch.Tensor], region: Region | None, loss: bool) -> bool:
         """Whether operands may be in half precision because a region made them, rather than by the program's wish."""
         if region is None:
+            # Outside of regions only losses: other arithmetic on half outputs is usual (an argmax, a
+            # plot).
             return loss and torch.is_grad_enabled() and bool(self._regions.dtypes)
         # What a region without autocast has converted itself is meant to be so.
         return not region.wanted and not (region.by_hand and not any(self._is_older(a, region) for a in halves))
@@ -131,6 +140,7 @@ class OperatorProbe:
     def _is_older(self, tensor: torch.Tensor, region: Region) -> bool:
         """Whether a tensor was there before a region began, as far as is known."""
         birth = self._ledger.live.get(tensor.untyped_storage()._cdata)
+        # What the ledger has not seen made is older.
         return birth is None or birth.event < region.since
 
     def _bce(self, given: torch.Tensor, region: Region) -> None:
@@ -144,6 +154,7 @@ class OperatorProbe:
         with Again():
             use.elements += given.numel()
             use.saturated += int(((given == 0) | (given == 1)).sum())
+            # Values that survive the round trip unchanged were in half before.
             use.rounded = use.rounded and bool(torch.equal(given.to(region.dtype).to(given.dtype), given))
 
 
@@ -160,6 +171,7 @@ def _kind_of(name: str) -> int:
 def _places() -> list[Place]:
     """The user's line that is running and those that called it, the nearest first; an installed package's line where
     there are none."""
+    # Past this file's own frames.
     found = user_lines(sys._getframe(3), _CALLERS)
     inner = frames.user_place() if not found else None
     return found or ([inner] if inner is not None else [])
@@ -173,6 +185,7 @@ def _is_parameter(tensor: torch.Tensor) -> bool:
 def in_float32(func: Any, args: Any, kwargs: Any) -> Any:
     """An operator's result on the same operands in float32, or None where it does not run so."""
     wide = [a.float() if isinstance(a, torch.Tensor) and a.dtype in HALVES else a for a in args]
+    # `dtype=` arguments would cast back.
     given = {k: (torch.float32 if v in HALVES else v) if isinstance(v, torch.dtype) else v for k, v in kwargs.items()}
     try:
         out = func(*wide, **given)
@@ -188,4 +201,5 @@ def _difference(func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> floa
             return 0.0
         largest = exact.abs().max()
         difference = ((result.float() - exact).abs().max() / largest).item()
+    # NaN where both are infinite: no difference can be told.
     return difference if difference == difference else 0.0

@@ -32,6 +32,7 @@ class PeakProbe:
 
     def copied(self, source: torch.Tensor, out: torch.Tensor) -> None:
         """`_to_copy` has run in a sampled step."""
+        # Copies to another device or of integers are not autocast's.
         if source.dtype is out.dtype or {source.dtype, out.dtype} - {torch.float32, *_HALVES}:
             return
         birth = self._birth(out)
@@ -41,6 +42,7 @@ class PeakProbe:
             self._gradient(source, birth, out.dtype in _HALVES)
         elif self._regions.active(out.device.type) is not None:
             self._seen = True
+            # What autocast keeps until the region ends; others die with their use.
             weight = out.dtype in _HALVES and source.is_leaf and source.requires_grad
             birth.cast = WEIGHT if weight else OTHER
 
@@ -53,6 +55,7 @@ class PeakProbe:
             return
         before = self._birth(source)
         if before is not None:
+            # The half gradient exists only to be widened into the parameter's.
             before.cast = PASSED
 
     def _birth(self, tensor: torch.Tensor) -> Birth | None:
@@ -68,6 +71,7 @@ def without(ledger: Ledger) -> dict[int, int]:
         more = _more(birth)
         if more:
             changes[birth.event] += more
+            # -1 says that it outlived the ledger.
             if birth.died is not None and birth.died >= 0:
                 changes[birth.died] -= more
     return changes
@@ -76,6 +80,7 @@ def without(ledger: Ledger) -> dict[int, int]:
 def _more(birth: Birth) -> int:
     if birth.cast:
         return -birth.nbytes
+    # In float32 the same tensor would take as much again. A batch or a state in half is the program's wish.
     return birth.nbytes if birth.tensor[1] in _NAMES and birth.phase in ("forward", "backward") else 0
 
 

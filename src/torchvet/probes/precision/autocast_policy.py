@@ -45,8 +45,10 @@ SHARES = names("_unsafe_view _reshape_alias lift_fresh alias")
 def policy_of(name: str, overload: str) -> Policy:
     """What autocast does with an operator, by its name without namespace. Variants with `out` and those that work in
     place are not eligible: they follow their operands."""
+    # In-place operators have names of their own (`add_`), which are in no table.
     if overload.endswith("out"):
         return "follows"
+    # The published lists first, then what their members are called below autocast.
     if name in HALF or name in _BELOW_HALF:
         return "half"
     if name in FLOAT32 or name in _BELOW_FLOAT32:

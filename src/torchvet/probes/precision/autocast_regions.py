@@ -40,6 +40,7 @@ class Region:
         """How many events the ledger had when the region began."""
         self.state: Any = None
         """Of a root: whatever a probe keeps for as long as the region lasts."""
+        # With `cache_enabled=False` weights are cast at each use, and none is ever stale.
         if self.enabled and context._cache_enabled:
             self.root.keeps_copies = True
 
@@ -49,6 +50,7 @@ class Regions:
 
     def __init__(self) -> None:
         self.sites: dict[tuple[int, int, str, torch.dtype], AutocastRegion] = {}
+        # By thread, as autocast's own state is.
         self._stacks: dict[int, list[Region]] = {}
         self._refused: weakref.WeakSet[autocast] = weakref.WeakSet()
         self._functions: weakref.WeakKeyDictionary[autocast, CodeType] = weakref.WeakKeyDictionary()
@@ -70,6 +72,7 @@ class Regions:
 
     def active(self, device: str) -> Region | None:
         """The region that casts a device's operators on this thread now."""
+        # The innermost region for a device decides, on or off.
         for region in reversed(self.stack()):
             if region.device == device:
                 return region if region.enabled else None
@@ -78,6 +81,7 @@ class Regions:
     def entered(self, context: autocast, frame: FrameType) -> Region:
         """A region was entered from a frame."""
         stack = self._stacks.setdefault(threading.get_ident(), [])
+        # A region for CUDA on a machine without it is off, and was wanted all the same.
         wanted = context._enabled or context in self._refused
         region = Region(context, self._site(context, frame), wanted, stack[0] if stack else None)
         site = region.site
@@ -95,15 +99,18 @@ class Regions:
     def left(self, context: autocast) -> Region | None:
         """A region ended; None where its beginning was not seen."""
         stack = self._stacks.get(threading.get_ident(), [])
+        # From the inside: one context object may be entered twice.
         for index in range(len(stack) - 1, -1, -1):
             if stack[index].context is context:
                 region = stack.pop(index)
+                # Idents of threads are used again: an empty list must not stay.
                 if not stack:
                     del self._stacks[threading.get_ident()]
                 return region
         return None
 
     def _site(self, context: autocast, frame: FrameType) -> AutocastRegion:
+        # A decorated function is called from many lines, and written in one.
         function = self._functions.get(context) if self._functions else None
         if function is None:
             user, inner = locate(frame)
@@ -141,6 +148,7 @@ class Regions:
         def amp_definitely_not_available() -> bool:
             unavailable = original()
             caller = sys._getframe(1)
+            # Others ask as well (`GradScaler`); only here does it switch a region off.
             if unavailable and caller.f_code is autocast_mode.autocast.__init__.__code__:
                 self._refused.add(caller.f_locals["self"])
             return unavailable

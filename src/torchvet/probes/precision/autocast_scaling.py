@@ -46,9 +46,11 @@ class ScalingProbe:
     def backward_starts(self) -> None:
         """`backward` is about to run."""
         scaled, self._scaled = self._scaled, False
+        # A backward without a float16 region before it has no gradients in half.
         fresh, self._seen = self._regions.half_until > self._seen, self._regions.half_until
         self._noting = None
         region = self._regions.last_half
+        # A factor by hand is not told here: it saves small gradients, and the measure below shows that.
         if scaled or not fresh or region is None:
             return
         place = frames.user_place()
@@ -76,6 +78,7 @@ class ScalingProbe:
         with Again():
             exact = args[0] if func is torch.ops.aten._to_copy.default else in_float32(func, args, kwargs)
             if isinstance(exact, torch.Tensor) and exact.shape == result.shape:
+                # Zeros of float32 are no loss.
                 some = exact != 0
                 use.elements += int(some.sum())
                 use.lost += int((some & (result == 0)).sum())
@@ -83,6 +86,7 @@ class ScalingProbe:
     def backward_ended(self) -> None:
         """It returned: how much of the parameters' gradients is zero?"""
         use, self._noting = self._noting, None
+        # No operator was heard: the step was not sampled.
         if use is None or not self._noted:
             return
         use.looked += 1

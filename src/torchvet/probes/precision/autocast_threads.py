@@ -15,6 +15,7 @@ from torchvet.probes.base.kit import Place, Record, frames, outward
 from torchvet.probes.precision.autocast_regions import HALVES, Region, Regions
 from torchvet.recording.records.autocast import ThreadForward
 
+# By file and function of the standard library, since the waiting itself is in C.
 _WAITS = {
     "threading.py": ("join", "wait", "_wait_for_tstate_lock"),
     "_base.py": ("result", "result_iterator", "__exit__", "wait"),
@@ -36,6 +37,7 @@ class ThreadProbe:
         if not isinstance(output, torch.Tensor) or output.dtype is not torch.float32 or self._regions.stack():
             return
         device = output.device.type
+        # A thread that has a region of its own is right.
         region = self._waiting(device) if not torch.is_autocast_enabled(device) else None
         if region is not None:
             site, dtype = region.site.place, HALVES.get(region.dtype, "?")
@@ -53,6 +55,7 @@ class ThreadProbe:
         active = {}
         for thread, stack in self._regions.others():
             region = next((r for r in reversed(stack) if r.device == device), None)
+            # The innermost for this device.
             if region is not None and region.enabled:
                 active[thread] = region
         waiting = _waiting_threads(active)

@@ -37,6 +37,7 @@ class ForecastWatcher(Watcher):
         super().__init__(host)
         self.mode = ForecastMode()
         self.mode.module = self._module
+        # The mode stays on through a compiled region, where it cannot be left, and notes nothing.
         self.mode.wanted = lambda: host.active and not REGIONS.inside
         self.mode.guard = lambda: host.looking(_WHAT)
         self._stack: list[torch.nn.Module] = []
@@ -64,6 +65,7 @@ class ForecastWatcher(Watcher):
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """The model is there: the first step is looked at from here on."""
+        # A run of one step deserves a forecast too.
         if not self._passed and not self._on:
             self._enter()
 
@@ -79,6 +81,7 @@ class ForecastWatcher(Watcher):
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """The loss scale in force."""
         scaler = self._scaler() if self._scaler is not None else None
+        # Gradients are scaled by it: the measure takes that out.
         if self._on and scaler is not None and scaler.is_enabled():
             self._scale = self.mode.scale = float(scaler.get_scale())
 
@@ -90,6 +93,7 @@ class ForecastWatcher(Watcher):
         names = self.host.known.parameter_names()
         for parameter in self.host.known.parameters():
             gradient = gradient_of(parameter)
+            # A parameter that only float32 operators read keeps its range under autocast.
             if gradient is not None and self.mode.of_half(parameter):
                 self.mode.parameter(names.get(id(parameter), "a parameter of no root module"), gradient)
 
@@ -101,10 +105,12 @@ class ForecastWatcher(Watcher):
             self.mode.step_ended()
         if self._passed >= self._next:
             self._next = self._passed + (1 if self._passed < _FIRST else max(1, self._passed // 8))
+        # The last step of a run that was bounded is always looked at: values are largest there.
         wanted = self._passed < _FIRST or self._passed + 1 >= self._next or tick + 1 == self.host.options.steps
         self.mode.tick = tick + 1
         if wanted and not self._on:
             self._enter()
+        # Else it stays on for one more step: a boundary within backward must not end it.
         elif self._on and not wanted and self.mode.can_leave and threading.get_ident() == self._thread:
             self._leave()
 
@@ -138,6 +144,7 @@ class ForecastWatcher(Watcher):
             return
         self._on, self._thread = True, threading.get_ident()
         self.mode.tick = self.host.tick + 1
+        # Calls that are under way were not seen to begin.
         self._stack.clear()
         self.mode.inside = False
         self._aside.on()
@@ -168,6 +175,7 @@ class ForecastWatcher(Watcher):
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         if self._stack:
             self._stack.pop()
+        # CUDA has a fused kernel for cells, which autocast runs in half.
         if isinstance(module, torch.nn.RNNCellBase):
             # One operator under autocast, many here: what it gives back is half whatever state it was given.
             with self.host.looking(_WHAT):
@@ -182,6 +190,7 @@ class ForecastWatcher(Watcher):
         mode = self.mode
 
         def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            # Within it the CPU's decomposition would count as operators that CUDA does not have.
             mode.fused += 1
             try:
                 result = original(*args, **kwargs)
@@ -200,6 +209,7 @@ class ForecastWatcher(Watcher):
         def widen(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(tensor, *args, **kwargs)
             # `x.to(y.dtype)` asks for float32 here as well, and does not mean it.
+            # The same object: nothing was converted here. Under autocast it would have been.
             if result is tensor and (always or "float32" in sys._getframe(1).f_code.co_names):
                 self.mode.widened(tensor)
             return result
@@ -208,6 +218,7 @@ class ForecastWatcher(Watcher):
 
     def _region_begins(self, original: Any) -> Any:
         def __enter__(region: Any) -> Any:
+            # Only within a module: a region that is off around a whole model is the program as it is.
             if not region._enabled and self._stack:
                 self.mode.off += 1
                 region._torchvet_off = True

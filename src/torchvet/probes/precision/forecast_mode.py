@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.base.ledger import locate, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.internals.modes import OwnMode
@@ -82,6 +83,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        # Optimizers compute in float32 under autocast as well.
         if not self.optimizing and self.wanted():
             began = time.perf_counter()
             with self.guard():
@@ -107,6 +109,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         """The program asked for float32: from here on the values are used as such."""
         key = storage_key(tensor)
         if key is not None:
+            # Only the mark: the storage is followed on, since its key may be used again.
             self._half.pop(key, None)
 
     def step_ended(self) -> None:
@@ -131,15 +134,17 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = _kind_of(func)
+        # A view is in the dtype of what it shows, by the same key.
         if kind.views:
             return
-        results = [t for t in _flat((out,)) if measurable(t)]
+        results = [t for t in tensors_within(out) if measurable(t)]
         if not results:
             return
         self.operators += 1
         node = private.current_node()
         # Recomputation under checkpointing runs within backward too, with gradients enabled.
-        operands = [t for t in _flat((args, kwargs.values())) if measurable(t)]
+        operands = [t for t in tensors_within([args, kwargs]) if measurable(t)]
+        # With gradients on within a backward it is checkpointing's forward pass, which runs as one.
         if node is not None and not torch.is_grad_enabled():
             if self._flows(operands, results):
                 self._gradient(node, results)
@@ -147,27 +152,37 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
             self._forward(kind, operands, results)
 
     def _forward(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        # Computing in half already, the program cannot show what float32 would have overflowed to.
         self.own.update(str(t.dtype).removeprefix("torch.") for t in results if t.dtype != torch.float32)
         reads = [k for k in map(storage_key, operands) if k in self._half]
         half = self._is_half(kind, operands, results, bool(reads))
-        tally = None
+        # The first gradient of a backward pass: all others come from it.
         if kind.name == "ones_like":
             self._flow(results[0])
+        # Uninitialised memory may hold any number.
         if half and kind.makes:
             for result in results:
                 self._mark(result, 0.0)
         elif half or reads:
-            tally = self._site(kind, results[0])
-            if half:
-                self.tallies.half += 1
-                self._measure(kind, tally, operands, results)
-            # The node of the graph has its number already: the last that was given out.
-            number = private.sequence_nr() - 1
-            self._nodes.setdefault(number, _Forward(tally, half, bool(reads)))
+            self._noted(kind, half, bool(reads), operands, results)
         if not half:
             self.tallies.float32 += 1
             for result in results:
+                # The storage may have been half before: an in-place operator in float32, or an
+                # address used again.
                 self._half.pop(storage_key(result) or 0, None)
+
+    def _noted(
+        self, kind: _Kind, half: bool, reads: bool, operands: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> None:
+        """Measure an operator that computes in half, and note one that computes in half or reads some for its node."""
+        tally = self._site(kind, results[0])
+        if half:
+            self.tallies.half += 1
+            self._measure(kind, tally, operands, results)
+        # The node of the graph has its number already: the last that was given out.
+        number = private.sequence_nr() - 1
+        self._nodes.setdefault(number, _Forward(tally, half, reads))
 
     def _is_half(self, kind: _Kind, operands: list[torch.Tensor], results: list[torch.Tensor], reads: bool) -> bool:
         """Whether autocast would leave the result in half."""
@@ -177,6 +192,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
                 return False
             # Outside every module: only what belongs to the model. A matrix product of plain data may be anything.
             return not self.fused and (self.inside or reads or any(t.requires_grad for t in operands))
+        # In a region that is switched off nothing is cast: operands decide.
         if kind.policy == "float32" and not self.off:
             return False
         # In place the tensor keeps its dtype, whatever is read.
@@ -188,6 +204,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _promotes_to_half(self, operands: list[torch.Tensor]) -> bool:
         """Type promotion: tensors without dimensions count only among themselves."""
+        # torch's promotion: a scalar tensor in float32 does not widen half tensors with dimensions.
         shaped = [t for t in operands if t.dim()] or operands
         return all(storage_key(t) in self._half for t in shaped)
 
@@ -199,14 +216,17 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         if kind.policy == "half":
             for operand in operands:
                 owner = operand if operand._base is None else operand._base
+                # Also through views, such as a transposed weight.
                 if owner.is_leaf and owner.requires_grad:
                     self.half_parameters.add(storage_key(operand) or 0)
                 if storage_key(operand) not in self._half:
                     size = largest(operand)
                     tally.cast(size)
                     before = max(before, size)
+        # Batch norm's statistics stay float32.
         for result in results[:1] if kind.policy == "first" else results:
             size = largest(result)
+            # Only the first operator of a chain that is too large is to blame.
             tally.add(size, self.tick, begins=size >= OVERFLOWS > before)
             self._mark(result, size)
 
@@ -230,6 +250,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
         made = self._nodes.get(number)
         if made is None:
             return
+        # Another node runs: the one before is finished.
         if self._pending is not None and self._pending[0] != number:
             self.flush()
         tally = self.tallies.gradient(made.tally)
@@ -238,6 +259,7 @@ class ForecastMode(OwnMode):  # type: ignore[no-untyped-call]
                 tally.add(result, self.tick, self.scale)
         elif made.read_half:
             # Computed in float32, then cast: only what leaves the node is half.
+            # Overwritten by the node's later results: the last one is what leaves it.
             self._pending = (number, tally, results[0])
 
     def _site(self, kind: _Kind, result: torch.Tensor) -> SiteTally:
@@ -281,11 +303,3 @@ def _kind_of(func: Any) -> _Kind:
     views = name in SHARES or (bool(aliases) and all(a is not None for a in aliases) and not writes)
     makes = name.endswith("_like") or name.startswith("new_")
     return _Kind(name, policy_of(name, schema.overload_name), views, writes, makes)
-
-
-def _flat(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)) or type(value) is type({}.values()):
-            yield from _flat(value)

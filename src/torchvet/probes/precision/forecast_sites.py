@@ -63,6 +63,7 @@ class GradientTally:
         if size > record.largest or not record.calls:
             record.largest, record.tick = size, tick
         counts, zeros = exponents(gradient)
+        # A power of two only moves exponents. The counts themselves need no division.
         shift = round(math.log2(scale))
         for exponent, count in counts.items():
             self._counts[exponent - shift] += count
@@ -90,6 +91,7 @@ class Tallies:
         """The tally of a site, made where it is new; one for all that come after too many."""
         key: Any = (operator, module, user)
         if key not in self._sites and len(self._sites) >= _MOST:
+            # By operator still: the largest value must not get lost.
             key, module, user, inner = (operator,), "(others)", None, None
         if key not in self._sites:
             self._sites[key] = SiteTally(operator, module, user, inner)

@@ -29,6 +29,7 @@ class GradientCalls:
 
     def clip(self, parameters: Any, given: Any, by_value: bool) -> tuple[Any, Callable[[Any], None]]:
         """Gradients are clipped. Returns the parameters to hand on: the same, noted as they are gone through."""
+        # Before clipping: afterwards values are changed and cannot be told from others.
         self._gradients.check()
         clipped: list[int] = []
         largest = self._largest_scaled() if by_value else None
@@ -37,6 +38,7 @@ class GradientCalls:
         def done(norm: Any) -> None:
             self._clipped(self._gradients.among(clipped), float(given), norm, largest, place)
 
+        # `clip_grad_norm_` takes a generator as well.
         return _noted(parameters, clipped), done
 
     def _largest_scaled(self) -> float | None:
@@ -52,6 +54,7 @@ class GradientCalls:
         sound: set[int] = set()
         for witness in clipped:
             witness.stamp = witness.now()
+            # Parameters share the list of parts that went into them: one answer for all.
             if witness.unknown or id(witness.parts) in sound:
                 continue
             scaled = _scaled_in(witness.fresh)
@@ -61,9 +64,11 @@ class GradientCalls:
                 continue
             if clip is None:
                 scale = state.scale()
+                # The threshold was multiplied by the scale: clipping scaled gradients is then right.
                 if state.asked == state.generation and scale and limit >= _BY_HAND * scale:
                     return
                 state.looks += 1
+                # Reading it makes the host wait for a device.
                 if isinstance(norm, torch.Tensor) and (norm.device.type == "cpu" or state.looks <= LOOKS):
                     largest = float(norm)
                 clip = Clip(place, limit, largest, scale, state.number)
@@ -78,12 +83,14 @@ class GradientCalls:
             if id(optimizer) in state.optimizers:
                 state.use.schedule_steps += 1
                 state.use.schedule_place = state.use.schedule_place or frames.user_place()
+                # All attempts since the last call were skipped: the schedule moved without a step.
                 state.use.schedule_spent += attempts[0] == attempts[1]
         self._scene.attempts[id(optimizer)] = [0, 0]
 
     def read(self, operator: Any, tensors: Any) -> None:
         """A number is made of tensors: of scaled ones it is none that a person wants."""
         tensors = tensors[0] if tensors and isinstance(tensors[0], (list, tuple)) else tensors[:1]
+        # By address of the data: views and `detach()` have objects of their own.
         keys = {t.data_ptr() for t in tensors if isinstance(t, torch.Tensor) and t.numel()}
         norm = "norm" in str(operator)
         for number, place in self._scaled_gradients(keys) if norm else self._scaled_losses(keys):

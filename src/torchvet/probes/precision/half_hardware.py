@@ -9,6 +9,7 @@ import torch
 
 from torchvet.recording.records.forecast import Hardware
 
+# Compute capabilities: Volta has tensor cores for float16, Ampere computes in bfloat16.
 _TENSOR_CORES = (7, 0)
 _NATIVE_BF16 = (8, 0)
 
@@ -26,6 +27,7 @@ def _cuda(index: int) -> Hardware:
     properties: Any = torch.cuda.get_device_properties(index)
     # `is_bf16_supported()` counts emulation unless it is told not to.
     bf16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # ROCm answers with the same functions, and has no capability in NVIDIA's sense.
     if torch.version.hip:
         architecture = str(getattr(properties, "gcnArchName", ""))
         return Hardware(name=properties.name, kind="rocm", capability=architecture, fp16=True, bf16=bf16)
@@ -37,6 +39,8 @@ def _cuda(index: int) -> Hardware:
 
 def _cpu() -> Hardware:
     def has(name: str) -> bool:
+        # Private and newer than the oldest torch that is supported: without it the CPU counts as one that
+        # emulates.
         return bool(getattr(torch.cpu, name, lambda: False)())
 
     amx, avx512 = has("_is_amx_tile_supported"), has("_is_avx512_bf16_supported")

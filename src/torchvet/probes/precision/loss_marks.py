@@ -38,6 +38,7 @@ def mark(outputs: Any, with_mark: Mark) -> None:
     if isinstance(outputs, torch.Tensor):
         node: Any = outputs.grad_fn
         if node is not None:
+            # On the node, which lives as long as the graph: tensors may be bound anew.
             node.metadata[_KEY] = with_mark
     elif isinstance(outputs, (list, tuple)):
         for one in outputs:
@@ -47,11 +48,13 @@ def mark(outputs: Any, with_mark: Mark) -> None:
 def marks_of(roots: Any) -> set[Mark | None]:
     """The marks of the tensors that a backward starts from; None among them stands for a loss that nobody scaled."""
     found: set[Mark | None] = set()
+    # A list, so that all branches of the recursion share one budget.
     left = [_MOST_NODES]
     for root in tensors_in(roots):
         if root.grad_fn is not None:
             found |= _below(root.grad_fn, left)
         elif root.requires_grad:
+            # A leaf as a loss was scaled by nobody.
             found.add(None)
     return found
 
@@ -69,11 +72,13 @@ def _below(node: Any, left: list[int]) -> set[Mark | None]:
         return {known}
     left[0] -= 1
     name = graphs.name_of(node)
+    # Anything else makes another number of the loss: the scale cannot be taken out of its gradients any more.
     if left[0] <= 0 or name not in _LINEAR:
         return {None}
     found: set[Mark | None] = set()
     for following in nodes_below(node):
         found |= _below(following, left)
+    # One factor is scaled and the other is not.
     if name in _FACTORS and len(found) > 1:
         # A scaled loss times a weight that is learnt is scaled.
         found.discard(None)

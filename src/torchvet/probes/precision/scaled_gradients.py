@@ -54,6 +54,7 @@ class Clip(NamedTuple):
     scaler: int
 
 
+# One list for all, so that `_change` works out only once what all of them become.
 _NOTHING: list[Any] = []
 """Lists of parts and clips are never changed: witnesses share them, so that what is alike is worked out once."""
 
@@ -64,6 +65,7 @@ class Witness:
     __slots__ = ("clips", "parts", "ref", "stamp", "thrown", "unknown")
 
     def __init__(self, parameter: torch.Tensor, died: Callable[[Any], None]) -> None:
+        # The callback tells when identities may be given out again.
         self.ref = weakref.ref(parameter, died)
         self.parts: list[Part] = _NOTHING
         self.clips: list[Clip] = _NOTHING
@@ -81,6 +83,7 @@ class Witness:
         """What identifies its gradient: reading numbers would make a device wait."""
         parameter = self.ref()
         gradient = None if parameter is None else parameter.grad
+        # `_version` rises with each in-place change. Private (`private.ATTRIBUTES`).
         return None if gradient is None else (id(gradient), gradient._version)
 
     def clear(self) -> None:
@@ -92,6 +95,7 @@ class Witness:
     @property
     def fresh(self) -> list[Part]:
         """What no step has used."""
+        # What somebody else has changed may be anything: no fault is told of it.
         return _NOTHING if self.unknown else [part for part in self.parts if not part.spent]
 
     def waits(self) -> bool:
@@ -113,6 +117,7 @@ class Gradients:
         """The witnesses of an optimizer, or of anything with parameter groups."""
         groups = getattr(optimizer, "param_groups", None) or []
         # Changes where a group or a parameter is added, without going through all parameters at each step.
+        # `id(groups)` for optimizers whose groups are replaced as a whole (`load_state_dict`).
         key = (id(groups), *[len(g["params"]) for g in groups])
         known = self._of.get(id(optimizer))
         if known is not None and known[0] == key:
@@ -123,6 +128,7 @@ class Gradients:
         apart = max(1.0, len(parameters) / _WITNESSES)
         chosen = {id(p): p for p in (parameters[int(i * apart)] for i in range(min(len(parameters), _WITNESSES)))}
         if parameters:
+            # The last parameter as well: heads, and what was added late, stand at the end.
             chosen[id(parameters[-1])] = parameters[-1]
         found = [self._witness(parameter) for parameter in chosen.values()]
         self._of[id(optimizer)] = (key, found)
@@ -151,6 +157,7 @@ class Gradients:
         """Before anything that counts: has somebody else cleared or changed a gradient meanwhile?"""
         for witness, stamp in self._changed():
             if stamp is None:
+                # Set to None: that is how torch clears.
                 witness.clear()
             else:
                 witness.unknown, witness.stamp = True, stamp
@@ -193,6 +200,7 @@ class Gradients:
     def add(self, parts: Iterable[Part]) -> None:
         """A backward has ended: it has left these in the gradients that have changed."""
         self.passes += 1
+        # Accumulation over many backward passes would make the lists ever longer.
         parts = list(parts)[-_MOST_PARTS:]
         added = []
         for witness, stamp in self._changed():
@@ -233,6 +241,7 @@ def _spent(parts: list[Part]) -> list[Part]:
 
 def _change(witnesses: Iterable[Witness], change: Callable[[list[Part]], list[Part]]) -> None:
     """Put other parts in place of each witness's: lists that were shared still are."""
+    # By the identity of the list before: thousands of parameters have a few histories.
     done: dict[int, list[Part]] = {}
     for witness in witnesses:
         parts = witness.parts

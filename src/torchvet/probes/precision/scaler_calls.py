@@ -19,6 +19,7 @@ from torchvet.probes.precision.scaler_states import Scalers, ScalerState
 from torchvet.probes.precision.scaling_faults import Faults, Verdict, found_infinity
 from torchvet.recording.records.scaling import EmptyStep
 
+# An assertion's text in torch's `grad_scaler.py`; there is no class for it.
 EMPTY = "No inf checks were recorded for this optimizer"
 """What torch says where no parameter of an optimizer has a gradient."""
 LOOKS = 8
@@ -66,6 +67,7 @@ class ScalerCalls:
         """Multiplies a loss, or several."""
         outputs = args[0] if args else kwargs.get("outputs")
         state = self._scalers.of(scaler)
+        # A scaler that is off beside float16 results loses small gradients: that is all it can be blamed for.
         if not scaler._enabled:
             if state.use.half is not True and state.looks < LOOKS:
                 state.looks += 1
@@ -74,6 +76,7 @@ class ScalerCalls:
 
         def done(result: Any) -> None:
             state.note_scale()
+            # A loss that was scaled before is now scaled twice.
             before = [m for m in loss_marks.marks_of(outputs) if m is not None and m.scaler == state.number]
             power = 1 + max((m.power for m in before), default=0)
             place = state.places["scale"] = frames.user_place()
@@ -88,8 +91,10 @@ class ScalerCalls:
             return _nothing
         optimizer = args[0] if args else kwargs["optimizer"]
         state, place = self._scalers.of(scaler), frames.user_place()
+        # Called by the program itself, and not from within `step`.
         if self._scene.inside == ["unscale_"]:
             self._gradients.check()
+            # There is nothing to divide yet: backward comes after it.
             if not any(w.fresh or w.unknown for w in self._gradients.of(optimizer)):
                 state.too_early[id(optimizer)] = place
 
@@ -115,8 +120,11 @@ class ScalerCalls:
         # At the 1st, 2nd, 4th, 8th... step only: this goes through all parameters.
         if not state.use.steps & (state.use.steps + 1):
             state.use.half_parameters = state.use.half_parameters or _has_half_parameters(optimizer)
+        # Private: such an optimizer divides and skips within its own kernel.
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        # Asked before the call, which may divide.
         divided = id(optimizer) in state.divided
+        # Changes of the program's between `unscale_` and here must not pass for the scaler's.
         self._gradients.check()
         if len(args) > 1 or kwargs.keys() - {"optimizer"}:
             # A closure, or what the optimizer alone understands: what is stepped on is not known.
@@ -126,6 +134,7 @@ class ScalerCalls:
 
         def done(_: Any) -> None:
             state.places["step"] = place
+            # The kernel divides: no `unscale_` is called for it.
             if fused and not divided:
                 self._divide(state, optimizer, place)
             skipped = self._outcome(state, optimizer, fused)
@@ -142,8 +151,10 @@ class ScalerCalls:
     def _outcome(self, state: ScalerState, optimizer: Any, fused: bool) -> bool | None:
         """Whether the step was skipped. Fused optimizers on a device tell that without a wait only later."""
         # A scaler that skips does not call the optimizer, except a fused one, which skips within its kernel.
+        # The optimizer's own hook was heard: it has stepped.
         if self._scene.fired and not fused:
             return False
+        # On the host reading costs nothing.
         if not fused or not state.on_device():
             return found_infinity(state, optimizer)
         scaler = state.scaler
@@ -151,6 +162,7 @@ class ScalerCalls:
         # Counted on the device: to read it at each step would make the host wait.
         now = torch.stack([value.to(scaler._scale.device) for value in found]).sum().clamp(max=1.0)
         total, run, longest = state.pending or (torch.zeros_like(now),) * 3
+        # A count of skips in a row without a branch: 0 times whatever is 0.
         run = (run + now) * now
         state.pending = (total + now, run, torch.maximum(longest, run))
         return None
@@ -164,6 +176,7 @@ class ScalerCalls:
             looked = [g for g in found if g is not None and g.layout is torch.strided and 0 < g.numel() <= SMALL]
             if looked:
                 share = sum(int((g == 0).sum()) for g in looked) / sum(g.numel() for g in looked)
+                # The smallest share: zeros of a single step may be a dead layer.
                 state.use.zeros = share if state.use.zeros is None else min(state.use.zeros, share)
 
     def update(self, scaler: Any, args: Any, kwargs: Any) -> Done:
@@ -171,6 +184,7 @@ class ScalerCalls:
         if not scaler._enabled:
             return _nothing
         state, place = self._scalers.of(scaler), frames.user_place()
+        # `update(new_scale)`.
         state.unknown_now |= bool(args or kwargs)  # the program sets the scale
 
         def done(_: Any) -> None:
@@ -186,6 +200,7 @@ class ScalerCalls:
 
         def done(_: Any) -> None:
             state.use.restored += 1
+            # A restored scale is one that had settled: skips after it are no search for a scale.
             state.settled = state.restored = state.unknown_now = True
 
         return done
@@ -206,6 +221,7 @@ class ScalerCalls:
         if not isinstance(error, (RuntimeError, AssertionError, ValueError)) or not _raised_by_scaler(error):
             return
         state = self._scalers.of(scaler)
+        # `step` without any `scale` before: the backward whose loss was never scaled is the line to show.
         other = self._scene.plain if "_scale is None" in str(error) else state.places.get("step")
         if "already been called on this optimizer" in str(error):
             other = state.places.get("unscale_")
@@ -240,4 +256,5 @@ def _nothing(_: Any) -> None:
 def _raised_by_scaler(error: BaseException) -> bool:
     """Whether an exception comes out of a scaler's own code, not out of the optimizer that it steps."""
     raising = frames.traceback_frames(error)
+    # By the innermost frame: an optimizer's own error passes through `step` as well.
     return bool(raising) and "grad_scaler" in raising[-1].f_code.co_filename

@@ -12,6 +12,7 @@ from torchvet.probes.internals.simulated import numbers
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.scaling import FaultKind, ScalingUse
 
+# A gradient is made and used within a few updates; more scales would grow with the run.
 _KEPT = 64
 """Scales that are remembered by their number."""
 
@@ -70,6 +71,7 @@ class ScalerState:
         scaler = self.ref()
         scale = getattr(scaler, "_scale", None)
         if scale is None:
+            # torch makes the tensor of the scale at the first loss.
             return getattr(scaler, "_init_scale", None)
         return float(numbers(scale).item())
 
@@ -111,6 +113,7 @@ class ScalerState:
         else:
             use.skipped += 1
             self.skipped_now = True
+            # Skips while the scale is still being found are how dynamic scaling works.
             use.early += not self.settled
             use.relearned += not self.settled and self.succeeds
 
@@ -130,6 +133,7 @@ class ScalerState:
         self.stepped.clear()
         self.divided.clear()
         self.too_early.clear()
+        # Worked out by the scaler's own rules: reading it would make the host wait at each update.
         if self.on_device():
             self.keep(worked_out)
         else:
@@ -186,6 +190,7 @@ class Scalers:
     def of(self, scaler: Any) -> ScalerState:
         """What is known of a scaler; one that was made before anybody looked begins here."""
         recent = self._recent() if self._recent is not None else None
+        # Most programs have one scaler, which is asked for several times a step.
         if recent is not None and recent.ref() is scaler:
             return recent
         state = self._states.get(scaler)
@@ -198,6 +203,7 @@ class Scalers:
         """A scaler steps an optimizer: is it one after another that was made at the same place?"""
         before = self._last.get(optimizer)
         mine = (state.use.id, state.number)
+        # Made at the same place with a higher number: the program makes its scaler anew.
         follows = before is not None and before[0] == mine[0] and before[1] < mine[1]
         if follows and not state.succeeds and not state.restored:
             state.succeeds = True

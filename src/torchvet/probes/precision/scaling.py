@@ -59,11 +59,15 @@ class ScalerWatcher(Watcher):
         self._wrap_class(GradScaler)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self._tap(clip_grad, name, functools.partial(self._clip, name))
+            # `torch.nn.utils.clip_grad_norm_` is what programs call, `clip_grad.clip_grad_norm_` where it
+            # is written.
             replace(self._undo, utils, name, vars(clip_grad)[name])  # the same function in another module
         for owner in (Optimizer, torch.nn.Module):
             self._tap(owner, "zero_grad", self._clear)
         for kind in vars(lr_scheduler).values():
             follows = isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler)
+            # Each class that brings its own `step`. ReduceLROnPlateau is stepped by epochs with a loss,
+            # skipped steps or not.
             if follows and "step" in vars(kind) and kind is not lr_scheduler.ReduceLROnPlateau:
                 self._tap(kind, "step", self._schedule)
 
@@ -93,8 +97,11 @@ class ScalerWatcher(Watcher):
     def _method(self, name: str, args: Any, kwargs: Any) -> Watched:
         """A method of a scaler is called. Of those that it calls itself only `unscale_` within `step` counts."""
         inside, scaler = self._scene.inside, args[0]
+        # `step` calls `unscale_`, and `scale` of a list calls itself: what torch does within is no act of the
+        # program's.
         if not self.host.active or (inside and not (name == "unscale_" and inside == ["step"])):
             return None
+        # Past `around`'s wrapper to its caller.
         if frames.owner(sys._getframe(2).f_code.co_filename) == frames.OWN:
             return None  # another watcher asks for the scale
         self.heed()
@@ -113,6 +120,7 @@ class ScalerWatcher(Watcher):
                         one(result)
                 elif len(inside) == 1:
                     self._scaler_calls.refused(scaler, name, args[1:], kwargs, error)
+            # By value: calls within may have ended in another order after an exception.
             inside.remove(name)
 
         return args, after
@@ -124,11 +132,13 @@ class ScalerWatcher(Watcher):
 
     def _clip(self, name: str, args: Any, kwargs: Any) -> Watched:
         limit = "max_norm" if "norm" in name else "clip_value"
+        # Without a scaler a clip is none of this probe's matter.
         if not self._scene.scalers or not self.host.active or not args or (len(args) < 2 and limit not in kwargs):
             return None
         done: list[Callable[[Any], None]] = []
         # Where the look fails, the call gets what the program gave.
         given = args
+        # Norms that clipping takes itself are not numbers of the program's.
         self._scene.inside.append("clip")
         with self.host.looking(_WHAT):
             value = args[1] if len(args) > 1 else kwargs[limit]
@@ -183,8 +193,10 @@ class ScalerWatcher(Watcher):
         place = frames.user_place()
         marks = loss_marks.marks_of(tensors)
         self._parts = [Part(mark, place) for mark in marks]
+        # A part of the loss that was not scaled.
         if None in marks:
             scene.plain = place
+            # The program has asked for the scale and then multiplied.
             if loss_marks.multiplied(tensors) and any(s.asked == s.generation for s in scene.scalers.live()):
                 self._parts = None  # somebody may have scaled it by hand
 
@@ -193,6 +205,7 @@ class ScalerWatcher(Watcher):
         scene = self._scene
         if is_grad or not scene.backwards:
             return
+        # Counted down: checkpointing's passes end within the outer one.
         scene.backwards -= 1
         if scene.backwards:
             return
@@ -205,6 +218,7 @@ class ScalerWatcher(Watcher):
         """See `Watcher`."""
         self._scene.fired = True
         self._faults.optimizer_steps += 1
+        # Steps through a scaler are judged there.
         if self._scene.scalers and "step" not in self._scene.inside:
             self._scene.gradients.check()
             self._faults.stepped_directly(optimizer, frames.user_place())
@@ -232,6 +246,7 @@ class ScalerWatcher(Watcher):
         for state in self._scene.scalers.live():
             if state.use.enabled:
                 state.keep(state.read())
+            # Only here, after windows and at the end, does anybody wait for the device.
             if state.pending is not None:
                 _read_pending(state)
         yield from self._scene.scalers.uses()

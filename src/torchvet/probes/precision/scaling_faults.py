@@ -57,6 +57,7 @@ class Faults:
             if len(self._found) < _MOST:
                 self._found[kind, place] = fault
         fault.count += 1
+        # What the scaler skipped did no harm, and shows the same mistake.
         fault.applied += applied
         if state is not None and state.scale() is not None:
             fault.scale = state.scale()
@@ -77,6 +78,7 @@ class Faults:
 
     def settle_reads(self, state: ScalerState) -> None:
         """A scale is about to give way: what was read under it is a fault, unless the program asked for the scale."""
+        # A program that asks for the scale divides what it logs.
         if state.asked != state.generation:
             for read in state.reads:
                 self.note(Verdict(*read), state)
@@ -84,6 +86,7 @@ class Faults:
 
     def stepped(self, state: ScalerState, optimizer: Any, place: Place | None, applied: bool) -> None:
         """A scaler has stepped an optimizer, or has skipped the step."""
+        # Many witnesses share a part: one fault for all.
         judged: set[Any] = set()
         for witness in _unlike(self._gradients.of(optimizer)):
             for part in witness.fresh:
@@ -105,6 +108,7 @@ class Faults:
                 factor = _to_the(self._scale_of(part.mark.scaler, part.mark.generation), part.power)
                 fault = self.note(Verdict("applied-scaled", place, part.place, factor), state)
                 fault.through = state.optimizers[id(optimizer)] if state is not None else 0
+            # Divided by `unscale_` and stepped on by hand: nobody has checked for infinities.
             elif part.mark is not None and part.power == 0 and part.divided:
                 fault = self.note(Verdict("applied-unchecked", place, part.divided[-1].place), state)
                 fault.changed += state is not None and bool(found_infinity(state, optimizer))
@@ -116,8 +120,10 @@ class Faults:
         often as it was divided, by the same scale."""
         mark, power, divided = part.mark, part.power, part.divided
         too_large = _to_the(self._scale_of(state.number, state.generation), power)
+        # A loss that nobody scaled, in gradients that the scaler divides.
         if mark is None:
             return Verdict("not-scaled", part.place, place, too_large) if power < 0 else None
+        # Before the powers are compared: two scalers may divide as often as they multiply and yet be wrong.
         if any(d.scaler != mark.scaler for d in divided):
             own = self._scale_of(state.number, state.generation)
             factor = _ratio(self._scale_of(mark.scaler, mark.generation), own)
@@ -126,6 +132,7 @@ class Faults:
             return _undivided(state, part, mark, optimizer, too_large)
         if power < 0:
             return self._divided_again(state, part, witness, optimizer, place)
+        # Multiplied and divided by different scales.
         if divided and divided[0].generation != mark.generation:
             return self._updated_between(state, mark, divided[0].generation, witness, place)
         return None
@@ -140,7 +147,9 @@ class Faults:
             return Verdict("divided-twice", first.place, last.place, factor)
         if _spans(witness, first.generation):
             return Verdict("scale-changed", _line_of(state.updates.get(first.generation + 1), place), place, factor)
+        # The update that began the generation of the second division: it made the scaler forget the first.
         update = state.updates.get(last.generation)
+        # `update` after another optimizer's step, where one at the end of all was meant.
         others = update is not None and bool(update.stepped - {id(optimizer)})
         kind: FaultKind = "update-between" if others else "update-before-step"
         return Verdict(kind, _line_of(update, place), place, factor)
@@ -160,6 +169,7 @@ class Faults:
         if clip.norm is not None and math.isfinite(clip.norm):
             fault.norm = max(fault.norm or 0.0, clip.norm)
             fault.looked += 1
+            # Only where the scaled norm exceeds the limit did clipping change anything.
             fault.bit += clip.norm > clip.limit
             fault.needed += clip.norm / (clip.scale or 1.0) > clip.limit
 
@@ -182,6 +192,7 @@ def _line_of(update: Update | None, otherwise: Place | None) -> Place | None:
 
 def _unlike(witnesses: list[Witness]) -> list[Witness]:
     """Of those that share their parts and clips one each; those of which nothing is known are skipped."""
+    # Reversed, so that of those alike the first witness stays.
     return list({(id(w.parts), id(w.clips)): w for w in reversed(witnesses) if not w.unknown}.values())
 
 
@@ -209,4 +220,5 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 
 def _bits(factor: float) -> float:
+    # Anything not positive and finite counts as furthest from 1.
     return math.log2(factor) if 0 < factor < math.inf else 999.0

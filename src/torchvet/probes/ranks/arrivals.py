@@ -23,8 +23,10 @@ from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.base import Place
 
 _TRAINS = ("training", "backward", "manual")
+# Batches are nested that deep at most: a dict of lists of tensors.
 _DEPTH = 3
 _BUDGETED = ("windows", "censuses", "graphs")
+# Compared between ranks, of which each looks at other steps.
 _TRIFLE = 0.0002
 """Seconds of looks in a step from which on it took longer than it takes."""
 _SENT, _RECEIVED_FROM_ANY = 12, 14
@@ -47,6 +49,7 @@ class ArrivalTimer(TimeWatcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """A program joins its group before it trains, but when is its own affair."""
+        # `ignored` is emptied by `heed`: it also says whether it has begun.
         if self.ignored and not self._elsewhere and _trains_with_others():
             self._begin()
 
@@ -54,6 +57,7 @@ class ArrivalTimer(TimeWatcher):
         distributed = torch.distributed
         self._thread = threading.get_ident()
         self._kept.watch(threading.get_native_id())
+        # What synchronous collectives end in as well, on gloo.
         self.replace(distributed.Work, "wait", self._timed)
         for name in ("_broadcast_coalesced", "monitored_barrier"):
             if hasattr(distributed, name):
@@ -83,9 +87,12 @@ class ArrivalTimer(TimeWatcher):
         """A step has ended. An evaluation belongs to the step that is under way."""
         if kind not in _TRAINS or threading.get_ident() != self._thread:
             return
+        # A step that anything goes wrong in is dropped, not repaired.
         step, self._step = self._step, None
+        # Looks are at other steps on each rank, and would pass for waiting.
         if step is not None and not self.host.sampling and self._looked() - step.looked < _TRIFLE:
             self._kept.add(step)
+        # By number and not by time, so that all ranks keep the same steps.
         number = self.host.clock.main_steps + 1
         if not self._elsewhere and self._kept.wants(number):
             self._step = StepTimes(number, self._looked(), self._kept.delayed)
@@ -123,6 +130,7 @@ class ArrivalTimer(TimeWatcher):
         step = self._step
         if step is None or threading.get_ident() != self._thread:
             return
+        # A closure or a pass within a pass is the outer one's time.
         if not is_grad and step.phase != "backward":
             self._arm(tensors)
         step.enter("backward")
@@ -146,12 +154,14 @@ class ArrivalTimer(TimeWatcher):
     def _arm(self, tensors: Any) -> None:
         root: Any = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         node = getattr(root, "grad_fn", None)
+        # What is queued in a compiled backward is compiled with it.
         if node is None or _is_autograd_compiled():
             return
         if root.device.type != "cpu":
             # The host goes on while the device waits: what it sees says nothing.
             self._elsewhere, self._step = True, None
             return
+        # The first node to run is the root's: from within it the engine can be given callbacks.
         self._armed = node.register_prehook(self._first_node)
 
     def _disarm(self) -> None:
@@ -161,6 +171,8 @@ class ArrivalTimer(TimeWatcher):
 
     def _first_node(self, gradients: Any) -> None:
         with self.host.looking(_CHECK):
+            # Queued callbacks run in order: before the reducer's, which is queued later, as its last
+            # bucket fills.
             private.after_backward(self._last_node)
 
     def _last_node(self) -> None:
@@ -174,6 +186,7 @@ class ArrivalTimer(TimeWatcher):
         if not way:
             return None
         _, code, at = next((one for one in way if frames.owner(one[1].co_filename) == frames.USER), way[0])
+        # From the instruction: the frame has gone on since.
         line = next((line for start, end, line in code.co_lines() if start <= at < end), None)
         return place_in(code, line)
 
@@ -190,6 +203,7 @@ class ArrivalTimer(TimeWatcher):
             try:
                 return original(*args, **kwargs)
             finally:
+                # Waits within waits (a collective made of others) count once, in the outer.
                 if waits and step is not None:
                     with self.host.looking(_CHECK):
                         self._has_waited(step, args[0] if args else None)
@@ -199,6 +213,7 @@ class ArrivalTimer(TimeWatcher):
     def _has_waited(self, step: StepTimes, work: Any) -> None:
         seconds = step.resume()
         kind = getattr(work, "_get_op_type", None)
+        # `_get_op_type` is private (`private.ATTRIBUTES`): without it stages of a pipeline count as waiting.
         if kind is not None and _SENT <= kind() <= _RECEIVED_FROM_ANY:
             step.paired = True
         lines = user_lines(sys._getframe(2), 1)

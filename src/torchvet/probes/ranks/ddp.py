@@ -28,6 +28,7 @@ from torchvet.recording.records.ranks import (
 _WHAT = "modules in DistributedDataParallel"
 _FIRST_PASSES = 12
 """Passes at first whose statistics are asked for: torch has new ones in the first ten, then in each hundredth."""
+# The reducer's text in C++; it raises a plain RuntimeError.
 _UNFINISHED = "Expected to have finished reduction in the prior iteration"
 _INDICES = re.compile(r"indices which did not receive grad for rank \d+: ([\d ]+)")
 _MOST_NAMES = 8
@@ -73,6 +74,7 @@ class DistributedModules(Watcher):
         """Hear of modules as they are made, and as they run: some were made before."""
         self.replace(DistributedDataParallel, "__init__", tap(self.host, _WHAT, after=self._made))
         self.replace(DistributedDataParallel, "forward", tap(self.host, _WHAT, before=self._runs))
+        # Private; it prepares the reducer, and goes through the graph where unused parameters are looked for.
         self.replace(DistributedDataParallel, "_post_forward", self._timed)
 
     def _made(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
@@ -92,11 +94,13 @@ class DistributedModules(Watcher):
         known = self._module_of(model)
         if not model.training:
             self._evaluates(known, model)
+        # `no_sync()` clears the flag; a pass without gradients has no backward.
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._ran[id(model)] = known
         elif torch.is_grad_enabled() and model.training and known.passes < _FIRST_PASSES:
             self._unsynchronized()
         known.passes += 1
+        # torch's statistics are made in those passes only.
         if known.passes <= _FIRST_PASSES or self.host.sampling:
             _ask(known, model)
 
@@ -109,6 +113,7 @@ class DistributedModules(Watcher):
     def _evaluates(self, known: _Module, model: DistributedDataParallel) -> None:
         """Do all ranks evaluate the same model? A wrapper that sends buffers makes them the same now."""
         known.evaluated += 1
+        # At numbers that are the same on all ranks, so that the digests compare.
         if model.broadcast_buffers or not is_due(known.evaluated):
             return
         named = [(name, b) for name, b in model.module.named_buffers() if b.is_floating_point() and b.numel()]
@@ -143,7 +148,9 @@ class DistributedModules(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """It synchronizes what has run. Within an optimizer's step (LBFGS) each must."""
+        # A backward settles all that ran before it.
         ran, self._ran = self._ran, {}
+        # LBFGS must synchronize each of its backwards.
         place = frames.user_place(4) if ran and not is_grad and not self._stepping else None
         if place is not None:
             for known in ran.values():
@@ -156,6 +163,7 @@ class DistributedModules(Watcher):
     def optimizer_ended(self, optimizer: Optimizer) -> None:
         """Count what came before, if all of it was heard."""
         self._stepping = False
+        # Only if the step before was heard as well: in sampled steps some events are, in others not.
         whole, self._since = self._since == self.host.tick, self.host.tick + 1
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for known in self._modules.values():
@@ -169,6 +177,7 @@ class DistributedModules(Watcher):
             line = self._lines.setdefault(key, SynchronizedPasses(id=known.record.id, place=place))
             line.steps += 1
             line.passes += passes
+            # Several synchronized passes in one step: all but the last could have gone without.
             line.several += passes > 1
         known.synchronized.clear()
 
@@ -189,6 +198,7 @@ class DistributedModules(Watcher):
     def _unfinished(self, error: RuntimeError) -> Iterator[UnfinishedReduction]:
         levels = levels_of(error)
         at, models = users(levels), (level.local("self") for level in levels)
+        # From the traceback: the wrapper's own frame is among them.
         model = next((m for m in models if isinstance(m, DistributedDataParallel)), None)
         if at is None or model is None:
             return
@@ -230,16 +240,19 @@ def _reduced(model: DistributedDataParallel) -> list[tuple[str, torch.nn.Paramet
 def _without_gradient(model: DistributedDataParallel, error: str) -> list[str]:
     found = _INDICES.search(error)
     numbers = [int(n) for n in found[1].split()] if found is not None else []
+    # torch's message has indices in the reducer's order.
     names = [name for name, _ in _reduced(model)]
     return [names[n] for n in numbers if n < len(names)]
 
 
 def _ask(known: _Module, model: DistributedDataParallel) -> None:
     """What torch's logger has measured of the latest pass that it looked at."""
+    # Private, and only strings and numbers: without it only what the wrapper itself shows is known.
     data, record = cast(Any, model)._get_ddp_logging_data(), known.record
     sizes = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
     record.bucket_bytes = sum(int(n) for n in re.findall(r"\d+", str(sizes)))
     iteration = int(data.get("iteration", 0))
+    # The same pass as before: nothing new was measured.
     if iteration <= known.iteration:
         return
     known.iteration = iteration

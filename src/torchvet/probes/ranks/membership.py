@@ -21,6 +21,7 @@ class Membership(Watcher):
     def install(self) -> None:
         """A launcher says it in variables, before the process has joined a group."""
         rank, world = _number("RANK"), _number("WORLD_SIZE")
+        # A launcher with one process sets the variables as well.
         if rank is not None and world is not None and world > 1:
             self._write(rank, world, "")
         self._ask()
@@ -34,6 +35,7 @@ class Membership(Watcher):
         self._ask()
 
     def _ask(self) -> None:
+        # With a backend it is the group's own word, which is final.
         if self._written is not None and self._written.backend:
             return
         distributed = torch.distributed
@@ -65,4 +67,5 @@ def is_launched() -> bool:
 
 def _number(name: str) -> int | None:
     text = os.environ.get(name, "")
+    # A variable of the user's own may have any text.
     return int(text) if text.isdecimal() else None

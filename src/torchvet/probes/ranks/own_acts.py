@@ -61,6 +61,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
         self._listens = True
         for owner, name, before in (
             (torch, "manual_seed", self._seeded),
+            # `torch.manual_seed` is the same function under another name: both are replaced.
             (torch.random, "manual_seed", self._seeded),
             (Optimizer, "add_param_group", self._added),
             (torch.nn.Module, "load_state_dict", self._loaded),
@@ -68,6 +69,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
         ):
             self.replace(owner, name, tap(self.host, _WHAT, before=before))
         for kind in {k for k in vars(lr_scheduler).values() if isinstance(k, type)}:
+            # Each class that brings its own.
             if issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind):
                 self.replace(kind, "step", tap(self.host, _WHAT, before=self._scheduled))
         for name in ("all_to_all", "all_to_all_single"):
@@ -83,6 +85,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
     def _seeded(self, seed: Any) -> None:
         value = int(seed)
         places = _argument_came_through(value)
+        # Later seeds say nothing of how parameters began.
         if places and not self.host.clock.trained:
             self._seeds += 1
             if self._seeds <= _MOST:
@@ -106,6 +109,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
 
     def _converted(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
         """A module's parts are converted one by one, each by a call of this function: the outermost counts."""
+        # `to()` and `half()` call `_apply` for each child from `_apply`.
         if len(self._wrapped) and _caller(sys._getframe(2)) != "_apply" and id(module) in self._parts():
             place = frames.user_place()
             if place is not None:
@@ -130,6 +134,7 @@ class OwnActs(SiteWatcher[tuple[ActKind, Place], OwnAct]):
             return
         with self.host.looking(_WHAT):
             parts = self._parts()
+            # Walking the stack only for a part of a wrapped model.
             callers = of_program(sys._getframe(), (frames.USER,)) if id(module) in parts else iter(())
             # The model's own methods are on the way: the line that asked for the model without its wrapper is told.
             outside = next((frame for frame in callers if id(frame.f_locals.get("self")) not in parts), None)
@@ -151,6 +156,8 @@ def _argument_came_through(value: int) -> list[Place]:
     for frame in of_program(sys._getframe(2), (frames.USER,)):
         found.append(frames.place_of(frame))
         names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+        # Here it is no argument any more: this line has made it. Exact ints only, since `==` may be the
+        # program's.
         if not any(type(given := frame.f_locals.get(n)) is int and given == value for n in names):
             break
     return found

@@ -45,6 +45,7 @@ def _fibonacci(end: int) -> Iterator[int]:
         one, two = two, one + two
 
 
+# Dense at first, where ranks diverge by how they began; a table, since it is asked at each step.
 _EARLY = frozenset(_fibonacci(_RARELY))
 
 
@@ -67,6 +68,7 @@ class ReplicaWatcher(Watcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """Only ranks of a group have others to be equal to."""
+        # A program on its own pays nothing.
         if self.ignored and has_joined():
             self.heed()
 
@@ -89,6 +91,7 @@ class ReplicaWatcher(Watcher):
 
     def _origin(self, iterator: Any) -> Place | None:
         """The line that made the sampler which a loader goes by; where torch made it, the loader's."""
+        # Private: what an iterator shares with its loader.
         loader = next(
             (one for one in self._places if getattr(one, "_index_sampler", one) is iterator._index_sampler), None
         )
@@ -102,6 +105,7 @@ class ReplicaWatcher(Watcher):
         self._batches += 1
         if is_due(self._batches):
             with self.host.looking("which batches ranks have"), torch.no_grad():
+                # A subclass spread over ranks would communicate.
                 tensors = [t for t in tensors_in(batch, _DEPTH) if t.dim() and type(t) is torch.Tensor]
                 digests = [int(digest(t)) for t in tensors[:4]]
                 if digests:
@@ -112,6 +116,7 @@ class ReplicaWatcher(Watcher):
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Are gradients the same before the step? And the parameters, before the first?"""
         _, _, steps = self._known(optimizer)
+        # Before the step: gradients must be equal by then, since the reducer has averaged them.
         if is_due(steps + 1):
             with self.host.looking("replicas of parameters"), torch.no_grad():
                 self._before[id(optimizer)] = list(self._seen(optimizer, steps == 0))
@@ -125,6 +130,7 @@ class ReplicaWatcher(Watcher):
         if before is None:
             return
         with self.host.looking("replicas of parameters"), torch.no_grad():
+            # Parameters may have been added since.
             for one, value in zip(before, digests(list(_parameters(optimizer))), strict=False):
                 one.after = value
             rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
@@ -134,6 +140,7 @@ class ReplicaWatcher(Watcher):
     def _known(self, optimizer: Optimizer) -> tuple[weakref.ref[Optimizer], int, int]:
         known = self._steps.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
+            # Numbered in the order of their first step: the same on ranks that run one program.
             known = self._steps[id(optimizer)] = (weakref.ref(optimizer), len(self._steps), 0)
         return known
 
@@ -142,6 +149,7 @@ class ReplicaWatcher(Watcher):
         names, wrapped = self._names()
         gradients = [gradient_of(p) for p in parameters]
         before = digests(parameters) if first else [None] * len(parameters)
+        # Biases that start at zero are equal whatever the seed was: they prove nothing.
         alike = _constant(parameters) if first else [False] * len(parameters)
         slopes = digests([g if g is not None else torch.empty(0) for g in gradients])
         for number, (one, value, slope, constant) in enumerate(zip(parameters, before, slopes, alike, strict=True)):
@@ -164,6 +172,7 @@ class ReplicaWatcher(Watcher):
             for name, one in model.module.named_parameters():
                 names[id(one)] = name
                 known = self._wrapped.get(model)
+                # Parameters that were added after the wrapping are not reduced.
                 if name not in model.parameters_to_ignore and (known is None or id(one) in known):
                     wrapped.add(id(one))
         for root in self.host.known.live_roots():
@@ -178,6 +187,7 @@ def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _is_sharded(parameter: torch.Tensor) -> bool:
+    # By name: importing these classes would import torch.distributed's parts.
     return any(kind.__name__ in ("DTensor", "ShardedTensor", "FlatParameter") for kind in type(parameter).__mro__)
 
 
@@ -197,6 +207,7 @@ def _of_each(tensors: list[torch.Tensor], figure: Callable[[torch.Tensor], torch
     for number, one in enumerate(tensors):
         if not _is_sharded(one) and one.layout is torch.strided and one.numel():
             by_device.setdefault(one.device, []).append((number, figure(one)))
+    # One wait for each device, for all its parameters.
     for pairs in by_device.values():
         for (number, _), value in zip(pairs, torch.stack([d for _, d in pairs]).tolist(), strict=True):
             found[number] = value
@@ -206,7 +217,9 @@ def _of_each(tensors: list[torch.Tensor], figure: Callable[[torch.Tensor], torch
 def digest(tensor: torch.Tensor) -> torch.Tensor:
     """A sum over the bits of evenly spaced elements, each with a weight of its own, modulo 2**64."""
     flat = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    # The same positions on every rank.
     flat = flat.reshape(-1)[:: max(1, flat.numel() // _ELEMENTS)].contiguous()
     bits = flat.view(torch.uint8) if flat.dtype is torch.bool else flat.view(_INTEGERS[flat.element_size()])
+    # Odd weights: two elements that are exchanged give another sum, and no bit is lost modulo 2**64.
     weights = torch.arange(1, 2 * bits.numel(), 2, device=bits.device)
     return (bits.long() * weights).sum()

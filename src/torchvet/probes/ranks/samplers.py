@@ -51,12 +51,14 @@ class Samplers(Watcher):
             self._all.append(record)
             self._records[sampler] = record, set()
         record, epochs = self._records[sampler]
+        # Not counted yet: a sampler may be gone through for a count or a look.
         self._under_way = record, epochs, sampler.epoch, self.host.clock.trained
 
     def _settle(self) -> None:
         """Count what was begun last, if optimizers have stepped since."""
         if self._under_way is not None and self.host.clock.trained > self._under_way[3]:
             record, epochs, epoch, _ = self._under_way
+            # As many different epochs as passes that trained: `set_epoch` was called.
             epochs.add(epoch)
             record.trained, record.epochs = record.trained + 1, len(epochs)
             self._under_way = None

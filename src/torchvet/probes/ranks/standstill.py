@@ -35,6 +35,7 @@ class StandstillProbe(Watcher):
         super().__init__(host)
         self._running = False
         self._wake = _thread.allocate_lock()
+        # The main thread only: ranks train on it.
         self._main = threading.main_thread().ident
         self._at: tuple[int, int, int] | None = None
         self._since = 0.0
@@ -67,6 +68,7 @@ class StandstillProbe(Watcher):
 
     def _start(self) -> None:
         self._running = True
+        # Held from here on: the thread waits on it, and releasing it ends the wait at once.
         self._wake.acquire(blocking=False)
         # The interpreter's own thread, and not one of `threading`'s, which programs count and join.
         with suppress(RuntimeError):
@@ -83,6 +85,7 @@ class StandstillProbe(Watcher):
             # A signal that the program waits for is to reach one of its own threads.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
+            # The lock is the clock: it returns False after `_LOOK` seconds.
             while not wake.acquire(True, _LOOK) and self._running and self.host.active:
                 self._look(time.monotonic())
         except Exception as error:
@@ -90,10 +93,12 @@ class StandstillProbe(Watcher):
 
     def _look(self, now: float) -> None:
         frame = sys._current_frames().get(self._main or 0)
+        # Tick and instruction: a loop that goes round at one line has moved on.
         at = None if frame is None else (self.host.tick, id(frame), frame.f_lasti)
         if at is None or at != self._at:
             self._at, self._since, self._next = at, now, _FIRST
         elif frame is not None and now - self._since >= self._next:
+            # Written rarely, since a standstill may last for hours.
             self._next *= 2
             self.host.write(standstill(frame, self.host.tick, now - self._since))
 
@@ -109,6 +114,7 @@ def standstill(frame: FrameType, tick: int, seconds: float) -> Standstill:
     else:
         place = None
     torch_s = [one for one in between if frames.owner(one.f_code.co_filename) == frames.TORCH]
+    # The outermost of torch's: `all_reduce`, and not what it calls.
     collective = next((one for one in reversed(torch_s) if _communicates(one)), None)
     called = collective or next((one for one in reversed(torch_s) if one.f_code.co_name not in _WRAPPERS), None)
     call = called.f_code.co_name if called is not None else ""

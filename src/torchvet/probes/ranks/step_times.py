@@ -44,6 +44,7 @@ class StepTimes:
         if self._waiting:
             self.waited += passed
         else:
+            # The system's count lags: it must not exceed what has passed.
             held_up = min(passed, delayed - self._delayed_before)
             self.own[self.phase] += passed - held_up
             self.delayed += held_up
@@ -52,9 +53,11 @@ class StepTimes:
     def enter(self, phase: OwnPhase) -> None:
         """Something begins within what is under way."""
         # A loader that was at its end has said nothing more.
+        # `batch_asked` has no end where the loader stops iterating.
         if self.phase == "data":
             self.phase = "other"
         self._charge()
+        # A loader's batch is no level of its own: nothing runs within it that is told.
         if phase != "data":
             self._outer.append(self.phase)
         self.phase = phase
@@ -69,6 +72,7 @@ class StepTimes:
 
     def wait(self) -> bool:
         """What comes now is waiting, until it is left or resumed; whether it was not before."""
+        # Only the outermost wait counts.
         if self._waiting:
             return False
         self._charge()
@@ -106,6 +110,7 @@ class KeptSteps:
     def watch(self, thread: int) -> None:
         """Note from now on how long the system lets this thread wait for a core."""
         with suppress(OSError):
+            # Kept open: to open it at each event would cost as much as the event.
             self._file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
 
     def unwatch(self) -> None:
@@ -120,6 +125,7 @@ class KeptSteps:
         if self._file is None:
             return 0.0
         try:
+            # Second column: nanoseconds ready and waiting for a core.
             return int(os.pread(self._file, 96, 0).split()[1]) * 1e-9
         except (OSError, ValueError, IndexError):
             return 0.0
@@ -127,11 +133,13 @@ class KeptSteps:
     def wants(self, number: int) -> bool:
         """Whether a step is one of those that are kept."""
         # Spread as by chance: what a program does in every tenth step is to be seen in as many as there are.
+        # `hash` of a tuple of ints is the same in every process; that of a text is not.
         return number > _FIRST and hash((number, 0)) % (1 << self._halvings) == 0
 
     def add(self, step: StepTimes) -> None:
         """A step has ended."""
         step.end()
+        # It waited for one neighbor by design.
         if step.paired:
             return
         self._measured += 1
@@ -139,6 +147,7 @@ class KeptSteps:
             self._lines[place] = self._lines.get(place, 0.0) + seconds
         self._steps.append(step)
         if len(self._steps) >= _MOST:
+            # All ranks halve at the same number of kept steps, and so keep the same ones.
             self._halvings += 1
             self._steps = [kept for kept in self._steps if self.wants(kept.number)]
 

@@ -14,10 +14,12 @@ def unaligned(operator: str, args: tuple[Any, ...]) -> str:
     """
     if "ctc_loss" not in operator or len(args) < 4:
         return ""
+    # The operator's signature: log_probs, targets, input_lengths, target_lengths.
     targets, frames, lengths = args[1:4]
     frames, lengths = _whole(frames), _whole(lengths)
     start = 0
     for row, (available, length) in enumerate(zip(frames, lengths, strict=False)):
+        # torch takes targets padded, or all in one row.
         labels = targets[row, :length] if targets.dim() == 2 else targets[start : start + length]
         start += length
         repeated = int((labels[1:] == labels[:-1]).sum())

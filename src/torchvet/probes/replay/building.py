@@ -31,18 +31,23 @@ def build(found: Slice, like: CodeType, owner: str | None, entered: set[int]) ->
 
     Levels in `entered` are `with` blocks that are in force still: they are not entered again.
     """
+    # Copies of the nodes: the file's tree is shared by all replays.
     body = _levels(found, 0, entered)
     for node in (n for statement in body for n in ast.walk(statement)):
         if type(node) in _REFUSED:
             raise Refused(f"{_REFUSED[type(node)]} cannot be done again")
     # A loop of one round, in which `break` and `continue` of the program's loop stay valid.
+    # Names that no program has.
     target, rounds = ast.Name("__torchvet_once__", ast.Store()), ast.Tuple([ast.Constant(None)], ast.Load())
     once = ast.For(target=target, iter=rounds, body=body, orelse=[])
     ast.copy_location(once, found.way.target)
+    # At module level, because a function would need its closure's cells.
     module = ast.Module([_Alone(owner).visit(once)], [])
     ast.fix_missing_locations(module)
     # Under the user's file name, whose lines frames then show, and with the `__future__` flags of that file.
+    # `dont_inherit`: this file's own future statements are not the program's.
     code: CodeType = compile(module, like.co_filename, "exec", like.co_flags & _FUTURES, True)
+    # Frames then look like the function's own to whatever reads their names.
     changes: dict[str, Any] = {"co_name": like.co_name}
     if hasattr(like, "co_qualname"):
         changes["co_qualname"] = like.co_qualname
@@ -57,6 +62,7 @@ def _levels(found: Slice, level: int, entered: set[int]) -> list[ast.stmt]:
         return body
     below = _levels(found, level + 1, entered)
     holder = found.way.steps[level + 1].node
+    # A context whose object is alive is in force already (`no_grad`, autocast): entering it twice could do harm.
     if isinstance(holder, (ast.With, ast.AsyncWith)) and level + 1 not in entered and below:
         again = copy.copy(holder)
         again.body = below
@@ -72,6 +78,7 @@ class _Alone(ast.NodeTransformer):
         self._inner = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        # `return` within a function or lambda of the slice stays one.
         self._inner += 1
         self.generic_visit(node)
         self._inner -= 1
@@ -84,6 +91,7 @@ class _Alone(ast.NodeTransformer):
         if self._inner:
             return node
         value = [ast.copy_location(ast.Expr(node.value), node)] if node.value is not None else []
+        # An exception stands for `return`, which no module may have.
         return [*value, ast.copy_location(ast.Raise(ast.Name(END, ast.Load()), None), node)]
 
     def visit_Nonlocal(self, node: ast.Nonlocal | ast.Global) -> ast.AST:
@@ -96,6 +104,7 @@ class _Alone(ast.NodeTransformer):
         self.generic_visit(node)
         # Without arguments it needs the cell `__class__`, which only a function within a class has.
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+            # `__class__` is put among the names by whoever runs the slice.
             node.args = [ast.Name("__class__", ast.Load()), ast.Name("self", ast.Load())]
         return node
 

@@ -16,6 +16,7 @@ class Calls:
     """The last calls, in order. Nothing but their places is kept, and they are compared only when asked for."""
 
     def __init__(self) -> None:
+        # Whereabouts are raw: turning them into spots at each backward would cost more than the rest.
         self._calls: deque[tuple[int, Whereabouts]] = deque(maxlen=_MOST)
         self._optimized = 0
 
@@ -35,6 +36,7 @@ class Calls:
         """Where the gradients that are there now may come from: the calls since an optimizer stepped, one for each
         place, in the order in which they ran; then those of the step before (a GAN's other loss)."""
         found: dict[tuple[tuple[CodeType, int], ...], Stack] = {}
+        # The step before as well: a GAN's other loss has left gradients in shared parameters.
         for age in (0, 1):
             mine = [spots(s) for n, s in self._calls if n == self._optimized - age]
             latest = {_place(s): s for s in mine}
@@ -51,6 +53,7 @@ class Calls:
         if not self._calls:
             return ()
         *earlier, (now, last) = [(n, spots(s)) for n, s in self._calls]
+        # The frame that is in both calls is the one whose loop goes round the steps.
         same = [s for _, s in earlier if _place(s) == _place(last)]
         older = [s for n, s in earlier if n < now]
         return (same or older or [()])[-1]

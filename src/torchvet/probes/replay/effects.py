@@ -45,6 +45,7 @@ class _Reader(ast.NodeVisitor):
         self._written: set[str] = set()
 
     def _read(self, name: str) -> None:
+        # Written before in the same stretch: it needs nothing from outside.
         if name not in self._written:
             self.found.reads.add(name)
 
@@ -60,6 +61,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         name = dotted(node)
+        # Binding `self.x` reads `self`.
         if not isinstance(node.ctx, ast.Load) and name is not None:
             self.visit(node.value)
             self._write(name)
@@ -69,6 +71,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
+        # In the order in which Python evaluates.
         self.visit(node.slice)
         name = dotted(node.value)
         if not isinstance(node.ctx, ast.Load) and name is not None:
@@ -82,6 +85,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute):
             method, name = node.func.attr, dotted(node.func.value)
+            # torch's convention: `add_` changes its owner, `__call__` says nothing.
             in_place = method.endswith("_") and not method.endswith("__")
             # The name keeps its object, whose content changes: it counts as read and as written.
             if name is not None and (in_place or method in _MUTATING):
@@ -93,10 +97,12 @@ class _Reader(ast.NodeVisitor):
         call = node.value
         function = call.func if isinstance(call, ast.Call) else None
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            # As a statement, its result dropped: it is called for its effect (`optimizer.zero_grad()`).
             self.found.called_on.add(function.value.id)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
+        # After the value: `x = x + 1` reads `x` first.
         for target in node.targets:
             self.visit(target)
 
@@ -121,6 +127,7 @@ class _Reader(ast.NodeVisitor):
             for statement in block:
                 self.visit(statement)
             ends.append(self._written)
+        # Written for sure only where every branch writes it.
         self._written = set.intersection(*ends)
 
     def visit_If(self, node: ast.If) -> None:
@@ -134,6 +141,7 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
         # The body may run no time at all: what it binds may not be there afterwards.
+        # What the loop's body has read is kept; what it has bound may not be bound.
         self._written = before
         self._branches(node.orelse)
 
@@ -145,6 +153,7 @@ class _Reader(ast.NodeVisitor):
         self._branches(node.orelse)
 
     def visit_Try(self, node: ast.Try) -> None:
+        # A handler may have run after any part of the body.
         self._branches([*node.body, *node.orelse], *([*h.body] for h in node.handlers))
         for statement in node.finalbody:
             self.visit(statement)
@@ -168,6 +177,7 @@ class _Reader(ast.NodeVisitor):
     def _inner(self, arguments: ast.arguments, body: list[ast.stmt] | list[ast.expr]) -> None:
         """A function's own names stay its own; what it reads from outside is read."""
         inner = _Reader()
+        # Parameters hide names of outside.
         inner._written = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
         for node in body:
             inner.visit(node)

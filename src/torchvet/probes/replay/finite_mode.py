@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from torchvet.probes.base.callers import PROGRAM
-from torchvet.probes.base.kit import Place, frames, graphs, names, outward
+from torchvet.probes.base.kit import Place, frames, graphs, names, outward, tensors_within
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.modes import OwnMode
@@ -42,6 +42,7 @@ _WRITTEN = names(
 _UNINITIALISED = names("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize set")
 _CHOOSING = ("Where", "MaskedFill", "MaskedSelect", "Index", "Nanmean", "Nansum", "NanToNum", "Clamp")
 """Nodes whose backward passes a gradient of zero to what was not chosen."""
+# Each takes several passes over each operand; once one value is bad thousands of operators follow.
 _MOST_DESCRIBED = 60
 _TAKING = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.isnan.default, torch.ops.aten.eq.Tensor)
 """What takes a number out of torch, or asks it for NaN (`isfinite` compares it with itself)."""
@@ -116,6 +117,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
 
     def _before(self, func: Any, args: Any, kwargs: Any) -> Call:
         self._index += 1
+        # Of this operator only: they hold the program's tensors.
         self._shells = {}
         args, kwargs = self._values_of(args), self._values_of(kwargs)
         if self.alone:
@@ -124,21 +126,27 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             self.taken(args[0])
         node = private.current_node()
         placed = self._place(node)
+        # Its gradient's operator shows nothing of where the forward argument was: sqrt at 0.
         if self.alone and node is None and base_name(str(func)) in SINGULAR:
+            # Autograd gives a node its number before its operator runs.
             self._given.setdefault(private.sequence_nr() - 1, args[0])
         written = _written_operands(func, args, kwargs)
         # What is written in place is gone afterwards.
+        # In-place operators overwrite what explains them.
         was_bad = {id(t): (False, None) if is_finite(t) else (True, self.taints.of(t)) for t in written}
         copies = {id(t): t.detach().clone() for t in written if numeric(t) and t.nbytes <= self.largest}
         if self.alone:
+            # A forked child shares the memory of shared tensors with its parent, whose values must not
+            # change.
             stage.unshare(written)
         return Call(func, args, kwargs, node, placed, was_bad, copies)
 
     def _after(self, result: Any, call: Call) -> None:
         result = self._values_of(result)
         if self.lineage is not None:
-            self.lineage.made(within([call.args, call.kwargs]), within(result))
+            self.lineage.made(tensors_within([call.args, call.kwargs]), tensors_within(result))
         for out in _tensors(result):
+            # What `empty` returns may hold any bits.
             if numeric(out) and not is_finite(out) and base_name(str(call.func)) not in _UNINITIALISED:
                 self._bad(out, call)
 
@@ -165,8 +173,10 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             self._places.setdefault(private.sequence_nr() - 1, here)
             return here
         name = graphs.name_of(node)
+        # For the rest of the pass: gradients of zero flow on from there.
         self._chosen = self._chosen or name.startswith(_CHOOSING)
         self._hidden = self._hidden or name.startswith("Where")
+        # Code of the program's that runs within backward has a line of its own, better than that of the node.
         inner = _within_backward(self.backward_code)
         if inner is not None:
             # A custom function's backward, a hook, or a forward pass done again by checkpointing.
@@ -180,6 +190,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         inputs = [call.copies.get(id(t), t) for t in originals]
         taints = self._taints_of(originals, inputs, call.was_bad)
         has_nan, has_inf = bool(torch.isnan(out).any()), bool(torch.isinf(out).any())
+        # Kept apart: an infinity may be a mask's, and a NaN never is.
         nan, inf = unique(t.nan for t in taints), unique(t.inf for t in taints)
         # A NaN among the operands explains the result: only without one can the operator be the cause.
         mine = [] if nan else self._made(out, call, inputs, inf, has_nan)
@@ -192,6 +203,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     ) -> list[Source]:
         """NaN of finite operands or of infinities, or infinities of finite operands or of a mask's: this operator made
         them."""
+        # Infinities in, infinities out: nothing was made here.
         if inf and not has_nan and not _spreads(call, inputs, inf):
             return []
         return [self._source(out, call, inputs, inf)]
@@ -203,6 +215,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             written = was_bad.get(id(original))
             if is_finite(value) if written is None else not written[0]:
                 continue
+            # Of an operand that is overwritten: as it was before.
             known = self.taints.of(original) if written is None else written[1]
             found.append(known if known is not None else self._external(original, value))
         return found
@@ -215,6 +228,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
         source.place, source.inner = place, inner
         source.result, source.rows = self._described_as(value, self._named(tensor)), rows_of(value)
         source.columns = columns_of(value)
+        # A scalar infinity that was there before is a constant of a mask.
         if not nan and value.untyped_storage().nbytes() <= 16:
             source.benign = True  # `torch.tensor(-inf)`, made before the step
         self.sources.append(source)
@@ -230,6 +244,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
             source.phase, source.node, source.hidden = "backward", graphs.name_of(call.node), self._hidden
         source.place, source.inner, source.module = call.placed or (None, None, None)
         source.autocast = self.autocast()
+        # `masked_fill(-inf)`: meant as long as nothing adds it up.
         source.benign = not parents and base_name(source.operator) in _WRITTEN and _given_infinity(call)
         self.sources.append(source)
         # To describe takes several passes over each operand, and the source that is named is the earliest.
@@ -241,25 +256,33 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _describe(self, source: Source, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]) -> None:
         # Whole numbers count as well: a divisor may be a count.
         originals = [t for t in _tensors([call.args, call.kwargs]) if t.dtype is not torch.bool]
+        # Only of pointwise operators do the operands have a value at the same place.
         index = first_bad(out) if torch.Tag.pointwise in getattr(call.func, "tags", ()) else None
         source.operands = [self._read(call.copies.get(id(t), t), self._named(t), index, out) for t in originals][:6]
         source.operands += [_scalar(a) for a in call.args if _is_number(a)][:2]
         source.result = result = self._described_as(out)
         source.rows = rows_of(out)
+        # Once more in wider dtypes: does it fail by rounding or by mathematics?
         if self._again(call.func) and sum(t.nbytes for t in originals) <= self.largest:
             source.survives = survives(call.func, call.args, call.kwargs)
-        wide = source.survives.get("float64")
-        if call.node is not None:
-            given = self._given.get(call.node._sequence_nr())
-            if given is not None:
-                source.argument = self._read(given, self._named(given), first_bad(out), out)
-            source.reason = backward_reason(source.node, source.operator, source.operands, result, self._chosen, wide)
+        self._explain(source, result, out, call, inputs)
+
+    def _explain(
+        self, source: Source, result: Operand, out: torch.Tensor, call: Call, inputs: list[torch.Tensor]
+    ) -> None:
+        """The reason, by what was described."""
+        operands, wide = source.operands, source.survives.get("float64")
+        if call.node is None:
+            # How many elements a reduction took together for each of its results.
+            length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
+            source.note = unaligned(source.operator, call.args)
+            reason = forward_reason(source.operator, operands, result, length, wide)
+            source.reason = "no-alignment" if source.note else reason
             return
-        # How many elements a reduction took together for each of its results.
-        length = inputs[0].numel() // out.numel() if inputs and out.numel() else None
-        source.reason = forward_reason(source.operator, source.operands, result, length, wide)
-        source.note = unaligned(source.operator, call.args)
-        source.reason = "no-alignment" if source.note else source.reason
+        given = self._given.get(call.node._sequence_nr())
+        if given is not None:
+            source.argument = self._read(given, self._named(given), first_bad(out), out)
+        source.reason = backward_reason(source.node, source.operator, operands, result, self._chosen, wide)
 
     def _read(
         self, tensor: torch.Tensor, name: str | None, index: tuple[int, ...] | None, out: torch.Tensor
@@ -276,6 +299,7 @@ class FiniteMode(OwnMode):  # type: ignore[no-untyped-call]
     def _again(self, func: Any) -> bool:
         """Whether an operator may run once more, on copies."""
         schema = getattr(func, "_schema", None)
+        # One that writes has changed what it would need.
         return schema is not None and not schema.is_mutable
 
 
@@ -315,30 +339,21 @@ def _written_operands(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     found = []
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
+            # The schema's order is that of the call.
             value = args[index] if index < len(args) else kwargs.get(argument.name)
             found += list(_tensors([value]))
     return found
 
 
-def within(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors among an operator's arguments or results."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from within(item)
-    elif isinstance(value, dict):
-        yield from within(list(value.values()))
-
-
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """Those that hold the values."""
-    return (t._values() if t.is_sparse else t for t in within(value))
+    return (t._values() if t.is_sparse else t for t in tensors_within(value))
 
 
 def _within_backward(code: Any) -> Place | None:
     """The user's line, if code of the user's runs within the backward pass."""
     for frame in outward(sys._getframe(3)):
+        # Beyond it stands whoever called backward.
         if frame.f_code is code:
             return None
         if frames.owner(frame.f_code.co_filename) in PROGRAM:

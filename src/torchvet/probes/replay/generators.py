@@ -33,6 +33,7 @@ class _Kind(NamedTuple):
 
 
 def _torch_first(one: torch.Generator) -> Any:
+    # A fresh one of the same seed: the program's own must not be touched to find out.
     return torch.Generator(one.device).manual_seed(one.initial_seed()).get_state()
 
 
@@ -51,6 +52,7 @@ def _numpy_first(one: Any) -> Any:
 
 
 def _bits(one: Any) -> Any:
+    # Generator has it publicly, RandomState privately (`private.ATTRIBUTES`).
     return getattr(one, "bit_generator", None) or one._bit_generator
 
 
@@ -64,6 +66,7 @@ def _kind(value: Any) -> _Kind | None:
         readable = value.device.type == "cpu" or simulated()
         return _TORCH if readable and value is not torch.default_generator else None
     if isinstance(value, random.Random):
+        # Exactly: a subclass (`SystemRandom`) may have no state to set.
         return _PYTHON if type(value) is random.Random else None
     made = getattr(sys.modules.get("numpy"), "random", None)
     return _NUMPY if made is not None and isinstance(value, (made.Generator, made.RandomState)) else None
@@ -89,6 +92,7 @@ class Generators:
     def take(self) -> None:
         """Keep the states as they are now."""
         if self._weak or self._numpy or device_generators():
+            # Else this table would keep a dropped generator for the rest of the run.
             self._numpy = {k: v for k, v in self._numpy.items() if sys.getrefcount(v) > _OURS + 1}
             self._states = {id(one): kind.read(one) for one, kind in self._alive()}
 
@@ -100,6 +104,7 @@ class Generators:
 
     def restore(self, names: Iterable[dict[str, Any]], frame: FrameType | None) -> Replayed:
         """Set back what is known, and what else is found, to its seed. Only in a process of one's own."""
+        # Also those that no look has met: they are set to their seed.
         found = {id(one): (one, kind) for one, kind in (*self._alive(), *_among((*names, *_spaces(frame))))}
         replayed = []
         for key, (one, kind) in found.items():
@@ -108,6 +113,8 @@ class Generators:
             start = kind.first(one) if start is None else start
             if start is not None:
                 kind.write(one, start)
+            # Both states: a generator that was not used stays at the first, one that was is back at the
+            # second.
             replayed.append((one, kind, kind.read(one), end))
         return Replayed(replayed)
 
@@ -124,6 +131,7 @@ class Replayed:
 
     def same(self, used: Iterable[torch.Generator]) -> bool:
         """Whether each that was drawn from has come to where it was; `used` are those that operators were given."""
+        # An operator was given a generator that nobody could set back.
         if any(_of_torch(one) not in self._known for one in used):
             return False
         for one, kind, start, end in self._each:
@@ -144,6 +152,7 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return isinstance(other, dict) and all(_equal(v, other.get(k)) for k, v in one.items())
     same = one == other
+    # Arrays compare element by element.
     return bool(same.all()) if hasattr(same, "all") else bool(same)
 
 
@@ -177,6 +186,7 @@ def _among(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, _Kind]]:
 
 def _held(value: Any) -> list[Any]:
     """What an object holds that may be, or lead to, a generator; nothing of modules, classes and tensors."""
+    # A model's attributes are thousands, and generators are rarely kept there.
     if isinstance(value, (type, torch.Tensor, torch.nn.Module, type(sys))):
         return []
     if isinstance(value, (list, tuple, dict)):

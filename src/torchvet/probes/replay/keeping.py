@@ -37,7 +37,9 @@ class _PythonState:
         self._of: Any = None
         inner: Any = vars(random).get("_inst")
         if platform.python_implementation() == "CPython" and type(inner) is random.Random:
+            # Right behind the object's header.
             words = (ctypes.c_uint32 * 625).from_address(id(inner) + object.__basicsize__)
+            # Believed only if it shows what Python says: another build may lay it out in another way.
             if (*words[1:], words[0]) == random.getstate()[1] == inner.getstate()[1]:
                 self._told, self._of = words, inner
         self._now = self._mark()
@@ -72,6 +74,7 @@ class _Drawn(Generic[S]):
         """Keep the state as it is now; `sure` to read it in any case."""
         if sure or not self._still:
             last, self.state = self.state, self._read()
+            # Only two sure readings in a row say that nobody draws.
             self._still = sure and last is not None and self._same(last, self.state)
 
 
@@ -101,10 +104,12 @@ class Kept:
                 ):
                     found.update((id(b), b) for b in part._buffers.values() if b is not None)
         buffers = list(found.values())
+        # None rather than some: half of the statistics would be those of another step.
         if sum(b.nbytes for b in buffers) > _MOST_BYTES:
             buffers = []
         # A model that the program drops is not to live on here.
         self._buffers = [weakref.ref(b) for b in buffers]
+        # Going through all modules' names takes long; new ones come by import only.
         if len(sys.modules) != self._modules:
             self._modules = len(sys.modules)
             self._uses_numpy = _uses_numpy()
@@ -122,6 +127,8 @@ class Kept:
         buffers = self._alive() if self._buffers else []
         if buffers:
             with torch.no_grad():
+                # One call for all: a loop over a large model's buffers would cost more than the
+                # copying.
                 private.copy_each(self._copies, buffers)
 
     def begins_bad(self) -> bool:
@@ -138,11 +145,13 @@ class Kept:
             sys.modules["numpy"].random.set_state(self._numpy.state)
         with torch.no_grad():
             for buffer, copy in zip(self._alive(), self._copies, strict=False):
+                # `.data`, so that the version does not rise: graphs that saved the buffer stay valid.
                 buffer.data.copy_(copy)
 
     def _alive(self) -> list[torch.Tensor]:
         """The buffers that are followed; none where one has gone with its model."""
         found = [b for b in (ref() for ref in self._buffers) if b is not None]
+        # Copies go by position.
         return found if len(found) == len(self._buffers) else []
 
 

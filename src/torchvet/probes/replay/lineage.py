@@ -27,6 +27,8 @@ class Lineage:
         """An operator ran."""
         if any(t.is_floating_point() and _has_storage(t) and self.holds(t) for t in operands):
             for result in results:
+                # `argmax`, `>` and counts end the line: their values say nothing of the parameters'
+                # soundness.
                 if result.is_floating_point() and _has_storage(result):
                     self._add(result)
 

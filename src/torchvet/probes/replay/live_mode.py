@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.callers import outward
+from torchvet.probes.base.kit import outward, tensors_within
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.internals.simulated import numbers
-from torchvet.probes.replay.finite_mode import Call, FiniteMode, within
+from torchvet.probes.replay.finite_mode import Call, FiniteMode
 from torchvet.probes.replay.operands import Namer
 from torchvet.probes.replay.sources import PassingTaints, Source, Taint
 from torchvet.recording.records.nonfinite import Reason
@@ -52,6 +52,7 @@ class LiveMode(FiniteMode):
     def __init__(self, named: Namer, module: Callable[[], str | None], asks: Asks) -> None:
         super().__init__(named, module)
         self.taints = self._passing = PassingTaints()
+        # The function that calls the engine: frames above it are the program's call of backward.
         self.backward_code = private.run_backward.__code__
         self.largest = _LARGEST
         self.operators = 0
@@ -68,6 +69,7 @@ class LiveMode(FiniteMode):
     ) -> Any:
         kwargs = kwargs or {}
         call = None
+        # Asked anew at each operator: the look may have ended meanwhile.
         if self._asks.counts() and self._may_look(func, args, kwargs):
             # Before the operator: what it writes in place is gone afterwards.
             with self._looking():
@@ -78,6 +80,7 @@ class LiveMode(FiniteMode):
                 with self._looking():
                     self.operators += 1
                     self._after(result, call)
+        # They hold the program's tensors, and the program goes on.
         finally:
             self._shells = {}
         return result
@@ -85,6 +88,7 @@ class LiveMode(FiniteMode):
     def step_begins(self) -> None:
         """Called as its backward pass begins: what belongs to the step before the last is forgotten."""
         index, node = self._since
+        # A graph may reach into the step before, not further.
         self.sources = [s for s in self.sources if s.index > index]
         self._places = {n: p for n, p in self._places.items() if n >= node}
         self._since = (self._index, private.sequence_nr())
@@ -101,29 +105,32 @@ class LiveMode(FiniteMode):
     def _looking(self) -> Iterator[None]:
         """Neither the program's modes nor other ones of ours see what is computed within."""
         started = time.perf_counter()
+        # The program's own modes would hear what the check computes.
         with self._asks.guard(), private.DisableTorchDispatch(), private.DisableTorchFunction():
             yield
         self.seconds += time.perf_counter() - started
 
     def _may_look(self, func: Any, args: Any, kwargs: Any) -> bool:
+        # Higher-order operators run code of the program's.
         if not isinstance(func, private.OpOverload) or func.namespace in _COMMUNICATION or _tracing():
             return False
         # To read a value while a CUDA graph is being captured ends the capture by an error.
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return False
         # To look at such a tensor would run its class's own code.
-        if any(type(numbers(t)).__torch_dispatch__ is not _PLAIN for t in within([args, kwargs])):
+        # `_PLAIN` is torch's own marker of a class without dispatch.
+        if any(type(numbers(t)).__torch_dispatch__ is not _PLAIN for t in tensors_within([args, kwargs])):
             self.tensor_subclasses = True
             return False
         return True
 
     def _after(self, result: Any, call: Call) -> None:
-        if not all(type(numbers(t)).__torch_dispatch__ is _PLAIN for t in within(result)):
+        if not all(type(numbers(t)).__torch_dispatch__ is _PLAIN for t in tensors_within(result)):
             return
         super()._after(result, call)
         # Bad values that were overwritten with finite ones are no longer anybody's source.
         if any(bad for bad, _ in call.was_bad.values()):
-            for out in map(numbers, within(result)):
+            for out in map(numbers, tensors_within(result)):
                 if is_finite(out):
                     self._passing.discard(out)
 
@@ -137,6 +144,7 @@ class LiveMode(FiniteMode):
 
     def _source(self, out: torch.Tensor, call: Call, inputs: list[torch.Tensor], parents: list[Source]) -> Source:
         source = super()._source(out, call, inputs, parents)
+        # Its line is that of the region, and not of an operator.
         source.compiled = _within_compiled_region()
         return source
 
@@ -169,6 +177,7 @@ class BesideDynamo(LiveMode):  # type: ignore[no-untyped-call]
 def _within_compiled_region() -> bool:
     """Whether what runs is the graph that a region was compiled to."""
     files = (frame.f_code.co_filename for frame in outward(sys._getframe(2)))
+    # What torch calls its generated code's files.
     return any(name.startswith("<eval_with_key>") or "torchinductor_" in name for name in files)
 
 

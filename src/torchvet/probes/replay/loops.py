@@ -31,10 +31,12 @@ def counters(frame: FrameType | None) -> dict[str, int]:
 def _names(frame: FrameType) -> list[str]:
     """The counters of the loops around the line that a frame is at, outermost first."""
     found: list[str] = []
+    # Down the tree along the line, so that only the loops around it are met.
     node: ast.AST | None = positions.tree(frame.f_code.co_filename)
     while node is not None:
         node = next((c for c in ast.iter_child_nodes(node) if _around(c, frame.f_lineno)), None)
         if isinstance(node, SCOPES):
+            # A function within begins anew: loops outside of it are another frame's.
             found = []
         elif isinstance(node, (ast.For, ast.AsyncFor)) and (name := _counter(node)):
             found.append(name)

@@ -21,6 +21,7 @@ class Names:
         self._parameters: dict[int, str] = {}
         self._buffers: dict[int, str] = {}
         for root in known.live_roots():
+            # What `torch.compile` puts into names.
             self._parameters.update((id(p), n.replace("_orig_mod.", "")) for n, p in root.named_parameters())
             self._buffers.update((id(b), n.replace("_orig_mod.", "")) for n, b in root.named_buffers())
         for parameter in known.parameters():
@@ -40,6 +41,7 @@ class Names:
 
     def origin(self, tensor: torch.Tensor) -> Reason:
         """What something that was not finite before any operator ran is."""
+        # In the order of certainty: a parameter by identity, then by its memory.
         own = id(tensor) in self._parameters or isinstance(tensor, torch.nn.Parameter)
         if own or (self._of_weights and type(tensor) is torch.Tensor and _address(tensor) in self._of_weights):
             return "bad-parameter"
@@ -48,6 +50,7 @@ class Names:
         if _address(tensor) in self._batch:
             return "bad-data"
         name = _variable(tensor, self._own)
+        # A state that the loop carries and has overwritten: what it was at the start of the step is lost.
         carried = name is not None and self._missing.get(name) == "overwritten"
         return "bad-state" if carried else "bad-data"
 
@@ -81,6 +84,7 @@ def _variable(tensor: torch.Tensor, names: dict[str, Any]) -> str | None:
     for name, value in names.items():
         if name.startswith("__"):
             continue
+        # Identity: `==` of tensors compares elements.
         if value is tensor:
             return name
         inside = _item(value, tensor)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.recording.records.nonfinite import Operand
 
@@ -33,7 +34,9 @@ def described(tensor: torch.Tensor, name: str | None = None) -> Operand:
     if not numeric(tensor) and not (whole and tensor.numel() and tensor.device.type != "meta"):
         return outline(tensor, name)
     values = tensor.detach()
+    # `view_as_real` refuses a lazily conjugated tensor.
     values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    # Counts and extremes are exact in double for every dtype below it.
     wide = values.double()
     finite = torch.isfinite(wide)
     sizes = wide[finite].abs()
@@ -60,6 +63,7 @@ def columns_of(tensor: torch.Tensor) -> list[int]:
         return []
     bad = ~torch.isfinite(tensor.detach()).reshape(-1, tensor.shape[-1])
     ever, always = bad.any(dim=0), bad.all(dim=0)
+    # All columns bad is no column's fault, and a column that is bad in some rows is a matter of rows.
     if not torch.equal(ever, always) or bool(always.all()):
         return []
     return [int(i) for i in always.nonzero()[:_MOST_ROWS, 0]]
@@ -76,9 +80,11 @@ def value_at(tensor: torch.Tensor, index: tuple[int, ...], shape: torch.Size) ->
     if tensor.layout is not torch.strided or tensor.is_complex() or tensor.device.type == "meta":
         return None
     try:
+        # Operands of a pointwise operator are broadcast to its result.
         value = float(tensor.detach().expand(shape)[index])
     except RuntimeError:  # its shape is another
         return None
+    # JSON has no NaN.
     return value if math.isfinite(value) else None
 
 
@@ -94,12 +100,13 @@ def survives(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> di
             result = function(*_cast(args, dtype), **_cast(kwargs, dtype))
         except Exception:  # no kernel for it, or it refuses mixed operands
             continue
-        found[str(dtype).removeprefix("torch.")] = all(is_finite(t) for t in _flat(result))
+        found[str(dtype).removeprefix("torch.")] = all(is_finite(t) for t in tensors_within(result))
     return found
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, torch.Tensor):
+        # Copies, also where the dtype is the same: the operator may write.
         return value.detach().to(dtype, copy=True) if value.dtype in _PLAIN else value
     if isinstance(value, torch.dtype):
         return dtype if value in _PLAIN else value
@@ -108,14 +115,6 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, dict):
         return {k: _cast(v, dtype) for k, v in value.items()}
     return value
-
-
-def _flat(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _flat(v)]
-    return []
 
 
 Namer = Callable[[torch.Tensor], "str | None"]

@@ -22,6 +22,7 @@ from torchvet.probes.replay.effects import effects_of
 from torchvet.probes.replay.slicing import Slice, State, Way, everything, slice_of, way_to
 
 _MOST_PLANS = 4
+# They are run with the function that holds them, whose names they use.
 _PARTS = ("<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
 
@@ -74,7 +75,9 @@ def plans(
     found: list[Plan] = []
     wanted: list[tuple[Any, str]] = []
     why = "the call stands in no source file that can be read"
+    # Frames that were there in the step before: they outlive a step.
     lasting = {(s.frame, s.code) for s in before}
+    # Innermost first: the smallest piece that can be done again is the likeliest to come out alike.
     for one, instruction, running in _candidates(frame, remembered):
         try:
             way = _way(one.f_code, instruction)
@@ -82,8 +85,10 @@ def plans(
                 continue
             mine = list(_of_frame(one, way, running, has_batch, backward, wanted))
             found += mine
+            # Attributes that the inner frame lacks are made further out.
             wanted = [w for p in mine[:1] for w in p.wanted]
             # A slice that has all its inputs cannot be bettered, and beyond the loop over steps lies the whole program.
+            # A loop of a frame that lasts goes round the steps.
             if any(p.score == 0 for p in found) or (way.in_loop and (not lasting or (id(one), one.f_code) in lasting)):
                 break
         except Refused as error:
@@ -115,14 +120,17 @@ def _candidates(frame: FrameType, remembered: tuple[Spot, ...] | None) -> Iterat
 def _of_frame(
     one: FrameType, way: Way, running: bool, has_batch: bool, backward: bool, wanted: list[tuple[Any, str]]
 ) -> Iterator[Plan]:
+    # Only in a process of its own: what reading leaves behind dies with it.
     own = dict(one.f_locals)
     names = {**one.f_globals, **own}
+    # A call that has returned: names may be bound anew by now.
     after = set() if running else _written_after(way, one.f_lineno)
     entered = {i for i, s in enumerate(way.steps) if isinstance(s.node, ast.With) and (running or _around(s.node, one))}
     state = _states(names, backward)
     more = {f"{name}.{attribute}" for name, value in own.items() for o, attribute in wanted if value is o}
     least = slice_of(way, state, running=running, overwritten=after, batch=has_batch, more=more)
     yield _plan(one, way, least, names, own, entered, _score(least))
+    # Also the whole body of the loop, since a slice may have missed what a call does by its side effects.
     whole = everything(way, has_batch)
     # Its score lies behind slices whose inputs are all there, and before those that miss some.
     if way.in_loop and whole.chosen != least.chosen:
@@ -165,6 +173,7 @@ def _written_after(way: Way, line: int) -> set[str]:
 
 
 def _class_of(own: dict[str, Any]) -> str | None:
+    # A method that uses `super()` has this cell: the class that defines it, and not that of `self`.
     cell = own.get("__class__")
     if isinstance(cell, type):
         return cell.__name__
@@ -178,6 +187,7 @@ def _way(code: CodeType, instruction: int) -> Way | None:
     try:
         tree = ast.parse(text)
         # The file may have been edited since it was imported: its bytecode is compared, which has no line numbers.
+        # Running an edited file would repeat another program.
         if not _is_of(compile(text, code.co_filename, "exec", dont_inherit=True), code):
             raise Refused(f"{os.path.basename(code.co_filename)} has changed since it was read")
     except (SyntaxError, ValueError) as error:
@@ -188,6 +198,7 @@ def _way(code: CodeType, instruction: int) -> Way | None:
 
 def _is_of(whole: CodeType, code: CodeType) -> bool:
     if whole.co_name == code.co_name and whole.co_firstlineno == code.co_firstlineno:
+        # By name, first line and bytecode: functions of one name may stand in one file.
         return whole.co_code == code.co_code
     return any(_is_of(c, code) for c in whole.co_consts if isinstance(c, CodeType))
 
@@ -215,6 +226,7 @@ def _states(names: dict[str, Any], backward: bool) -> Callable[[str], State]:
 
 def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     base, _, attribute = name.partition(".")
+    # A builtin is as it was.
     if base not in names:
         builtins = names.get("__builtins__", {})
         # `__builtins__` is a module in `__main__`, and a dict in every other module.
@@ -223,6 +235,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
     value = names[base]
     if attribute:
         value = _attribute(value, attribute)
+    # Modules have their parameters, which are looked at apart.
     elif isinstance(value, (torch.nn.Module, type)) or callable(value):
         return "fine"
     worst: State = "fine"
@@ -231,6 +244,7 @@ def _state(name: str, names: dict[str, Any], backward: bool) -> State:
         # For gradients the graph is needed anew: the backward pass has freed the one that there was.
         if tensor.grad_fn is not None and (bad or backward):
             return "made"
+        # A parameter is never made anew by a statement of the step.
         if bad and not isinstance(tensor, torch.nn.Parameter):
             worst = "bad"
     return worst

@@ -24,6 +24,7 @@ from torchvet.probes.base.operators import names
 from torchvet.probes.following import own_fork
 from torchvet.probes.internals.simulated import simulated
 
+# A record is a few kilobytes; the parent must not be flooded by a mistake.
 _LARGEST = 1 << 20
 _FORBIDDEN = tuple(
     names(
@@ -33,6 +34,7 @@ _FORBIDDEN = tuple(
     )
 )
 """Audit events that a replay has no business with."""
+# What a terminal or a supervisor ends a process by.
 _ENDING = {s for n in ("SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM") if (s := getattr(signal, n, None))}
 
 
@@ -48,6 +50,7 @@ def why_not() -> str | None:
         return "this system cannot fork a process to do the step again in"
     if torch.cuda.is_initialized() and not simulated():  # type: ignore[no-untyped-call]
         return "CUDA is in use, and cannot be used in a forked process"
+    # A replay would wait for ranks that go on with their own step.
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return "the step communicates with other ranks"
     from torchvet.probes.base import host
@@ -69,7 +72,9 @@ def room_for_twins() -> bool:
 
 def ask(work: Callable[[], bytes], seconds: float) -> bytes:
     """Run `work` in a child and return its answer. Raises `Failed` for none within that many seconds."""
+    # Before the fork, so that both have it.
     reader, writer = os.pipe()
+    # Through the wait: SIGCHLD comes when the child ends.
     with _children_unheard():
         try:
             pid = _fork()
@@ -78,6 +83,7 @@ def ask(work: Callable[[], bytes], seconds: float) -> bytes:
             os.close(writer)
             raise Failed(f"no process could be forked: {error}") from None
         if pid == 0:
+            # Never comes back.
             _child(work, writer, seconds)
         os.close(writer)
         try:
@@ -103,6 +109,8 @@ def _answer(reader: int, deadline: float) -> bytes:
     parts: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
+        # Not a plain read, which would wait for ever for a child that hangs in a lock of a thread that was
+        # not forked.
         ready, _, _ = select.select([reader], [], [], max(0.0, left))
         if not ready:
             raise Failed("doing the step again took too long")
@@ -118,7 +126,9 @@ def _answer(reader: int, deadline: float) -> bytes:
 @contextlib.contextmanager
 def _children_unheard() -> Iterator[None]:
     """The program's own handler for dying children (data loaders have one) hears nothing of ours."""
+    # Handlers can be set in the main thread only, and run only there.
     handler = signal.getsignal(signal.SIGCHLD) if threading.current_thread() is threading.main_thread() else None
+    # SIG_DFL and SIG_IGN are no handlers of the program's.
     if handler is None or not callable(handler):
         yield
         return
@@ -132,10 +142,13 @@ def _children_unheard() -> Iterator[None]:
 def _child(work: Callable[[], bytes], writer: int, seconds: float) -> None:
     """Never returns."""
     try:
+        # Before anything of the program runs.
         _isolate(writer, seconds)
         answer = work()[:_LARGEST]
         while answer:
+            # A pipe takes as much as fits.
             answer = answer[os.write(writer, answer) :]
+    # Also exits and interrupts: this process must not leave by the program's own code.
     except BaseException as error:
         if os.environ.get("TORCHVET_DEBUG"):
             import traceback
@@ -153,6 +166,7 @@ def _isolate(writer: int, seconds: float) -> None:
 
     # A collection would write to every object's header, and copy on write would then copy all of the parent's memory.
     gc.disable()
+    # Objects of the parent's are never looked through here.
     gc.freeze()
     # The descriptor is shared: a signal here would wake up the parent's event loop.
     signal.set_wakeup_fd(-1)
@@ -165,6 +179,7 @@ def _isolate(writer: int, seconds: float) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     # The parent kills a child that takes too long. It may be killed itself.
+    # Its default action ends the process, whatever that is doing.
     signal.alarm(int(seconds) + 5)
     _cut_files(writer)
     warnings.simplefilter("ignore")
@@ -174,6 +189,7 @@ def _isolate(writer: int, seconds: float) -> None:
     torch.set_num_threads(1)
     _divert_writing()
     # An audit hook can never be taken out again, so it is added in the child alone.
+    # Last, since what is set up above opens files itself.
     sys.addaudithook(_refuse)
 
 
@@ -184,6 +200,7 @@ def _divert_writing() -> None:
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(mode, str) and set(mode) & set("wax+"):
             # The null device exists, and mode `x` refuses what exists.
+            # The audit hook lets /dev/null pass.
             file, mode = os.devnull, mode.replace("x", "w")
         return original(file, mode, *args, **kwargs)
 
@@ -192,6 +209,7 @@ def _divert_writing() -> None:
 
 def _cut_files(writer: int) -> None:
     """Every open file becomes /dev/null: their positions are shared with the parent."""
+    # One descriptor for all.
     null = os.open(os.devnull, os.O_RDWR)
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
     for name in os.listdir(folder):
@@ -203,6 +221,7 @@ def _cut_files(writer: int) -> None:
                 os.dup2(null, number, inheritable=False)
     import resource
 
+    # What writes past Python (C++, a library) is stopped by the system.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     # A crash of the child leaves no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -213,6 +232,7 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if arguments[0] == os.devnull:
             return
         mode, flags = arguments[1], arguments[2]
+        # `os.open` has flags and no mode.
         writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         if (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & writes):
             raise PermissionError("a step that is done again writes no files")

@@ -49,6 +49,7 @@ def forward_reason(
     """Of an operator of the forward pass. `length` is how many elements a reduction took together, `wide` whether the
     result is finite in float64."""
     name = base_name(operator)
+    # Infinities among the operands come before all else: with them every formula may give NaN.
     if any(o.infinities and not o.nans for o in operands):
         return _from_infinity(name, result)
     if name in _DIVISIONS:
@@ -58,6 +59,7 @@ def forward_reason(
         return reason
     if name in _REDUCTIONS and result.nans:
         return _reduction(name, operands, length)
+    # The mean of nothing.
     if result.nans and any(0 in o.shape for o in operands):
         return "empty-reduction"  # a loss that averages by itself: `smooth_l1_loss`, `mse_loss`
     return "overflow" if result.infinities and _too_large(name, wide) else "unknown"
@@ -65,6 +67,7 @@ def forward_reason(
 
 def _too_large(name: str, wide: bool | None) -> bool:
     """Whether an infinity of finite operands shows that the result does not fit."""
+    # It was run in float64 and fits there, or its infinities have no other reason.
     return wide is True or name in _ARITHMETIC
 
 
@@ -77,6 +80,7 @@ def base_name(operator: str) -> str:
     """`aten.div_.Tensor` as `div`."""
     parts = operator.split(".")
     name = parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else parts[0]
+    # In-place operators have the same reasons.
     return name.rstrip("_") if not name.startswith("__") else name
 
 
@@ -101,6 +105,7 @@ def _singularity(name: str, operands: list[Operand], result: Operand) -> Reason 
     if name in _SINGULAR_DOMAIN:
         return "domain"
     if operands and (name in _ROOTS or name == "pow"):
+        # A negative to an even power is fine.
         if operands[0].negatives and (result.nans or name != "pow"):
             return "root-of-negative"
         if operands[0].zeros and (result.infinities or name != "pow"):
@@ -111,6 +116,7 @@ def _singularity(name: str, operands: list[Operand], result: Operand) -> Reason 
 def _reduction(name: str, operands: list[Operand], length: int | None) -> Reason:
     if name.startswith(("var", "std", "cov")) and length == 1:
         return "single-sample"
+    # `ignore_index` on every target averages over nothing.
     if name.startswith("nll_loss") or length == 0 or any(0 in o.shape for o in operands):
         return "empty-reduction"
     return "single-sample" if name.startswith(("var", "std")) else "unknown"
@@ -125,7 +131,9 @@ def backward_reason(
     singular = next((reason for reason, nodes in _SINGULAR_BACKWARD.items() if name in nodes), None)
     if name in _DECOMPOSED and _divides_by_zero(operator, operands):
         return "equal-values"
+    # Nodes whose gradient can be infinite.
     infinite = singular is not None or name in ("Div", "Reciprocal")
+    # Before the singular node's own reason: the choice is the fault, since the value was never wanted.
     if chosen and infinite and result.nans and any(o.zeros for o in operands):
         return "where-branch"  # 0 * inf: what was not chosen gets a gradient of zero
     if singular is not None:

@@ -51,6 +51,7 @@ class Failure:
 
 
 # No `except Exception` of the program's may catch these two.
+# Not an Exception: see the comment above.
 class _Reached(BaseException):
     """The failure has shown again, in these tensors."""
 
@@ -98,6 +99,7 @@ class _Rehearsal:
         failure = self._failure
         frame = failure.frame or sys._getframe(1)
         found, why = self._plans(frame)
+        # All plans were tried.
         if number >= len(found):
             return Answer(reason=why if not found else "")
         plan = found[number]
@@ -113,22 +115,26 @@ class _Rehearsal:
         # The backward pass that failed may be one of several in the step: each call is a place to begin from.
         for order, remembered in enumerate(failure.remembered or [None]):
             # What is finite may have been rounded to it: in a wider dtype it is made anew, as for gradients.
+            # Saved tensors of the graph are freed: gradients need a graph of their own.
             anew = self._backward or self._wider is not None
             mine, reason = plans(frame, remembered, failure.batch is not None, anew, failure.before)
             found += [(rank, order, plan) for rank, plan in enumerate(mine)]
             why = why or reason
+        # The best plan of each call first: which of several calls failed is not known.
         return [plan for _, _, plan in sorted(found, key=lambda f: f[:2])], why
 
     def _run(self, plan: Plan) -> Answer:
         failure = self._failure
         mode, modules, autocast = self._prepared(plan)
         originals = {n: plan.before[n] for n in plan.written if n in plan.before}
+        # First: what follows must not write to what the parent shares.
         set_up(failure.known, failure.batch, plan.names, self._backward)
         # The step may write to these in place; it is exact only if it makes them as they were.
         copies = {n: [t.detach().clone() for t in tensors_in(v, 2)] for n, v in originals.items()}
         modules.follow()
         autocast.follow(ExitStack())
         self._intercept()
+        # After the hooks and before anything runs: their making draws no number.
         failure.kept.restore()
         generators = failure.kept.generators.restore([plan.names], failure.frame)
         lost = _put_in_place_of_lost(plan)
@@ -136,6 +142,7 @@ class _Rehearsal:
         if isinstance(reached, str):
             eagerly = ", its torch.compile regions run eagerly" if REGIONS.ran else ""
             return Answer(reason=COUNTED if self._counted else reached + eagerly)
+        # It is the same step only if it makes what the failed one has made.
         same = (_equal(copies[n], tensors_in(plan.names.get(n), 2)) for n in originals)
         exact = not plan.missing and all(same) and generators.same(mode.generators)
         if mode.wide is not None:
@@ -166,13 +173,17 @@ class _Rehearsal:
         plan.names.update({END: _End, BATCH: self._failure.batch})
         try:
             with self._mode:
+                # The program's own code in a copy of its frame's names, in a process that is thrown
+                # away.
                 exec(plan.code, plan.names)
         except _Reached as now:
             return now
         except _End:
+            # Of an evaluation's number only its outputs remain.
             if self._outputs:
                 return _Reached(self._outputs)
         except BaseException as error:
+            # Whatever the program raises here it may not have raised there.
             return f"doing the step again failed: {type(error).__name__}: {error}"[:300]
         return "doing the step again gave finite values"
 
@@ -189,11 +200,13 @@ class _Rehearsal:
             return grad(outputs, *args, **kwargs)
 
         # Never taken back: this process ends with its answer.
+        # Frames above this function are of the call and not of the pass.
         self._mode.backward_code = replayed_backward.__code__
         torch.autograd.backward = replayed_backward
         torch.autograd.grad = replayed_grad
 
     def _look_at_loss(self, tensors: Any) -> None:
+        # Before the pass: a bad loss makes bad gradients, and comes first.
         bad = [t for t in tensors_in(tensors, 2) if not is_finite(t)]
         if bad:
             raise _Reached(bad)
@@ -205,6 +218,7 @@ class _Rehearsal:
         if not bool(torch.isnan(tensor).any()):
             return
         lineage = self._mode.lineage
+        # A rate of nothing is NaN by itself and no fault.
         if lineage is None or lineage.holds(tensor):
             raise _Reached([tensor])
         self._counted = True
@@ -223,6 +237,7 @@ class _Rehearsal:
         taints = [t for t in (self._mode.taints.of(b) for b in reached.bad) if t is not None]
         sources = [s for t in taints for s in (t.nan or t.inf)]
         root = root_of(sources)
+        # It came with a graph: an operator made it, outside of what was done again.
         if root is not None and root.external is not None and root.external.grad_fn is not None:
             name = self._names.of(root.external) or "a tensor"
             return Answer(reason=f"{name} was not finite already, and what made it was not done again")
@@ -250,6 +265,7 @@ def _put_in_place_of_lost(plan: Plan) -> list[str]:
     for name, why in plan.missing.items():
         value = plan.names.get(name)
         if why == "overwritten" and isinstance(value, torch.Tensor) and not is_finite(value):
+            # Better than nothing: the record says that zeros stood in.
             plan.names[name] = torch.nan_to_num(value.detach(), 0.0, 0.0, 0.0).requires_grad_(value.requires_grad)
             lost.append(name)
     return lost

@@ -81,6 +81,7 @@ def way_to(tree: ast.Module, first: int, last: int, column: int | None) -> Way |
             way = [*way, Step(node, before)]
             target = inner
         # Only the innermost function runs again: what is around it is not on the way.
+        # Statements of an outer function are not this frame's.
         if isinstance(inner, SCOPES):
             way = []
         node = inner
@@ -101,6 +102,7 @@ def _child(node: ast.AST, first: int, last: int, column: int | None) -> tuple[li
 
 def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
     # A `case` has no lines of its own, and the head of a handler is nothing that can run by itself.
+    # Their bodies give the lines.
     inner = list(getattr(node, "body", [])) if isinstance(node, (ast.ExceptHandler, ast.match_case)) else []
     start = inner[0].lineno if inner else getattr(node, "lineno", 0)
     end = inner[-1].end_lineno if inner else getattr(node, "end_lineno", 0)
@@ -108,6 +110,7 @@ def _holds(node: ast.AST, first: int, last: int, column: int | None) -> bool:
         return False
     if column is None or inner:
         return True
+    # Several statements may stand on a line: `x = f(); y = g()`.
     after_start = first > start or column >= getattr(node, "col_offset", 0)
     before_end = last < (end or 0) or column < (getattr(node, "end_col_offset", 0) or 0)
     return after_start and before_end
@@ -132,8 +135,10 @@ def slice_of(
     # The body of the innermost loop is the least to do again. What it has lost may be bound further out.
     for start in [*reversed(starts), 0]:
         items = list(_items(way, start, batch))
+        # What the target's callee reads of objects, as an attribute.
         items[-1].effects.reads.update(more)
         found = _choose(way, items, state, running, overwritten)
+        # Overwritten names are not bound further out either: a larger piece would bring nothing.
         if all(why == "overwritten" for why in found.missing.values()):
             break
     assert found is not None
@@ -149,6 +154,7 @@ def everything(way: Way, batch: bool) -> Slice:
         for name in item.effects.reads:
             # `x = x / x.std()`: what stands there now is what the statement has made.
             written = any(name in later.effects.writes for later in items[index:])
+            # A value that the loop carries from step to step.
             if written and not _definitions(items, index, name):
                 missing[name] = "overwritten"
     return Slice(way, items, set(range(len(items))), missing)
@@ -164,6 +170,7 @@ def _items(way: Way, start: int, batch: bool) -> Iterator[Item]:
             if bound is not None:
                 effects = effects_of(bound)
                 # It is given with the names; no statement binds it.
+                # See the docstring of `BATCH`.
                 effects.reads.discard(BATCH)
                 yield Item(bound, level, effects, bound=True)
         for statement in step.before:
@@ -178,6 +185,7 @@ def _binding(loop: ast.For | ast.AsyncFor) -> ast.stmt | None:
         word = source.func.id if isinstance(source.func, ast.Name) else source.func.attr
         if word == "enumerate" and isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == 2:
             target = target.elts[1]
+        # Several iterators: which part is the batch cannot be told.
         if word in ("range", "zip"):
             return None
         source = source.args[0]
@@ -189,11 +197,13 @@ def _binding(loop: ast.For | ast.AsyncFor) -> ast.stmt | None:
 
 def _choose(way: Way, items: list[Item], state: Callable[[str], State], running: bool, overwritten: set[str]) -> Slice:
     last = len(items) - 1
+    # Backwards from the target: each statement that is chosen has reads of its own.
     found = Slice(way, items, {last})
     work = [last]
     while work:
         index = work.pop()
         for name in sorted(items[index].effects.reads):
+            # The target's own writes count only once it has run.
             later = range(index, last if running else last + 1)
             # What stands there now was bound after this statement had read the name.
             stale = name in overwritten or any(name in items[j].effects.writes for j in later)
@@ -205,6 +215,7 @@ def _choose(way: Way, items: list[Item], state: Callable[[str], State], running:
             if not definitions and why != "absent":
                 found.missing.setdefault(name, why)
             work += definitions - found.chosen
+            # All of them: a method of `self` may or may not bind the attribute.
             found.chosen |= definitions
     return found
 
@@ -218,6 +229,7 @@ def _definitions(items: list[Item], index: int, name: str) -> set[int]:
         effects = items[j].effects
         if name in effects.writes or (attribute and base in effects.writes):
             return found | {j}
+        # `self.encode()` as a statement may set `self.state`.
         if attribute and base in effects.called_on:
             found.add(j)
     return found

@@ -74,6 +74,7 @@ class Taints:
 
     def add(self, tensor: torch.Tensor, nan: Iterable[Source], inf: Iterable[Source]) -> None:
         """Note where a tensor's values come from; of a view it is the storage's."""
+        # By memory: views share it.
         self._by_address[_address(tensor)] = Taint(tensor, list(nan), list(inf))
 
     def of(self, tensor: torch.Tensor) -> Taint | None:
@@ -93,6 +94,7 @@ class PassingTaints(Taints):
         key = storage._cdata
         known = self._by_key.get(key)
         # A storage's key is used again after its death: the entry has to go with it.
+        # One reference for each storage: its callback must run once.
         dies = known[1] if known is not None else weakref.ref(storage, partial(self._forget, key))
         self._by_key[key] = (Taint(None, list(nan), list(inf)), dies)
 
@@ -104,6 +106,7 @@ class PassingTaints(Taints):
     def discard(self, tensor: torch.Tensor) -> None:
         """A tensor has been overwritten, and is finite again; of a part of a storage that says nothing."""
         storage = tensor.untyped_storage()
+        # Other parts of the storage may be bad still.
         if tensor.nbytes >= storage.nbytes():
             self._by_key.pop(storage._cdata, None)
 
@@ -123,7 +126,9 @@ def root_of(sources: Iterable[Source]) -> Source | None:
     """The one to name: the earliest that made something of finite values; what was made of written-down infinities
     counts for itself."""
     found = [ancestor for source in sources for ancestor in _ancestors(source, set())]
+    # A mask's infinity is named only if nothing else is there.
     genuine = [s for s in found if not s.benign]
+    # The earliest: what came later may follow from it.
     return min(genuine or found, key=lambda s: s.index, default=None)
 
 
@@ -131,6 +136,7 @@ def _ancestors(source: Source, seen: set[int]) -> list[Source]:
     if id(source) in seen:
         return []
     seen.add(id(source))
+    # Written-down infinities are no cause.
     above = [a for p in source.parents for a in _ancestors(p, seen) if not a.benign]
     return above or [source]
 
@@ -160,6 +166,7 @@ def record_of(root: Source, reason: Reason, later: Iterable[Source], record: Non
     """Fill in a record by the source that comes first; of `later` ones some were made of its infinities."""
     heirs = [s for s in later if root in s.parents]
     record.note = "; ".join(_notes(root, reason, heirs)) or None
+    # The forward infinity was not chosen, and its gradient of zero times infinity is NaN.
     if heirs and heirs[0].hidden and root.phase == "forward" and reason in _HIDDEN and record.symptom == "gradient":
         reason = "where-branch"
     record.found, record.reason = "input" if root.external is not None else "operator", reason

@@ -25,6 +25,7 @@ class NoBatch(Exception):
 
 def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradients: bool) -> None:
     """Only in a process of one's own: nothing here is taken back."""
+    # A simulated GPU needs leave to run within another call of torch's.
     open_up()
     unshare([*known.parameters(), *tensors_in(batch, 4), *(t for v in names.values() for t in tensors_in(v, 3))])
     unshare(b for m in known.live_roots() for b in m.buffers())
@@ -36,9 +37,12 @@ def set_up(known: KnownMemory, batch: Any, names: dict[str, Any], clear_gradient
         raise NoBatch("the step takes another batch")
 
     # The pipes to the loader's workers are cut off here: only the batch at hand can be handed out, and once.
+    # On the base class: all loaders' iterators inherit it.
     private.LoaderIterator.__next__ = next_batch
+    # A checkpoint at the end of a step would be written over the program's own.
     torch.save = _nothing
     for optimizer in known.live_optimizers():
+        # On the instance: the class's stays as it is for whoever looks.
         optimizer.step = _nothing  # type: ignore[method-assign, assignment]
     # `.grad` still holds what the failed pass made, which would be taken for what the repeated one makes.
     if clear_gradients:
@@ -59,6 +63,7 @@ def unshare(tensors: Any) -> None:
     """What the parent would see changes of gets memory of its own."""
     for tensor in tensors:
         try:
+            # Workers' batches lie in shared memory: a write in place would reach the parent.
             if tensor.is_shared() and not tensor.is_cuda:
                 tensor.data = tensor.data.clone()
         except (RuntimeError, NotImplementedError):  # layouts without a storage
@@ -86,6 +91,7 @@ class Modules:
         """The innermost one's name."""
         if not self._stack or threading.get_ident() != self._thread:
             return None
+        # The outermost running module may be one that no look has met.
         self._known.add_root(self._stack[0])
         name = self._known.name_of(self._stack[-1])
         return name if name is None else self._uncompiled(name)
@@ -103,6 +109,7 @@ class Modules:
 
     def _after(self, module: torch.nn.Module, _: Any, output: Any) -> None:
         # Whatever a call that was under way at the start, or that raised, has left above it goes with it.
+        # Calls that began before the hooks have only an end.
         if threading.get_ident() == self._thread and any(m is module for m in self._stack):
             while self._stack.pop() is not module:
                 pass

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.internals.finite import is_finite, numeric
 
 PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -32,6 +33,7 @@ class Wide:
     def finite(self, tensors: Iterable[torch.Tensor]) -> bool | None:
         """Whether what failed is finite in the wider dtype; None where that is not known."""
         fine = all(is_finite(self._of(t)) for t in tensors if numeric(t))
+        # Where some operator could not run wide, a bad value proves nothing. A good one does.
         return None if self._partly and not fine else fine
 
     def size(self, tensors: Iterable[torch.Tensor]) -> float | None:
@@ -44,8 +46,9 @@ class Wide:
 
     def before(self, func: Any, args: Any, kwargs: Any, written: list[torch.Tensor]) -> Any:
         """Run an operator on the twins. Called before it runs: what it writes in place is gone afterwards."""
+        # A second draw would be of other numbers: the twin takes the real ones.
         drawn = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        if drawn or not any(self._counts(t) for t in _tensors([args, kwargs])):
+        if drawn or not any(self._counts(t) for t in tensors_within([args, kwargs])):
             self._forget(written)
             return None
         try:
@@ -57,10 +60,12 @@ class Wide:
 
     def after(self, result: Any, wide: Any) -> None:
         """Note the twins of what an operator gave."""
-        mine, others = list(_tensors([result])), list(_tensors([wide]))
+        mine, others = list(tensors_within([result])), list(tensors_within([wide]))
+        # An operator may give optional results.
         if len(mine) != len(others):
             return
         for real, twin in zip(mine, others, strict=True):
+            # In-place results have been written through the twin already.
             if self._counts(real) and real.untyped_storage()._cdata not in self._by_key:
                 if real.shape != twin.shape:
                     self._partly = True
@@ -74,6 +79,7 @@ class Wide:
     def _of(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         known = self._by_key.get(storage._cdata)
+        # A view as another dtype (`view(torch.int16)`) has other elements: the twin is no use.
         if known is not None and known[1] == tensor.itemsize:
             return self._view(known[0], tensor)
         flat = self._made(tensor)
@@ -84,6 +90,7 @@ class Wide:
     def _made(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         key = storage._cdata
+        # As many elements as the storage has, so that strides and offsets fit.
         flat = torch.zeros(storage.nbytes() // tensor.itemsize, dtype=self._dtype)
         self._by_key[key] = flat, tensor.itemsize, weakref.ref(storage, partial(self._drop, key))
         return flat
@@ -104,6 +111,7 @@ class Wide:
             if self._counts(value):
                 return self._of(value)
             # Counters and masks are written once, by the operator itself.
+            # The wide run must not count a second time.
             return value.clone() if any(value is one for one in written) else value
         if isinstance(value, torch.dtype):
             return self._dtype if value in PLAIN else value
@@ -112,13 +120,3 @@ class Wide:
         if isinstance(value, dict):
             return {k: self._cast(v, written) for k, v in value.items()}
         return value
-
-
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

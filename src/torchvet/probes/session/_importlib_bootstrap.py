@@ -10,15 +10,18 @@ Started as `python [interpreter options] _importlib_bootstrap.py CONFIG [ARGUMEN
 
 import sys
 
+# Not from `typing`, whose import a bare interpreter has not paid for.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from torchvet.probes.session.launch import Launch
 
 
 def _prepare() -> "Launch":
+    # Before anything is imported: what a bare interpreter has (see `Target.forget_shadowed`).
     known = frozenset(sys.modules)
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         del sys.path[0]  # this file's own folder, put there by the interpreter
+    # Only now, with the program's folder not yet on the path: a `json.py` of the user's must not be found.
     import json
 
     config = json.loads(sys.argv[1])
@@ -33,9 +36,11 @@ def _run() -> None:
     launch = _prepare()
     try:
         if launch.code is not None:
+            # The program's module is the real `__main__`: pickling and multiprocessing go by it.
             exec(launch.code, vars(sys.modules["__main__"]))
         else:
             launch.run_module(launch.module, launch.alter_argv)  # runpy's own, for native tracebacks
+    # Exits and interrupts end programs too.
     except BaseException as error:
         launch.failed(error)
         raise

@@ -109,6 +109,7 @@ class Counted(dict[str, list[Callable[..., Any]]]):
 
     def __missing__(self, event: str) -> list[Callable[..., Any]]:
         who = self._who(event)
+        # Made at the first question and kept: a steady step then calls a list and nothing else.
         self[event] = found = [method for one, method in who if event not in one.passes_over]
         if event == "optimizer_ended":
             passing = [one for one, _ in who if event in one.passes_over]
@@ -122,6 +123,7 @@ class Bus:
     def __init__(self, host: Host, kinds: Iterable[type[Watcher]], pace: Pace | None = None) -> None:
         self._host = host
         self._pace = pace or Pace()
+        # One that is not wanted is not even made.
         self._all = [kind(host) for kind in kinds if kind.wanted(host.options)]
         self._listening: dict[str, list[Told]] = {}
         self.counted = Counted(self._who)
@@ -152,6 +154,7 @@ class Bus:
 
     def remove(self) -> None:
         """Leave torch as it was, the last to come first."""
+        # Taps on taps come off in the other order.
         for one in reversed(self._all):
             one.remove()
 
@@ -159,7 +162,9 @@ class Bus:
         """Pass an event on to those that override its method. Accounted for once, not for each, and not in every steady
         step: that would cost more than most of them take."""
         listening = self._listening.get(event)
+        # An empty list: nobody hears it, and no look is begun.
         if listening or (listening is None and self._who(event)):
+            # Guarded all the same, by `Sheltered`.
             if self._pace.untimed:
                 return self.told(event, *details)
             with self._host.looking(event):
@@ -167,6 +172,7 @@ class Bus:
 
     def told(self, event: str, *details: Any) -> None:
         """The same, within a look that the host has begun."""
+        # The list is made anew, and not changed, when a probe is switched off meanwhile.
         for one, method in self._listening.get(event) or self._who(event):
             try:
                 method(*details)
@@ -213,6 +219,7 @@ class Bus:
         """Those that override an event's method, with theirs."""
         found = self._listening.get(event)
         if found is None:
+            # What is not overridden would be an empty call.
             own = [one for one in self._all if getattr(type(one), event) is not getattr(Watcher, event)]
             if event in EVERY_STEP:
                 own = [o for o in own if event not in (o.ignored if self._sampled else o.ignored | o.only_sampled)]

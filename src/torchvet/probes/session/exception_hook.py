@@ -41,9 +41,11 @@ class OneShotHook:
             sys.stderr.write("sys.excepthook is missing\n")
             sys.__excepthook__(kind, value, traceback)
             return
+        # Put back before it is called: it may replace itself.
         sys.excepthook = self.hook  # type: ignore[assignment]
         try:
             self.hook(kind, value, traceback)  # type: ignore[misc]
+        # As the interpreter does: a hook may exit.
         except SystemExit:
             raise
         except BaseException as error:
@@ -54,6 +56,7 @@ def _display_broken_hook(error: BaseException, value: BaseException, traceback: 
     """Say what the interpreter says where the hook itself raises."""
     inner = error.__traceback__.tb_next if error.__traceback__ is not None else None
     error.__traceback__ = inner
+    # Only because torchvet's call stood in an except block.
     error.__context__ = None if error.__context__ is value else error.__context__
     sys.stderr.write("Error in sys.excepthook:\n")
     sys.__excepthook__(type(error), error, inner)
@@ -66,6 +69,7 @@ def without_torchvet(traceback: TracebackType | None) -> TracebackType | None:
 
     `runpy`'s frames stay, since plain Python shows them. The links are changed in place.
     """
+    # First those at the top, below the program's first frame.
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
     link = traceback
@@ -102,6 +106,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 def before_hard_exit(act: Callable[[int], None]) -> None:
     """Call `act` with the status before `os._exit`, which runs no exit handler. Forked children pass straight on."""
+    # Taken now: the program may replace the name as well.
     leave, pid = os._exit, os.getpid()
 
     def _exit(status: int) -> None:
@@ -110,6 +115,7 @@ def before_hard_exit(act: Callable[[int], None]) -> None:
             act(status)
         leave(status)
 
+    # For whoever prints or pickles it.
     _exit.__module__, _exit.__qualname__ = leave.__module__, leave.__qualname__
     os._exit = _exit  # type: ignore[assignment]
 
@@ -118,6 +124,7 @@ def exit_status(code: object) -> int:
     """The status that the system gets to see for a `SystemExit` code: none is 0, a message is 1."""
     if code is None:
         return 0
+    # The system keeps eight bits.
     return code & 0xFF if isinstance(code, int) else 1
 
 
@@ -125,4 +132,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed: Python's, a device's (`torch.OutOfMemoryError`) or torch's own on the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
+    # torch raises a plain RuntimeError for the host's memory.
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

@@ -27,13 +27,17 @@ class FaultLog:
 
     def begin(self, record: Path) -> None:
         """Listen for fatal signals; the file lies beside `record`."""
+        # It has one file for the process: enabling it again would take the program's away.
         if faulthandler.is_enabled():
             return
         self._path = record.with_suffix(".fault")
         with suppress(OSError, RuntimeError):
+            # At a high number: programs count on getting the low descriptors. Unbuffered, as C writes to
+            # the descriptor.
             self._file = os.fdopen(out_of_the_way(os.open(self._path, _NEW)), "wb", buffering=0)
             faulthandler.enable(self._file)
             if os.environ.get("WORLD_SIZE", "1") not in ("", "1") and hasattr(faulthandler, "register"):
+                # `chain`: the program's own handler runs as well.
                 faulthandler.register(signal.SIGTERM, self._file, chain=True)
 
     def forsake(self) -> None:
@@ -48,5 +52,6 @@ class FaultLog:
         """The process is about to end. What crashes from here on is written into a file that nobody can see."""
         if self._file is not None:
             with suppress(OSError):
+                # What was written by then belongs to a crash that another thread is in.
                 if os.fstat(self._file.fileno()).st_size == 0:
                     self._path.unlink()

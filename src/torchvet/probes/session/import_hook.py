@@ -21,6 +21,7 @@ def when_imported(name: str, callback: Callable[[ModuleType], None]) -> Callable
     program's import statement: callbacks guard themselves. Gives a function that ends the wait.
     """
     module = sys.modules.get(name)
+    # Private to `importlib`: half-imported modules are in `sys.modules` already.
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         callback(module)
         return _nothing
@@ -80,6 +81,7 @@ class _Watch:
             return
 
         def exec_module(module: ModuleType) -> None:
+            # First: the module's own code may look at its loader.
             vars(loader).pop("exec_module", None)
             run(module)
             if self in sys.meta_path:

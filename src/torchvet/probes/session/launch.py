@@ -54,6 +54,7 @@ class Launch:
         self.session = session
         self.writer = writer
         self.steps_reached = steps_reached
+        # Taken out again before the last look: it holds the exception, and with it the program's frames.
         self.ended: tuple[str, int, BaseException | None] | None = None
 
     def finished(self) -> None:
@@ -62,10 +63,12 @@ class Launch:
 
     def failed(self, error: BaseException) -> None:
         """The program's code ended by an exception, which is about to reach the interpreter."""
+        # Before anybody sees it: programs' own hooks and reports print tracebacks.
         clean(error)
         if isinstance(error, SystemExit):
             self._exited(error)
             return
+        # What breaks in a changed step is no error of the program's.
         if self.session.trying and not isinstance(error, KeyboardInterrupt):
             self._finish_later("steps-reached", 0, None)
             sys.excepthook = _say_nothing
@@ -89,10 +92,12 @@ class Launch:
             self.session.finish(how, status, error)
 
     def _judge(self, error: BaseException) -> tuple[str, int]:
+        # The program may have raised something else while it was being ended.
         if any(isinstance(e, self.steps_reached) for e in chain(error)):
             return "steps-reached", 0
         if isinstance(error, SystemExit):
             return "exit", exit_status(error.code)
+        # -2: the interpreter ends itself by SIGINT afterwards.
         if isinstance(error, KeyboardInterrupt):
             return "interrupt", -2
         return ("out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception"), 1
@@ -113,6 +118,7 @@ class Launch:
 
     def _finish_later(self, how: str, status: int, error: BaseException | None) -> None:
         self.ended = (how, status, error)
+        # Handlers run last in, first out: this comes before all of the program's.
         atexit.register(self._last_look)
 
 
@@ -134,6 +140,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
             _note_changes(config)
         target.install()
     except (OSError, SyntaxError, ValueError, EOFError) as error:
+        # The supervisor says why; the child prints nothing of its own.
         not_started(writer, f"{target.name}: {error}")
         raise SystemExit(2) from None
     options = Options(
@@ -147,6 +154,7 @@ def prepare(config: dict[str, Any], arguments: list[str], known: frozenset[str])
         **config.get("probes", {}),
     )
     launch = Launch(target, Session(options, writer), writer, StepsReached)
+    # After the program's file was read: an error there exits by itself.
     before_hard_exit(launch.before_exit)
     launch.session.start()
     _follow(config, options, writer)
@@ -159,6 +167,8 @@ def _follow(config: dict[str, Any], options: Options, writer: RecordingWriter) -
     """Have processes that the program starts observed, but where the program is a trial with something changed."""
     asked = set(config.get("probes", {}))
     if (
+        # With any other option a child's steps would be something else than the parent's: simulated, timed,
+        # changed.
         asked <= {"precision_forecast", "snapshots", "stop_file"}
         and not config.get("overlay")
         and not config.get("undo")
@@ -172,6 +182,7 @@ class _Ended:
 
     def __init__(self, writer: RecordingWriter) -> None:
         self._writer = writer
+        # Programs may start processes without end: a line for each would fill the recording.
         self._left = 4 * MOST_CHILDREN
 
     def __call__(self, pid: int, status: int) -> None:
@@ -226,6 +237,7 @@ def _others_running() -> bool:
 def _is_missing_module(error: SystemExit) -> bool:
     """Whether `runpy` could not find what it was to run, as opposed to the program's own exit."""
     cause = type(error.__context__)
+    # Private to `runpy`: by its name, as importing it for this would cost more.
     return (cause.__module__, cause.__name__) == ("runpy", "_Error")
 
 

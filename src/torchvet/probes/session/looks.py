@@ -45,6 +45,7 @@ class Looks(Host):
         self._pace = Pace()
         self.missed_step = session.missed_step
         self.steady = SteadySteps(self)
+        # The order of these lines: each part asks the ones above it as it is made.
         self._taps = Taps(cast(Listener, Sheltered(cast(Listener, self), self.missed_step, self._timed)), self.steady)
         self._sampling = Sampling(self.known, self._taps, self.schedule, self.costs)
         self.ledger = self._sampling.ledger
@@ -56,6 +57,7 @@ class Looks(Host):
         self._proofs = Proofs(self, self.bus)
         self._evaluation_looks = 0
         if session.options.attempt is not None:  # steps are timed: none is to be a sampled one
+            # No window ever opens.
             self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
         self._passed = self._next_asked = 0.0
         """When the last boundary was passed."""
@@ -65,6 +67,7 @@ class Looks(Host):
     @property
     def active(self) -> bool:
         """Whether events count; not after the end, in forked children, and while a thread looks."""
+        # While one thread looks all others are deaf: see `stepping`.
         return self._session.active and not self.stepping.looking
 
     @property
@@ -86,6 +89,7 @@ class Looks(Host):
         if passed is None:
             return
         stepping = self.stepping
+        # Else the boundary was counted, and this thread goes on at once.
         if stepping.take_turn(passed):
             try:
                 self._look_or_count(stepping.resumed(passed))
@@ -96,6 +100,7 @@ class Looks(Host):
 
     def _stop_at_limit(self) -> None:
         limit = self.options.steps
+        # Steps of the kind that marks them: evaluations between do not count.
         if limit is not None and self.clock.main_steps >= limit:
             raise StepsReached(limit)
         if self.options.stop_file is not None and self._told_to_stop(self.options.stop_file):
@@ -110,8 +115,10 @@ class Looks(Host):
 
     def _look_or_count(self, passed: Boundary) -> None:
         if self._is_due(passed, time.perf_counter()):
+            # Told now how many steps they have missed, before they are asked anything.
             self.steady.end()
             self.costs.stands_for, self._pace.untimed = 1, False
+            # Of one step, where several were only counted.
             seconds = self.costs.step() / self._pace.since(passed.tick)
             # The ledger is not paused for all of it: a window that opens or ends here would lose its place.
             with Look(self.costs, "boundaries", self._session.failed, "step boundaries"):
@@ -132,6 +139,7 @@ class Looks(Host):
         """The same as `_boundary` for a steady step. Counting takes no turn: a thread that looks goes on doing so."""
         if passed is None:
             return
+        # Another thread looks: this boundary takes the way that counts aside.
         if self._pace.due(passed.kind, passed.tick, now) or self.stepping.looking:
             self._boundary(passed)
             return
@@ -155,6 +163,7 @@ class Looks(Host):
     def _look(self, passed: Boundary, seconds: float) -> None:
         """Ask everything for what is due; a step took the program `seconds`."""
         kind, tick, elapsed = passed.kind, passed.tick, self.elapsed()
+        # They wait for a boundary at which no mode of the program's is on.
         self._proofs.check()
         if passed.restarted:
             self._restart()
@@ -164,6 +173,7 @@ class Looks(Host):
         with self.ledger.quiet():
             self.bus.told("settle", tick, kind)
             self.bus.told("boundary", tick, kind)
+        # The step after a window is heard as one more: totals that span a boundary end there.
         if not self._sampling.on:
             self.bus.sampled(False)
             self._stop_watching_modules()
@@ -174,6 +184,7 @@ class Looks(Host):
         self.bus.told("look", tick, kind)
         if not self._sampling.on and self.schedule.opens_window(tick, elapsed):
             self._start_window(kind, tick, elapsed, self.schedule.window_length)
+        # Last: whatever was begun above makes the next step one that is not steady.
         self._pace.asked(kind, tick, time.perf_counter(), self._is_steady())
         if self._pace.untimed:
             self.steady.begin(kind, timed=False)
@@ -194,6 +205,7 @@ class Looks(Host):
 
     def _restart(self) -> None:
         self.flush_steps()
+        # Its steps were parts of steps.
         self._sampling.abandon()
         self.bus.told("restarted")
         self.schedule.restart()
@@ -216,6 +228,7 @@ class Looks(Host):
         """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
         evaluation whatever that costs."""
         looks = self._evaluation_looks
+        # Before the first step a model may be built, loaded and tried out.
         if self._sampling.on or looks >= _EVALUATION_LOOKS or self.tick == 0:
             return
         elapsed = self.elapsed()
@@ -234,6 +247,7 @@ class Looks(Host):
 
     def _end_if_overdue(self) -> None:
         """End a window in the middle of a step that turned out to be too long for it."""
+        # Asked within a step: thousands of tiny operators must not be noted to its end.
         if self._sampling.overdue:
             with self.stepping.turn() as mine, self._session.guarded("step boundaries"), self.costs.of("windows"):
                 if mine:
@@ -255,6 +269,7 @@ class Looks(Host):
 
     def _stop_watching_modules(self) -> None:
         """Module hooks cost time: they stay only where forward passes make the steps, or a probe wants them."""
+        # On the other levels forward passes or batches make the steps, and need the hooks.
         if self.clock.level in ("training", "backward", "manual") and not self.bus.any("wants_modules"):
             self._taps.unwatch_modules()
 
@@ -273,16 +288,20 @@ class Looks(Host):
         self._before_end = sum(self.costs.seconds.values())
         with self.costs.of("end"):
             self._finish(how, error)
+        # Its classes and code objects must die when the interpreter takes the program down.
         forget_the_program()
 
     def _finish(self, how: str, error: BaseException | None) -> None:
         self.flush_steps()
         closed = self._sampling.end_for_good(self.tick)
+        # While taps are still in: some probes close what they have begun. Their looks are timed.
         self.bus.tell("finish", how, error)
         self.bus.remove()
+        # Before the censuses, which call torch themselves.
         self._taps.remove()
         if closed is not None:
             self._keep(closed, self.tick, final=True)
+        # The program's last names: the census needs the frames of the error.
         self.bus.told("last_look", how, error)
         self._write_totals(self.tick)
         simulated = simulated_gaps() if self.options.simulated_gpu is not None else ()

@@ -40,6 +40,7 @@ class Observer(Looks):
     def install(self) -> None:
         """Start listening."""
         graphs.forget_types()
+        # First record of all: readers go by it, also where the process is killed next.
         program = self._session.program(str(torch.__version__), "cuda" if torch.cuda.is_available() else "cpu")
         simulated = self.options.simulated_gpu, self.options.simulated_gpus
         device.describe(program, self.options.memory_limit is not None, *simulated)
@@ -47,6 +48,7 @@ class Observer(Looks):
         self._session.described = True
         self._proofs.begin()
         self._taps.install()
+        # Until it is known what makes the steps.
         self._taps.watch_modules()
         self.bus.install()
         self.sample_from_start()
@@ -54,11 +56,13 @@ class Observer(Looks):
     def release(self) -> None:
         """In a forked child: switch the ledger off; the taps pass everything through."""
         self.steady.on = False
+        # A mode that stays on would note the child's storages into the parent's tables.
         self.ledger.leave()
         self._taps.unwatch_modules()
 
     def forsake(self) -> None:
         """In a forked child that is to be observed anew: take the probes out."""
+        # The taps first: they lie on top of what the probes have wrapped.
         self._taps.remove()
         self.bus.remove()
 
@@ -75,6 +79,7 @@ class Observer(Looks):
     def optimizer_starts(self, optimizer: Optimizer, closure: bool = False) -> None:
         """See `Listener`."""
         self.stepping.optimizer_starts()
+        # Before the probes, who may ask what phase it is.
         self.ledger.phase, self.ledger.closure = "optimizer", closure
         self.bus.tell("optimizer_starts", optimizer)
         # After the probes, whose time is not the optimizer's.
@@ -100,7 +105,9 @@ class Observer(Looks):
 
     def backward_starts(self, tensors: Any, retain_graph: bool, create_graph: bool, is_grad: bool) -> None:
         """See `Listener`."""
+        # Where it is called from: probes ask for it at the end of the pass, when the frame has gone on.
         self.stand(whereabouts(2))
+        # A pass that keeps its graph is news also in steady steps.
         if retain_graph or create_graph or (self._pace.steady is None and self.bus.any("waits")):
             self.disturb()
             with self.looking("backward passes", "graphs"):
@@ -115,6 +122,7 @@ class Observer(Looks):
             self._end_if_overdue()
             with self._session.guarded("windows"):
                 self._sampling.backward_ended()
+        # Before the boundary, which probes look back from.
         self.bus.tell("backward_ended", is_grad)
         self._boundary(self.stepping.backward_ended(is_grad))
 
@@ -130,6 +138,7 @@ class Observer(Looks):
         """See `Listener`."""
         self.bus.tell("batch_asked", iterator, caller)
         self._boundary(self._batch_asked(iterator))
+        # Storages made from here on are the batch's.
         self.ledger.phase, self._here.loads = "data", True
 
     def batch_aside(self, iterator: Any) -> None:
@@ -138,6 +147,7 @@ class Observer(Looks):
             self.stepping.count(self._batch_asked(iterator))
 
     def _batch_asked(self, iterator: Any) -> Boundary | None:
+        # Private (`private.ATTRIBUTES`).
         first = getattr(iterator, "_num_yielded", 1) == 0  # also where workers that persist begin anew
         no_grad = not torch.is_grad_enabled()
         return self.stepping.passed(self.clock.batch_asked, self._taps.watching_modules, first, no_grad)
@@ -153,6 +163,7 @@ class Observer(Looks):
         """See `Listener`."""
         # A loader's transforms may be modules: what makes a batch is no step. Another thread may load ahead meanwhile.
         if depth == 0 and not getattr(self._here, "loads", False):
+            # A call of before may have ended by an exception, without its hook.
             self._sampling.stack.clear()
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)

@@ -23,6 +23,7 @@ def install(folder: Path) -> None:
     """From now on the files that a folder's index names have other contents. Raises OSError and ValueError."""
     index = json.loads((folder / INDEX).read_text("utf-8"))
     _contents.update({path: (folder / name).read_bytes() for path, name in index.items()})
+    # The one place where importing turns a file into code.
     original = SourceFileLoader.get_code
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
@@ -49,5 +50,6 @@ def fill_line_cache(path: str, text: str) -> None:
     import linecache
     from io import StringIO
 
+    # The entry must stand before anybody has asked for the file's lines.
     if path not in linecache.cache:
         linecache.cache[path] = (len(text), None, StringIO(text).readlines(), path)

@@ -45,6 +45,7 @@ class Target:
 
         Raises OSError and SyntaxError as the interpreter would.
         """
+        # The one that the launcher ran in stays alive by its frames.
         sys.modules["__main__"] = _fresh_main()
         if self.text is not None:
             self._install_text(self.text)
@@ -57,8 +58,10 @@ class Target:
 
     def _install_text(self, text: str) -> None:
         sys.argv[:] = ["-c", *self.arguments]
+        # For `-c` the interpreter puts an empty text, the working directory whatever it becomes.
         self._search(self.words, force=False, first="")
         self.code = compile(text, COMMAND, "exec", dont_inherit=True)
+        # `<string>` looks like generated code.
         frames.count_as_users(COMMAND)
         if sys.version_info >= (3, 13):  # from then on the interpreter quotes it in tracebacks
             fill_line_cache(COMMAND, text)
@@ -72,6 +75,7 @@ class Target:
         self.module = "__main__"
         self.search_path = _absolute(path)
         sys.argv[:] = [path, *self.arguments]
+        # A folder or archive is searched whatever the flags say: its `__main__` lies there.
         self._search([path], force=True)
 
     def _install_script(self, path: str) -> None:
@@ -88,6 +92,7 @@ class Target:
         """Put the program's own folder first on `sys.path`, unless the interpreter was told not to."""
         if force or not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
             sys.path.insert(0, self.search_path if first is None else first)
+        # Interpreter options stand before it.
         own = next((i for i, word in enumerate(sys.orig_argv) if word.endswith("_importlib_bootstrap.py")), 1)
         sys.orig_argv[:] = [*sys.orig_argv[:own], *operands, *self.arguments]
 
@@ -103,6 +108,7 @@ class Target:
             return
         for name in {m.partition(".")[0] for m in set(sys.modules) - known} - {"torchvet"}:
             if _could_import(name, self.search_path, present):
+                # Submodules too, or the program's package would get the library's.
                 for loaded in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
                     del sys.modules[loaded]
 
@@ -112,6 +118,7 @@ def _fresh_main() -> ModuleType:
     main = ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter
     if sys.version_info < (3, 14):
+        # From 3.14 on modules have theirs lazily.
         main.__annotations__ = {}
     vars(main)["__builtins__"] = builtins
     return main
@@ -141,9 +148,11 @@ def _load(path: str) -> tuple[CodeType, bool]:
     if text is None:
         with open(path, "rb") as stream:
             text = stream.read()
+    # The interpreter goes by the magic number as well, whatever the file is called.
     if path.endswith(".pyc") or text[:4] == MAGIC_NUMBER:
         import marshal
 
+        # Sixteen bytes of header: magic, flags, time or hash, size.
         return marshal.loads(text[16:]), True
     # Otherwise the `__future__` imports of this file hold in the program.
     return compile(text, path, "exec", dont_inherit=True), False

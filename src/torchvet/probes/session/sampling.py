@@ -21,6 +21,7 @@ from torchvet.probes.memory import window
 from torchvet.probes.memory.cohorts import Cohort
 from torchvet.recording.records.base import StepKind
 
+# `inference_mode` at a few boundaries is no reason to count names without windows.
 _PATIENCE = 3
 """Boundaries at which no window could open before names are counted without."""
 _WINDOW_SECONDS = 0.25
@@ -83,6 +84,7 @@ class Sampling:
         """Open a window of so many steps, where that is possible here; `elapsed` seconds of the run bound what it may
         note."""
         ledger = self.ledger
+        # Within inference mode or a compiled region the mode cannot be switched on safely.
         if not ledger.enter():
             # No storages to note here (inference mode, say): names can be counted all the same.
             self._refused += 1
@@ -95,6 +97,7 @@ class Sampling:
         self.stack.clear()
         ledger.operators = self._noted = 0
         seconds = math.inf if self._schedule.every_step else _WINDOW_SECONDS + self._schedule.share * elapsed
+        # A window's cost is bounded by what it may note, as it cannot be stopped by a clock.
         ledger.most_operators = int(min(seconds / OPERATOR_SECONDS, 1 << 60))
         self.windows += 1
         self._open = window.open_window(self.windows, tick, kind, length, self._known, ledger, time.perf_counter())
@@ -102,7 +105,9 @@ class Sampling:
     def boundary(self, kind: StepKind, seconds: float) -> bool:
         """A step ended that took the program `seconds`: whether the open window is at its end."""
         one = self._open
+        # A mode is on in one thread: steps of others are not sampled.
         if one is None or threading.get_ident() != self._thread:
+            # The rest of the step in which a window ended was sampled in part: it is no plain one.
             if self._partial:
                 self._account(seconds)
             elif one is None:
@@ -135,6 +140,7 @@ class Sampling:
         if one is None:
             return None
         # Taken out within the engine, the mode leaves its dispatch key behind: the program's next operator fails.
+        # It stops noting, and is left at the next boundary.
         if not ledger.can_leave:
             ledger.stopped = True
             return None
@@ -155,7 +161,9 @@ class Sampling:
         ledger = self.ledger
         records = window.close_window(one, tick, ledger, self._known, time.perf_counter())
         # What operators read in the first step and did not make may be older than the window: a carried graph, say.
+        # With a single step there is no later one to tell by.
         since = one.first if len(one.ticks) > 1 else one.first - 1
+        # What a later step met that no operator made: from a worker, NumPy.
         outside = [b for b in ledger.outside if b.tick > since]
         alive = [b for b in (*ledger.births, *outside) if b.died is None and b.op != "adopted"]
         # A step that was noted in part gives survivors but no rate.
@@ -163,12 +171,14 @@ class Sampling:
         for birth in alive:
             birth.rated, birth.window = not partial, one.id
         ledger.forget_window()
+        # `close_window` gives the window itself first.
         peak = records[0].peak
         records.extend(ledger.lines.records())
         return Closed(records, peak, Cohort(one.id, tick, steps, alive))
 
     def abandon(self) -> None:
         """Forget the open window: its steps were not steps."""
+        # Else it goes on, and its cohort is forgotten by `restarted`.
         if self._open is not None and self.ledger.can_leave:
             self.ledger.leave()
             self._open = None

@@ -27,6 +27,7 @@ def _seed_numpy(numpy: ModuleType, start: int) -> None:
 
     @functools.wraps(original)
     def default_rng(seed: Any = None) -> Any:
+        # Each its own: several generators of one seed would draw the same numbers.
         return original([start, next(made)] if seed is None else seed)
 
     numpy.random.default_rng = default_rng

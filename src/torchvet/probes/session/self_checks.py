@@ -71,11 +71,13 @@ class Proofs:
         graphs.switch(on=True)
         for name, lost in private.missing.items():
             self._host.write(Unchecked(check=lost, reason=f"torch {torch.__version__} has no {name}"))
+        # The program may import torch within a mode of its own.
         self._waiting = True
         self.check()
 
     def check(self) -> None:
         """Run the checks, if they wait and this is the place for it."""
+        # Asked again at each step boundary until there is room.
         if self._waiting and possible():
             self._waiting = False
             for probe, failure in failures():
@@ -102,10 +104,12 @@ class Proofs:
 
 def possible() -> bool:
     """Whether the checks can run here: nothing but torch itself would hear of them."""
+    # A name that is missing must not keep the checks from running, which then name it.
     with contextlib.suppress(private.LacksName, RuntimeError):
         return (
             not private.modes_on()
             and private.functorch_level() is None
+            # Under tracing the checks' tensors would become a part of the traced program.
             and private.TracingContext.try_get() is None
             and private.graph_task() == -1
             and _without_hooks()
@@ -129,6 +133,7 @@ def failures() -> Iterator[tuple[Probe, Unchecked]]:
             with _alone():
                 check()
         except Exception as error:
+            # One by one: a failed check says nothing of the others.
             yield probe, failure(probe, error)
 
 
@@ -167,6 +172,7 @@ def _noted() -> tuple[list[Birth], torch.Tensor]:
     _need(ledger.enter(), "the dispatch mode could not be switched on")
     try:
         kept, dropped = _tensor(4), _tensor(8)
+        # Its death is what the check waits for.
         del dropped
     finally:
         ledger.leave()
@@ -177,6 +183,7 @@ def _noted() -> tuple[list[Birth], torch.Tensor]:
 
 def _storages() -> None:
     births, kept = _noted()
+    # Four and eight float32 numbers.
     _need([b.nbytes for b in births] == [16, 32], "new storages were not noted")
     _need(births[0].key == _key(kept), "a storage was taken for another")
 
@@ -196,6 +203,7 @@ def _graphs() -> None:
     x = _tensor(2, requires_grad=True)
     result = (x * x).exp()
     reach = graphs.walk([result.grad_fn], set(), set(), graphs.never)
+    # mul, exp, and the leaf's.
     _need(reach.nodes == 3, f"{reach.nodes} nodes were found in a graph of 3")
     _need(_key(result) in reach.saved, "a result that was saved for backward was not found")
     _need(_key(x) in reach.saved, "an operand that was saved for backward was not found")
@@ -235,6 +243,7 @@ def _numbers() -> None:
 
 def _lines() -> None:
     program: dict[str, Any] = {}
+    # Under a file name that counts as the user's; nothing of it is written.
     exec(compile("def f(look):\n    return look()\n", os.sep + "of the user.py", "exec"), program)
     doing = program["f"](lambda: understood(sys._getframe(1)))
     _need([place.line for place in doing.lines[:1]] == [2], "the line that a thread is at was not found")

@@ -109,6 +109,7 @@ class Session:
         """Whether the program and its torch have been written down."""
         self.trying = False
         """Whether the program's own steps are over, and what runs are steps that torchvet has changed (`--dry`)."""
+        # A fork has everything of this but the process.
         self._pid = os.getpid()
         self._finished = False
         self._lock = threading.RLock()
@@ -125,6 +126,7 @@ class Session:
         """Wait for torch. Imports nothing itself."""
         global _current
         _current = self
+        # First: an import of torch may crash as well.
         self._faults.begin(self.writer.path)
         from torchvet.probes.session.import_hook import when_imported
 
@@ -135,9 +137,11 @@ class Session:
         self._end_wait = when_imported("torch", self._torch_is_here)
 
     def _torch_is_here(self, torch: ModuleType) -> None:
+        # The hook is inherited by the child, which imports torch later.
         if os.getpid() != self._pid:  # forked before there was torch
             following.forked()
             return
+        # Before the probes, which ask torch whether there is a device.
         if self.options.simulated_gpu is not None:
             self._simulate(self.options.simulated_gpu)
         if self.options.dry:
@@ -149,8 +153,10 @@ class Session:
             with collector_off():
                 self.observer = self._observer()
                 self.observer.install()
+            # Last: nothing of the installation is an event.
             self.active = True
             _hear_forks()
+        # After the probes: making them must not draw from it.
         if self.options.seed is not None:
             torch.manual_seed(self.options.seed)
 
@@ -183,6 +189,7 @@ class Session:
 
     def _in_child(self) -> None:
         """A forked child would write as if it were this process: it is observed anew once it trains."""
+        # The file is the parent's: a child's crash is not the parent's end.
         self._faults.forsake()
         was_ours = self.active
         self.active = False
@@ -200,9 +207,11 @@ class Session:
 
     def failed(self, what: str, error: BaseException, probe: Probe = "another") -> bool:
         """Something of torchvet's own went wrong: noted as unchecked. Whether it is to be kept from the program."""
+        # Exits and interrupts are the program's; `TORCHVET_DEBUG` lets torchvet's own errors through.
         if isinstance(error, StepsReached) or not isinstance(error, Exception) or os.environ.get("TORCHVET_DEBUG"):
             return False
         reason = f"{type(error).__name__}: {error}"
+        # A probe that fails in each step would fill the recording.
         if (what, reason) not in self._failures and len(self._failures) < 20:
             self._failures.add((what, reason))
             self.writer.write(Unchecked(check=what, reason=reason[:500], failed=probe))
@@ -214,6 +223,7 @@ class Session:
 
     def finish(self, how: str, status: int, error: BaseException | None) -> None:
         """Take the last look while the frames in `error`'s traceback are alive, and say how it ended. Idempotent."""
+        # An exit handler and `os._exit` on another thread may both come here.
         with self._lock:
             if self._finished or os.getpid() != self._pid:
                 return
@@ -221,6 +231,7 @@ class Session:
         # Before the last look: what that computes is none of the program's events.
         self.active = False
         observer = self.observer
+        # Written twice: the last one counts, and the first one is there if the process is killed now.
         if error is not None and observer is not None:
             # At once: a launcher that ends the ranks beside one that has failed does not wait for the last look.
             with self.guarded("the outcome could not be described"):
@@ -245,6 +256,7 @@ class Session:
 
     def _write_outcome(self, how: Any, status: int, error: BaseException | None, elapsed: float) -> None:
         observer = self.observer
+        # A program that never imported torch has a record of itself, too.
         if not self.described:
             self.writer.write(self.program(str(getattr(sys.modules.get("torch"), "__version__", ""))))
         text = None
@@ -255,6 +267,7 @@ class Session:
         ticks = observer.clock.n if observer is not None else 0
         outcome = Outcome(how=how, status=status, ticks=ticks, seconds=elapsed, error=text, stack=places[-12:])
         outcome.place = places[-1] if places else None
+        # Past the limit of the recording's size.
         self.writer.write_last(outcome)
 
     def program(self, torch: str = "", device: str = "none") -> Program:
@@ -279,6 +292,7 @@ def _hear_forks() -> None:
     global _forks_heard
     if not _forks_heard:
         _forks_heard = True
+        # Cannot be taken back: hence once for all sessions of the process.
         os.register_at_fork(after_in_child=_forked)
 
 

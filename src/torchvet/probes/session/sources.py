@@ -29,6 +29,7 @@ class SourceKeeper(Watcher):
         self._kept: set[str] = set()
         self._about = ""
         with suppress(OSError):  # the working directory may be gone
+            # As `__file__` of the main module is: absolute.
             self._about = os.path.abspath(host.options.path)
 
     def names_counted(self, tick: int) -> None:
@@ -54,8 +55,10 @@ class SourceKeeper(Watcher):
                 continue
             if not (file.endswith(".py") or _is_cell(file)):
                 continue
+            # Libraries' text is not copied into a report.
             if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:
                 continue
+            # Also where it cannot be read: it is not tried at each look.
             self._kept.add(file)
             text = _text_of(file)
             if text is not None and len(text) <= LARGEST_SOURCE:

@@ -51,12 +51,14 @@ class SteadySteps:
     def begin(self, kind: StepKind, timed: bool) -> None:
         """A boundary was passed, and nothing is due in the step that begins, which is `timed` or not."""
         clock = self._clock
+        # Only steps that an optimizer makes, on the one thread that trains.
         self.on = kind == "training" == clock.level and gradients.is_alone()
         if not self.on:
             return
         self._stepping = False
         self._thread = threading.get_ident()
         self._steps = clock.of_thread(self._thread)
+        # The methods are swapped, and not asked at each call whether they are timed.
         if timed is not self._is_timed:
             self._is_timed = timed
             for name in ("backward_starts", "backward_ended", "optimizer_starts", "optimizer_ended"):
@@ -67,6 +69,7 @@ class SteadySteps:
         """Something is due, or has happened that is more than a plain step."""
         self.on = False
         if self._uses:
+            # Emptied first: a probe that is told may call `end` again.
             uses, self._uses = self._uses, {}
             for tell in self._looks.bus.counted.steps_passed:
                 for key, steps in uses.items():
@@ -84,11 +87,13 @@ class SteadySteps:
         """`torch.autograd.backward` was called with these arguments; whether that is dealt with."""
         # As `Tensor.backward` calls it: the tensor, its gradient, whether the graph is kept, and whether one is made of
         # the pass. So many calls in a row without a step would be no gradient accumulation.
+        # Any keyword, kept graph or list of tensors goes the long way.
         plain = len(args) == 4 and not (args[2] or args[3]) and self._steps.backwards < SILENT
         if not plain or not self._is_here() or tracing():
             return self._decline()
         looks = self._looks
         try:
+            # Past this method, the timed wrapper or the tap.
             looks.stand(whereabouts(3))
             for hear in looks.bus.counted["backward_starts"]:
                 hear(args[0], False)
@@ -99,6 +104,7 @@ class SteadySteps:
     def _backward_ended(self, seconds: float) -> None:
         self._looks.log.add("backward", seconds)
         if self._stepping:
+            # A closure's pass: the optimizer's step is the boundary.
             self._clock.busy()
         else:
             self._clock.backward_again(self._steps)
@@ -110,6 +116,7 @@ class SteadySteps:
 
     def _optimizer_starts(self, optimizer: Optimizer) -> bool:
         """An optimizer's step begins; whether that is dealt with."""
+        # An optimizer that steps within the pass has no boundary of its own.
         if not self._is_here() or within_backward():
             return self._decline()
         looks = self._looks
@@ -125,11 +132,13 @@ class SteadySteps:
 
     def _optimizer_ended(self, optimizer: Optimizer) -> None:
         looks, key, now = self._looks, id(optimizer), time.perf_counter()
+        # `StepLog.add`, written out: one call less in each step.
         looks.log.phases["optimizer"] = looks.log.phases.get("optimizer", 0.0) + now - self._began
         looks.ledger.phase, self._stepping = None, False
         counted = looks.bus.counted
         try:
             hearing = counted["optimizer_ended"]
+            # Only where some probe wants to be told later how many there were.
             if counted.steps_passed:
                 self._uses[key] = self._uses.get(key, 0) + 1
             for hear in hearing:
@@ -140,5 +149,6 @@ class SteadySteps:
 
     def _failed(self, error: Exception) -> None:
         self.end()
+        # A failure here may have lost a step, and the report says so.
         if not self._looks.missed_step(error):
             raise error

@@ -13,6 +13,7 @@ class StepsReached(SystemExit):
     """Raised inside the program at a step boundary once the wanted number of steps has passed."""
 
     def __init__(self, steps: int) -> None:
+        # Status 0: the program was ended as it was asked to.
         super().__init__(0)
         self.steps = steps
 
@@ -52,6 +53,7 @@ class StepLog:
         self._memory = memory
         now = time.perf_counter()
         if n > _ALWAYS:
+            # Every 10th from step 1,000 on, every 100th from 10,000 on.
             share = max(1, 10 ** (len(str(n)) - len(str(_PLAIN_STEPS))) * 10) if n >= _PLAIN_STEPS else 1
             if n % share or now - self._last < _APART:
                 return
@@ -64,12 +66,14 @@ class StepLog:
 
     def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
+        # What no phase was told of: data preparation, logging, the forward pass.
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         counts, self._counts = self._counts, {}  # other threads go on counting
         for one, count in counts.items():
             step = Step(n=self._n, kind=one, t=round(now - self._started, 6), count=count, phases=phases)
             step.allocated, step.reserved = self._memory or (None, None)
             self._writer.write(step)
+            # Seconds go to the first kind only: those of several kinds are not told apart.
             phases = {}
         self.phases = {}
         self._last = now

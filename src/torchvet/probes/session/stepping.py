@@ -34,6 +34,7 @@ class Stepping:
     def __init__(self, clock: StepClock, log: StepLog) -> None:
         self._clock = clock
         self._log = log
+        # Held for arithmetic only, and never while something looks.
         self._counting = threading.RLock()
         self._turn = threading.Lock()
         self.looking = 0
@@ -70,6 +71,7 @@ class Stepping:
 
     def end(self) -> None:
         """Nothing is heard any more."""
+        # With a thread named as looking all others count aside, and this one hears nothing either.
         self.looking = threading.get_ident()
 
     def passed(self, ask: Callable[..., StepKind | None], *told: Any) -> Boundary | None:
@@ -79,6 +81,7 @@ class Stepping:
             kind = ask(*told)
             if kind is None:
                 return None
+            # A boundary of another thread that was passed before is of the series before.
             self._era += clock.restarted
             return Boundary(kind, clock.n, clock.steps, clock.restarted, self._era)
 
@@ -87,6 +90,7 @@ class Stepping:
         if passed is None:
             return
         with self._counting:
+            # First what belongs to the old count.
             if passed.restarted:
                 self._log.flush()
                 self._restarted = True
@@ -98,6 +102,7 @@ class Stepping:
 
     def resumed(self, passed: Boundary) -> Boundary:
         """The boundary of a thread whose turn it is, which hears now of what was counted aside."""
+        # A look that was under way missed it: the next one hears of it.
         restarted, self._restarted = self._restarted, False
         return passed._replace(restarted=True) if restarted else passed
 
@@ -115,6 +120,7 @@ class Stepping:
         """It ended. Within a backward pass, called by a hook, it is no moment to look: the pass ends the step."""
         thread = threading.get_ident()
         self._in_optimizer.discard(thread)
+        # Frames of the engine are on the stack: no census could see the loop's variables in order.
         if within_backward():
             self._clock.optimizer_stepped_within()
             return None
@@ -134,6 +140,7 @@ class Stepping:
         if thread in self._in_optimizer:  # a closure: the optimizer's step is the program's
             self._clock.busy()
             return None
+        # `autograd.grad` makes steps only in programs that never call `backward`.
         return self.passed(self._clock.backward_ended, thread, is_grad and self._plain_backward_seen)
 
     def unchecked(self) -> Iterator[Unwatched]:

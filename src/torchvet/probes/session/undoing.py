@@ -35,6 +35,7 @@ def install(folder: Path, spared: tuple[str, ...], at_work: tuple[str, ...]) -> 
     """Listen from now on, and write into a trial's folder. `spared` are folders that torchvet writes to; `at_work`
     those that the program works and lies in. Raises OSError where the folder has no log."""
     hearing = Hearing(Notes(folder, spared, at_work), Effects(folder, _is_the_programs))
+    # Audit hooks hear Python's own opens; C++ raises no event.
     hearing.install()
     when_imported("torch", lambda torch: _wrap_torch(torch, hearing))
     when_imported("safetensors", lambda module: _wrap(module, "serialize_file", 1, hearing))
@@ -48,6 +49,8 @@ def _is_the_programs() -> bool:
     while frame is not None:
         whose = frames.owner(frame.f_code.co_filename)
         if whose in (frames.TORCH, frames.USER, frames.INSTALLED):
+            # The nearest of the three decides: torch compiling a kernel is torch's, a user's subprocess
+            # is the user's.
             return whose != frames.TORCH
         frame = frame.f_back
     return False
@@ -58,6 +61,7 @@ def _wrap_torch(torch: ModuleType, hearing: Hearing) -> None:
         owner: Any = torch
         for part in where.split("."):
             owner = getattr(owner, part, None)
+        # Other versions lack some of these: `owner` is then None.
         if hasattr(owner, name):
             _wrap(owner, name, 1, hearing)
 
@@ -68,6 +72,7 @@ def _wrap(owner: Any, name: str, position: int, hearing: Hearing) -> None:
 
     @functools.wraps(write)
     def written(*args: Any, **kwargs: Any) -> Any:
+        # Before the write: what was there first is what is kept.
         hearing.changing(args[position] if len(args) > position else kwargs.get("filename"))
         return write(*args, **kwargs)
 
@@ -112,6 +117,7 @@ class _Start:
         self.source = _IN_CHILD.format(source=source, folder=str(folder), spared=spared, at_work=at_work)
 
     def __reduce__(self) -> Any:
+        # Unpickling calls `exec` with the source: the child has no `torchvet` on its path yet.
         return exec, (self.source, {})
 
 
@@ -119,6 +125,7 @@ def _tell(module: Any, start: _Start) -> None:
     tell: Callable[[str], dict[str, Any]] = module.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
+        # multiprocessing unpickles the whole dict, and ignores names that it does not know.
         return {**tell(name), "torchvet undo": start}
 
     module.get_preparation_data = get_preparation_data

@@ -62,6 +62,7 @@ def before_quick_call(frame: FrameType, entered: bool) -> Span | None:
     code = _until(frame.f_code, frame.f_lasti, positions())
     if not code or code[-1].does not in _CALLS:
         return None
+    # A call that takes time has earned the look's seconds itself.
     if not (entered or _is_quick(_callee(code), frame)):
         return None
     call = code.pop().span
@@ -69,6 +70,7 @@ def before_quick_call(frame: FrameType, entered: bool) -> Span | None:
         one = code[-1]
         if one.does in _OPERATORS or (one.does in _CALLS and _makes(_callee(code), frame)):
             return one.span
+        # The function's start, or another call: that one would have handed the lock over.
         if one.does == "RESUME" or (one.does in _CALLS and one.span != call):
             return None
         code.pop()
@@ -78,12 +80,15 @@ def before_quick_call(frame: FrameType, entered: bool) -> Span | None:
 def _until(code: CodeType, at: int, positions: Iterable[Position]) -> list[Instruction]:
     """The last instructions of a function, up to the one where it is."""
     first = max(0, at // 2 - _FAR)
+    # Only the last instructions: functions may be thousands of units long.
     raw = code.co_code[2 * first : at + 2]
     found: list[Instruction] = []
     higher = 0
     for unit, place in enumerate(islice(positions, first, at // 2 + 1)):
         does, number = dis.opname[raw[2 * unit]], raw[2 * unit + 1] | higher
+        # Arguments above 255 are written in prefixes.
         higher = number << 8 if does == "EXTENDED_ARG" else 0
+        # Inline caches of the adaptive interpreter are no instructions.
         if does not in ("CACHE", "EXTENDED_ARG"):
             found.append(Instruction(does, _name(code, does, number), _span(place)))
     return found

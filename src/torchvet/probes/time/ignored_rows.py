@@ -53,6 +53,7 @@ class IgnoredRowsProbe(TimeWatcher, SiteWatcher[tuple[Place, Place], IgnoredRows
         place = self.host.line() if private.graph_task() == -1 else None
         if place is None:
             return
+        # The last argument is the right matrix of all four: its rows are the inner dimension.
         work = out.numel() * args[-1].shape[-2]
         self._work[place] = self._work.get(place, 0) + work
         if out.shape[-1] >= _CLASSES:
@@ -60,12 +61,15 @@ class IgnoredRowsProbe(TimeWatcher, SiteWatcher[tuple[Place, Place], IgnoredRows
 
     def _kept(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         made = self._made.get(args[0]) if self._made else None
+        # As many elements: a row is a row still.
         if made is not None and out.numel() == args[0].numel() and private.graph_task() == -1:
             self._made.put(out, made)
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # The operator's signature: self, target, weight, reduction, ignore_index.
         given, target, ignored = args[0], args[1], args[4]
         made, loss = self._made.get(given), self.host.line()
+        # One target for each row of the product: the loss is over its columns.
         if made is None or loss is None or not given.requires_grad or target.numel() * made.columns != given.numel():
             return
         new = IgnoredRows(place=made.place, loss=loss, columns=made.columns)
@@ -77,6 +81,7 @@ class IgnoredRowsProbe(TimeWatcher, SiteWatcher[tuple[Place, Place], IgnoredRows
         record.rows += rows
         record.ignored += skipped
         record.least = min(record.least, skipped / max(1, rows))
+        # A line that multiplies other things as well gains less by leaving rows out.
         record.part = min(record.part, made.work / max(1, self._work.get(made.place, 0)))
 
     def totals(self, tick: int) -> list[IgnoredRows]:

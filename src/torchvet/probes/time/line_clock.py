@@ -24,6 +24,7 @@ from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, kn
 _DENSE, _USUAL, _SPARSE = 0.008, 0.05, 0.1
 """Seconds from one look to the next, on the average: of the first looks, of most, and of those of a long run."""
 _DENSE_LOOKS, _USUAL_LOOKS = 160, 2000
+# By the clock thread's own CPU time; what it makes others wait for is no part of it.
 _SHARE, _ALLOWANCE = 0.0025, 0.015
 """Of the elapsed time, and seconds beside it: what looking may take of its thread's own."""
 _LONGEST = 1.0
@@ -31,6 +32,7 @@ _SWITCH = 0.000005
 """Seconds after which the interpreter is to let another thread run, as long as the program has one that is busy. No
 Python that takes less is ever seen: a look then comes where the interpreter's lock is given up anyway, which is in the
 next operator of torch's. With 0.25 ms the time of a call of 0.1 ms is found on the line behind it."""
+# Python's default is 5 ms: a shorter one was chosen by the program.
 _USUAL_SWITCH = 0.0049
 _MOST_KEYS = 4000
 _MOST_CELLS = 1500
@@ -86,6 +88,7 @@ class Tally:
 
     def begin_anew(self) -> None:
         """Steps are counted anew: what was seen of the others does not compare."""
+        # All fields at once, so that none is forgotten.
         self.__init__()  # type: ignore[misc]
 
     def look(self, frame: FrameType | None, seconds: float, now: Now) -> None:
@@ -95,17 +98,22 @@ class Tally:
             self._at = None
             return
         self._pass_steps(now)
+        # torchvet's own work is in the step's time, and is no line's.
         if now.own or not self._whole:
             return
         if now.collecting:
+            # The look comes in torchvet's `gc.callbacks`, on top of the line that set the collection off.
             frame = below_own(frame)
         key = glance(frame, known_tags)
         if key is not None:
+            # Not summed yet: a step that never ends (the program stops) must not count.
             self._waiting.append((self._cell(key ^ now.collecting, frame, now.collecting), seconds))
 
     def _pass_steps(self, now: Now) -> None:
+        # A stronger step signal appeared.
         if self._at is not None and now.steps < self._at:
             self.begin_anew()
+        # A sampled step takes several times as long, and its time is not the program's.
         if self._at is None or now.sampled != self._sampled:
             # From the middle of a step: the next is the first that is watched whole.
             self._waiting.clear()
@@ -137,6 +145,7 @@ class Tally:
         if len(self._by_key) >= _MOST_KEYS:
             self._by_key.clear()
         doing = understood(frame)
+        # The frames move while they are read: the same number before and after proves the reading.
         if glance(frame, known_tags) != key ^ collecting:
             return None  # the thread has gone on meanwhile
         if collecting:
@@ -187,13 +196,16 @@ class LineClock:
         """Begin to look; nothing happens where that is impossible."""
         if self._wanted or self.failure:
             return
+        # Without the lock a frame may change or die while another thread reads it.
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             self.failure = "frames cannot be read from another thread in a Python without the interpreter's lock"
             return
         self._wake = _thread.allocate_lock()
+        # Held: the clock's thread waits for it with a timeout, and releasing it ends the wait.
         self._wake.acquire()
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
+        # Before the thread starts, which asks `_wanted` at once.
         self._wanted, self._native, self._pid = True, 0, os.getpid()
         try:
             _thread.start_new_thread(self._run, ())
@@ -210,6 +222,7 @@ class LineClock:
             return
         self._wanted = False
         self._restore()
+        # A forked child has no such thread to wait for.
         if self._pid != os.getpid():
             return
         with suppress(RuntimeError):
@@ -227,12 +240,14 @@ class LineClock:
         """Have threads switch soon. A program that has chosen an interval of its own keeps it."""
         with self._switching:
             usual = sys.getswitchinterval()
+            # A program that has set a shorter interval has its reasons.
             if self._switch is None and usual > _SWITCH and usual >= _USUAL_SWITCH:
                 sys.setswitchinterval(_SWITCH)
                 self._switch = (usual, sys.getswitchinterval())
 
     def _restore(self) -> None:
         with self._switching:
+            # Compared with what Python made of the value: it rounds to microseconds.
             if self._switch is not None and sys.getswitchinterval() == self._switch[1]:
                 sys.setswitchinterval(self._switch[0])
             self._switch = None
@@ -246,6 +261,7 @@ class LineClock:
                 # A signal that the program waits for is to reach one of its own threads.
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             self._look_until_told(wake)
+        # Nothing may be printed by a thread that the program does not know.
         except BaseException as error:
             self.failure = f"{type(error).__name__}: {error}"
         finally:
@@ -259,6 +275,7 @@ class LineClock:
             hurried = self._take_time()
             if not self._wanted:
                 return
+            # From here on the budget counts; waiting is free.
             start = time.thread_time()
             # What is made and dropped here is not to set off a collection: it would run the program's destructors on
             # this thread.
@@ -292,7 +309,9 @@ class LineClock:
                 sys.setswitchinterval(hurried)
 
     def _look(self, seconds: float) -> None:
+        # Before the frames are taken: what it says must be of their moment.
         now = self._ask()
+        # Holding all frames for a moment: not while nothing would be counted.
         stacks = sys._current_frames() if now.counts and not now.own else {}
         frame = stacks.pop(now.thread, None)
         if frame is not None:
@@ -303,6 +322,7 @@ class LineClock:
         """Several busy threads of the program's would be held up by switching so soon."""
         others.pop(self._thread, None)
         at = {thread: (id(frame.f_code), frame.f_lasti) for thread, frame in others.items()} if others else {}
+        # A thread that waits stands at one instruction.
         busy = any(self._others.get(thread, place) != place for thread, place in at.items())
         self._others = at
         if busy:
@@ -319,6 +339,7 @@ class LineClock:
         usual = _DENSE if looks < _DENSE_LOOKS else _USUAL if looks < _USUAL_LOOKS else _SPARSE
         # What has been overspent is waited for.
         due = (self.own - _ALLOWANCE) / _SHARE - (time.perf_counter() - self._since)
+        # A generator of its own (the constants of C's `rand`): the program's must not be drawn from.
         self._chance = (self._chance * 1103515245 + 12345) & 0x7FFFFFFF
         return min(_LONGEST, max(usual, due)) * (0.5 + self._chance / 0x7FFFFFFF)
 
@@ -348,7 +369,9 @@ def _register(clock: LineClock) -> None:
     global _registered
     if not _registered and hasattr(os, "register_at_fork"):
         _registered = True
+        # Once in a process; it cannot be taken back.
         os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+    # The last clock alone: there is one session at a time.
     _clocks[:] = [clock]
 
 

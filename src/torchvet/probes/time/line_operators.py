@@ -56,6 +56,7 @@ class LineOperators(TimeWatcher):
         at = user or inner
         if at is None:
             return
+        # By identity: hashing a code object goes through all of it.
         key = id(at[0]), at[1]
         line = self._lines.get(key)
         if line is None:
@@ -65,14 +66,18 @@ class LineOperators(TimeWatcher):
             line = self._lines[key] = _Line(place)
         line.count += 1
         # What a function of torch's calls below the line is no loop of the user's.
+        # Only where the user's own line called the operator.
         if func in _READING and at[0] is frame.f_code:
+            # A row read out of a tensor, or a number: a loop over elements.
             line.reads += not isinstance(out, torch.Tensor) or out.numel() <= SMALL
+        # By tick, so that growth from step to step shows.
         elif func in _JOINING and len(line.joined) < _MOST_SERIES and not within_backward():
             tick = self.host.tick
             line.joined[tick] = line.joined.get(tick, 0) + out.numel() * out.element_size()
 
     def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
         """Where it held no whole step, a part of one was counted."""
+        # A cohort without steps covered a part of one.
         self._cut += not cohort.steps
 
     def restarted(self) -> None:

@@ -35,6 +35,7 @@ class LineTimer(TimeWatcher):
     def look(self, tick: int, kind: StepKind) -> None:
         """The thread that comes here trains."""
         self._thread = threading.get_ident()
+        # Started late, and on the thread that trains.
         if not self.clock.running and self.host.clock.main_steps >= _FIRST and "lines" not in self.host.broken:
             self.clock.start()
 
@@ -55,6 +56,7 @@ class LineTimer(TimeWatcher):
         host = self.host
         thread = self._thread
         # Operators that are noted, and objects that are traced, take longer than they do.
+        # `watching`, and not `active`, which is false while the thread looks.
         counts = host.watching and not (host.sampling or under_way.is_set())
         own, collecting = host.costs.busy(thread), host.ledger.collecting
         return Now(thread, host.clock.main_steps, host.sampled_steps, counts, own, collecting)
@@ -66,6 +68,7 @@ class LineTimer(TimeWatcher):
         if not tally.steps:
             return
         cells = sorted(tally.cells.values(), key=lambda cell: -cell.seconds)
+        # A cell may have been made for a step that has not ended.
         listed = [line_of(cell) for cell in cells[:_MOST] if cell.looks]
         yield LineTimes(
             seconds=round(tally.seconds, 6),

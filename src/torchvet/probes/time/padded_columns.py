@@ -47,11 +47,14 @@ class PaddedColumnsProbe(TimeWatcher, SiteWatcher[Place, PaddedColumns]):
     def _multiplied(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         given = args[-2]
         made = self._made.get(given) if self._made else None
+        # A layer that takes several words' numbers side by side has a fixed width.
         if made is not None and given.shape[1] > made[1]:
             self._flat.add(made[0])
 
     def _looked_up(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        # Without `padding_idx` nobody says which number is padding.
         padding, indices = args[2] if len(args) > 2 else -1, args[1]
+        # One text alone is never padded to another.
         if padding < 0 or indices.dim() != 2 or len(indices) < 2 or not torch.is_grad_enabled():
             return
         place = self.host.line() if private.graph_task() == -1 else None
@@ -73,5 +76,6 @@ class PaddedColumnsProbe(TimeWatcher, SiteWatcher[Place, PaddedColumns]):
 
     def totals(self, tick: int) -> list[PaddedColumns]:
         """Lines whose batches had some."""
+        # A packed sequence is not computed on its padding.
         found = [] if self._packed else self.sites.values()
         return [record for record in found if record.padded and record.place not in self._flat]

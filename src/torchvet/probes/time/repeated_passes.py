@@ -41,11 +41,13 @@ class RepeatedPassesProbe(TimeWatcher, SiteWatcher[Place, RepeatedPasses]):
             return
         place = frames.user_place(3)
         known = self.sites.get(place) if place is not None else None
+        # `gradcheck` differentiates row by row on purpose.
         if place is None or (known is not None and known.steps >= _STEPS) or frames.called_by_torch(_GRADCHECK):
             return
         groups = self._groups.setdefault(place, [])
         # Following a graph takes time: after the first passes it is enough that one begins as a row does.
         passes = groups[-1].passes if groups else 0
+        # A few nodes from the root: rows of one output share all but what picks them.
         if passes >= MANY_PASSES and _reaches(graphs.roots_of(one.tensors), groups[-1].nodes):
             groups[-1].passes += 1
         else:
@@ -60,7 +62,9 @@ class RepeatedPassesProbe(TimeWatcher, SiteWatcher[Place, RepeatedPasses]):
             groups.append(_Group(set()))
             return
         # Losses of several batches may have some nodes in common: what was made of the weights alone.
+        # Nodes that the last group's graph does not have.
         own = len(nodes - groups[-1].nodes) if groups else len(nodes)
+        # Small graphs may have few nodes at all: at most half may be the row's own.
         if own <= min(_OWN, len(nodes) // 2):
             groups[-1].passes += 1
         else:

@@ -19,6 +19,7 @@ from torchvet.probes.time.blame import Span, before_quick_call
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.timing import Phase, Stage
 
+# Bits, because a stack is told by which of them it has.
 _USER, _OWN, _LOADER, _FETCH, _PIN, _AUTOGRAD, _OPTIMIZER, _MODULE, _QUIET, _OTHER = (1 << n for n in range(10))
 _TORCH = {
     "utils/data/dataloader.py": _LOADER,
@@ -91,15 +92,18 @@ def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | 
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
+        # The dict's own `get` first: a call of Python's for each frame would take most of a look.
         tag = tags(file) or tag_of(file)
         if tag == _USER:
             if len(lines) < 2 * _MOST_LINES:
+                # Numbers only: a tuple of code objects would keep them alive.
                 lines.append(id(code))
                 lines.append(frame.f_lasti)
         elif tag == _OWN:
             if not (lines or below):
                 return None
         else:
+            # The outermost function below the user's line: the one that the line calls.
             below = below if lines else code.co_name
             if tag == _LOADER:
                 loader = loader or code.co_name
@@ -107,6 +111,7 @@ def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | 
                 fetch = fetch or frame.f_lineno
             seen |= _said(tag, code.co_name)
         frame = frame.f_back
+    # Equal stacks have equal numbers within this process; that is all that is asked.
     return hash((seen, below, loader, fetch, *lines)) if lines else None
 
 
@@ -127,6 +132,7 @@ def tag_of(file: str) -> int:
     """What a file says of what runs."""
     known = _tags.get(file)
     if known is None:
+        # A program that makes file names for its own code would fill it.
         if len(_tags) > 20_000:
             _tags.clear()
         known = _tags[file] = _tag(file)
@@ -161,15 +167,18 @@ def understood(frame: FrameType | None) -> Doing:
         tag = tag_of(one.f_code.co_filename)
         seen |= _said(tag, one.f_code.co_name)
         loader = loader or (one.f_code.co_name if tag == _LOADER else "")
+    # By the files in the stack: a loader's item may call modules, so data comes first.
     phase = _phase(seen)
     stage = _stage(seen, loader, _fetching(frame)) if phase == "data" else ""
     # What a module, a loader or an optimizer calls first says no more than the phase.
     calls = _name(below[-1]) if below and phase == "other" else ""
+    # `_OTHER` is in each kind's bits: all of them must be there.
     kinds = tuple(name for name, bit in _OF_KIND.items() if seen & bit == bit) if phase == "other" else ()
     quiet = quiet and not seen & _OPTIMIZER  # whose step runs without gradients, and its closure with them
     span = _span(mine[0].f_code, mine[0].f_lasti) if mine else None
     lines = tuple(_place(one) for one in mine[: _MOST_CALLERS + 1])
     blamed = _before(frame, mine, below)
+    # The operator stands on another line than the call: the time is that line's own.
     if blamed is not None and blamed[0] != lines[0].line:
         lines = (_shared(Place(lines[0].path, blamed[0], lines[0].function)), *lines[1:])
         phase, stage, calls, kinds, span = "other", "", "", (), blamed
@@ -181,6 +190,7 @@ def _before(frame: FrameType | None, mine: list[FrameType], below: list[FrameTyp
     if frame is None or not mine:
         return None
     entered = _begins(frame)
+    # Entered from a function in between, whose call it was.
     if entered and frame.f_back is not mine[0]:
         return None
     return before_quick_call(mine[0], entered) if entered or not below else None
@@ -196,6 +206,7 @@ def _told_apart(frame: FrameType | None) -> tuple[list[FrameType], list[FrameTyp
         tag = tag_of(one.f_code.co_filename)
         if tag == _USER:
             # What was only entered has taken no time: the call has, and what came before it.
+            # From Python 3.11 on (RESUME); before, the callee's first line gets it.
             if mine or below or not _begins(one):
                 mine.append(one)
         elif not mine and tag != _OWN:
@@ -210,6 +221,7 @@ def _fetching(frame: FrameType | None) -> str:
     for one in outward(frame):
         if tag_of(one.f_code.co_filename) == _FETCH:
             lines = _text(one.f_code.co_filename)
+            # Its text tells `dataset[i]` from `collate_fn(batch)`, which stand in one function.
             return lines[one.f_lineno - 1] if one.f_lineno <= len(lines) else ""
     return ""
 
@@ -257,6 +269,7 @@ def _phase(seen: int) -> Phase:
 
 def _stage(seen: int, loader: str, fetch: str) -> Stage:
     """What a loader does; `loader` is the innermost of its functions, `fetch` the text of the line that fetches."""
+    # Innermost first: fetching happens within the loader's own functions.
     if fetch:
         return "collate" if "collate_fn" in fetch else "item"
     if loader in _STARTS:

@@ -40,4 +40,5 @@ class SampleCounter(TimeWatcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """The usual step: one beside an evaluation that is no step of its own has more."""
         if self._steps:
+            # An epoch's last batch is smaller: the median is the usual one.
             yield StepSamples(samples=round(statistics.median_low(self._steps)), steps=len(self._steps))

@@ -74,6 +74,7 @@ class UpdateTimer(TimeWatcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time them, where updates may matter and there is room for it."""
         steps, elapsed = self.host.clock.main_steps, self.host.elapsed()
+        # After an error the program's memory may be full, and nobody waits for times.
         if how not in ("finished", "exit", "steps-reached") or steps < _STEPS:
             return
         for seen in self._seen.values():
@@ -85,6 +86,7 @@ class UpdateTimer(TimeWatcher):
 
 def _may_be_told(optimizer: Optimizer) -> bool:
     """Whether it is one of torch's own that has other implementations, of which the program has not chosen."""
+    # A program's own optimizer may do anything in its step.
     own = type(optimizer).__module__.startswith("torch.optim.")
     known = inspect.signature(type(optimizer).__init__).parameters
     chosen = any(group.get(name) for group in optimizer.param_groups for name in _CHOSEN)
@@ -106,12 +108,14 @@ def _room(seen: _Seen) -> bool:
     devices = {device for _, shapes in seen.groups for *_, device in shapes}
     if any(device.type not in ("cpu", "cuda") for device in devices):
         return False
+    # Twins of three implementations, and room to spare.
     return all(4 * seen.bytes <= torch.cuda.mem_get_info(d)[0] for d in devices if d.type == "cuda")
 
 
 def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
     """None where the update as it is takes less than `least` seconds, or one cannot be made."""
     twins = {"plain": _twin(seen, {})}
+    # An update that takes less than a twentieth of a step is not worth a word.
     if _seconds(twins["plain"]) < least:
         return None
     for way in _WAYS:
@@ -124,6 +128,7 @@ def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
     for number in range(_ROUNDS[1]):
         if number >= _ROUNDS[0] and time.perf_counter() > end:
             break
+        # In turn, so that a busy moment of the machine hits all of them.
         for way, twin in twins.items():
             taken[way].append(_seconds(twin))
     medians = {way: statistics.median(all_of) for way, all_of in taken.items()}
@@ -141,6 +146,7 @@ def _twin(seen: _Seen, choice: dict[str, bool]) -> Optimizer:
         parameters = [_parameter(*shape) for shape in shapes]
         if parameters:
             values = {k: v for k, v in given.items() if k in known and k not in _CHOSEN}
+            # It may be a tensor of the program's.
             values["lr"] = float(values.get("lr", 1e-3))
             groups.append({"params": parameters, **values, **choice})
     twin: Any = seen.kind
@@ -153,6 +159,7 @@ def _twin(seen: _Seen, choice: dict[str, bool]) -> Optimizer:
 def _update(optimizer: Optimizer) -> None:
     """A step without the hooks that the program may have set for all optimizers."""
     step: Any = type(optimizer).step
+    # torch wraps `step` for its hooks, the program's and torchvet's among them.
     getattr(step, "__wrapped__", step)(optimizer)
 
 
@@ -168,6 +175,7 @@ def _parameter(
 def _seconds(optimizer: Optimizer) -> float:
     devices = {p.device for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
     for device in devices:
+        # Before and after: kernels run on while Python goes on.
         torch.cuda.synchronize(device)
     start = time.perf_counter()
     _update(optimizer)

@@ -46,10 +46,12 @@ class WorkerClock:
         if now >= self._next:
             self._next = now + _EVERY
             self._write()
+        # A worker has no steps: quarters of a second stand for them.
         return Now(self._thread, int(now * _SLICES), 0)
 
     def _write(self) -> None:
         tally = self.clock.tally
+        # Waiting for the next index is no work of the worker's.
         busy = [cell for cell in tally.cells.values() if cell.looks and cell.doing.stage in ("item", "collate")]
         busy.sort(key=lambda cell: -cell.seconds)
         times = WorkerTimes(
@@ -89,6 +91,7 @@ def watched(original: Callable[..., Any], directory: str) -> Callable[..., Any]:
     def _worker_loop(*args: Any, **kwargs: Any) -> Any:
         clock = None
         with suppress(Exception):
+            # Spawned workers import torch anew, and have no session.
             if os.getppid() == parent and len(_files(directory, parent)) < _MOST_FILES:
                 clock = WorkerClock(Path(directory, f"loader-{parent}-{os.getpid()}.json"))
                 clock.clock.start()
@@ -105,6 +108,7 @@ def watched(original: Callable[..., Any], directory: str) -> Callable[..., Any]:
 def of_workers(directory: str) -> WorkerTimes | None:
     """What all workers of this process have left, which is taken away."""
     found: list[WorkerTimes] = []
+    # Read once at the end, and removed: the recording has the sums.
     for file in _files(directory, os.getpid()):
         with suppress(OSError, msgspec.DecodeError):
             found.append(msgspec.json.decode(file.read_bytes(), type=WorkerTimes))

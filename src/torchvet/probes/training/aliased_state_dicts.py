@@ -38,21 +38,25 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
 
     def _asked(self, args: Any, kwargs: Any) -> Any:
         # A module asks its children in turn, with what they are to write into.
+        # The outermost call has only `self`.
         if len(args) > 1 or kwargs or not self.host.active:
             return None
         place = frames.user_place(2)
         return None if place is None else (args, lambda given, error: self._given(args[0], given, place))
 
     def _given(self, module: torch.nn.Module, given: Any, place: Place) -> None:
+        # A plain dict takes no weak reference, and a subclass is the program's own.
         if type(given) is OrderedDict:
             with self.host.looking(_WHAT):
                 key = id(given)
+                # Goes with the dict, whose identity may then be another's.
                 gone = weakref.ref(given, lambda _: self._taken.pop(key, None))
                 self._taken[key] = gone, place, _versions(module), self.host.step
 
     def _note(self, module: torch.nn.Module, state_dict: Any, *_: Any, **__: Any) -> None:
         own = dict(module.named_parameters()) if isinstance(state_dict, Mapping) else {}
         pairs = [(p, state_dict.get(name)) for name, p in own.items()]
+        # All of them share storage with the model: loading changes nothing.
         place = frames.user_place() if pairs and all(_key(p) == _key(given) for p, given in pairs) else None
         if place is None:
             return
@@ -60,6 +64,7 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
         one = self.sites.setdefault(place, new)
         one.calls += 1
         known = self._taken.get(id(state_dict))
+        # The weights were changed since: what was to be restored is gone.
         if known is not None and known[0]() is state_dict and known[2] != _versions(module):
             one.taken, one.changed = known[1], max(one.changed, self.host.step - known[3])
 
@@ -68,8 +73,10 @@ class OwnWeightsLoaded(SiteWatcher[Place, OwnWeights]):
         missing: list[str] = getattr(result, "missing_keys", [])
         unexpected: list[str] = getattr(result, "unexpected_keys", [])
         known = self._empty.get(id(module))
+        # Some of each: names of another model, or of a wrapper.
         if known is None and not (missing and unexpected):
             return
+        # It has taken something, which also clears an earlier load that took nothing.
         if len(unexpected) < len(state_dict):
             if known is not None and known[0]() is module:
                 known[1].later = True

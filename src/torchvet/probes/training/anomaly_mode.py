@@ -38,6 +38,7 @@ class AnomalyModes(Watcher):
         if not is_grad:
             self._found.passes += 1
             self._found.on += torch.is_anomaly_enabled()
+            # Without the check anomaly mode only records tracebacks, and costs less.
             self._found.check_nan = torch.is_anomaly_check_nan_enabled()
 
     def totals(self, tick: int) -> Iterable[Record]:

@@ -31,6 +31,7 @@ class Attempts(Watcher):
         super().__init__(host)
         change, _, number = host.options.attempt.partition("=")
         self._number = int(number or 0)
+        # The attempts' names are those of the methods below.
         self._change: Callable[[], None] = getattr(self, f"_{change.replace('-', '_')}")
         self._found = Attempt(change=host.options.attempt)
         self._last: float | None = None
@@ -47,6 +48,7 @@ class Attempts(Watcher):
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """The loss, to tell whether the change changes results."""
+        # Losses in the order of backward calls: runs are compared one by one.
         if isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and not is_grad:
             self._found.losses.append(float(tensors.detach()))
             if len(self._found.losses) >= _LOSSES:  # to read one is to wait for it
@@ -56,6 +58,7 @@ class Attempts(Watcher):
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step's time, the device's work included."""
         if torch.cuda.is_available():
+            # Each way is to be charged with its device's work.
             torch.cuda.synchronize()
         now = time.perf_counter()
         if self._last is not None and kind in _TRAINS and len(self._found.seconds) < _MOST_STEPS:
@@ -148,6 +151,7 @@ class Attempts(Watcher):
         def begins(module: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             if id(module) not in self._seen and not any(map(is_lazy, module.parameters())):
                 self._seen.add(id(module))
+                # Other models gain nothing by it.
                 if any(isinstance(m, _OF_IMAGES) for m in module.modules()):
                     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                     self._applies()
@@ -164,6 +168,7 @@ class Attempts(Watcher):
             if first is None or first.dtype != torch.float32 or not torch.is_grad_enabled():
                 return
             kind = first.device.type
+            # The program's own region is left as it is.
             if not torch.is_autocast_enabled(kind):
                 regions.append(torch.autocast(kind, torch.bfloat16))
                 regions[-1].__enter__()  # type: ignore[no-untyped-call]
@@ -183,6 +188,7 @@ class Attempts(Watcher):
         def begins(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
             if id(module) not in self._seen and torch.is_grad_enabled() and any(True for _ in module.parameters()):
                 self._seen.add(id(module))
+                # In place: the module's class, hooks and state dict stay what they are.
                 module.compile()
                 self._applies()
 
@@ -193,6 +199,7 @@ class Attempts(Watcher):
         self._inside = 0
 
         def before(module: torch.nn.Module, args: tuple[Any, ...]) -> Any:
+            # Counted for all modules: only the outermost call is the program's.
             self._inside += 1
             return begins(module, args) if self._inside == 1 else None
 
@@ -213,6 +220,7 @@ class Attempts(Watcher):
             def __init__(*args: Any, **kwargs: Any) -> None:
                 try:
                     bound = signature.bind(*args, **kwargs)
+                # `bind` fails as the constructor would.
                 except TypeError:  # the program's own fault: it is told as it would be
                     original(*args, **kwargs)
                     return

@@ -33,6 +33,7 @@ class ConstantSoftmaxes(SiteWatcher[Place, ConstantSoftmax]):
 
     def _normalised(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         given, dim = args[0], args[1]
+        # Without a graph nothing was to learn by it.
         if given.dim() == 0 or given.shape[dim] != 1 or given.grad_fn is None or half.in_backward():
             return
         place = self.host.line()
@@ -42,6 +43,7 @@ class ConstantSoftmaxes(SiteWatcher[Place, ConstantSoftmax]):
         record.calls += 1
         if record.calls <= _LOOKS:
             names = self.host.known.parameter_names()
+            # Parameters that can learn by this result alone get no gradient.
             above = {id(getattr(node, "variable", None)) for node in all_below([given.grad_fn], _MOST_NODES)}
             record.names = sorted({names[key] for key in above & names.keys()} | set(record.names))
 

@@ -45,11 +45,13 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
 
     def _leaves(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         node = args[0].grad_fn
+        # Cheapest first: `detach` is among the most frequent operators.
         if node is None or half.in_backward() or self._keeps_result(func, node) or not self._allowance.left():
             return
         place = self.host.line()
         if place is None or (place not in self._cuts and len(self._cuts) >= _MOST_CUTS):
             return
+        # A line's habit shows soon.
         if place in self.sites and self.sites[place].looks >= _MOST_LOOKS:
             return
         above = self._above([node])
@@ -61,6 +63,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         if func is not _aten.detach.default or not any(hasattr(type(node), name) for name in _KEPT):
             return False
         key = graphs.name_of(node), node._sequence_nr()
+        # Autograd detaches a node's result once; a second `detach` is the program's.
         fresh = key not in self._kept
         self._kept.add(key)
         return fresh
@@ -74,6 +77,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         if not self._cuts or self._reached is None:
             return
         found = self._above(graphs.roots_of(tensors))
+        # Once a graph was too large nothing of this step can be judged.
         self._reached = self._reached | found if found is not None else None
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -87,6 +91,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step without an optimizer's says nothing."""
+        # Boundaries of backward calls lie within a step.
         if kind == "training":
             self._cuts, self._reached = {}, set()
             self._kept.clear()
@@ -96,6 +101,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         record.looks += 1
         missed = above - reached
         # A loss that also reaches other parameters was cut on purpose: by a value that weighs a policy, for example.
+        # More than half of what the cut value came from learns by nothing else.
         if reached <= above and 2 * len(missed) > len(above):
             record.lost += 1
             record.above, record.missed = len(above), len(missed)
@@ -106,6 +112,7 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         below = list(all_below(nodes, _MOST_NODES))
         found = {id(getattr(node, "variable", None)) for node in below} & owned
         self._allowance.spend(began)
+        # A graph that was not seen to its end may reach more.
         return found if len(below) < _MOST_NODES else None
 
     def totals(self, tick: int) -> Iterable[Record]:

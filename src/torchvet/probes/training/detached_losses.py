@@ -27,6 +27,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._passes = 0
+        # Neither is needed in steps that are only counted: sampled ones and powers of two tell.
         self.passes_over = frozenset(["backward_starts", "optimizer_ended"])
         self._waiting: list[LostLoss] = []
         """Lost losses since the last optimizer step."""
@@ -49,6 +50,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
         if is_grad:
             return
         self._passes += 1
+        # Not a power of two.
         skipped = self._passes > _ALWAYS and self._passes & (self._passes - 1) and not self.host.sampling
         if skipped and not self._sums:
             self._passed_by = True
@@ -60,6 +62,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
             self._passed_by = True
             return
         owned = self.host.known.owned()
+        # Without an optimizer of torch's nobody says what is to be trained.
         kind = _lost(roots, owned) if owned else None
         if kind is None:
             self._reached = True
@@ -69,6 +72,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
             self._waiting.append(record)
 
     def _note(self, root: torch.Tensor, kind: Root) -> LostLoss | None:
+        # 4 skips torchvet's own frames.
         place = frames.user_place(4)
         if place is None:
             return None
@@ -89,6 +93,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
         waiting, self._waiting = self._waiting, []
         reached, self._reached = self._reached, False
         passed_by, self._passed_by = self._passed_by, False
+        # A pass that was not looked at may have reached the parameters.
         if passed_by or not (waiting or reached):
             return
         # Larger leaves may be what the program trains by hand.
@@ -102,6 +107,7 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
 
     def _number_taken(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         place = self.host.line() if args[0].requires_grad and args[0].dtype.is_floating_point else None
+        # The very next operator must be the sum: else the number went elsewhere.
         self._taken = (place, weakref.ref(args[0])) if place is not None else None
 
     def _added(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
@@ -110,12 +116,14 @@ class LostLosses(SiteWatcher[Place, LostLoss]):
         (place, source), self._taken = self._taken, None
         number = next((a for a in args[:2] if isinstance(a, float)), None)
         tensor = next((a for a in args[:2] if isinstance(a, torch.Tensor) and a.requires_grad), None)
+        # On one line, and not added to the tensor that it was taken from (a straight-through estimate).
         if number is None or tensor is None or out.numel() != 1 or tensor is source() or self.host.line() != place:
             return
         self._sums.append((weakref.ref(out), place, number))
 
     def _scaled(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         """A loss that is divided by the number of batches, or multiplied by a loss scale, is still that sum."""
+        # The last sum only: a chain of operators follows it at once.
         for ref, place, number in self._sums[-1:]:
             tensor = ref()
             if tensor is not None and any(tensor is a for a in args[:2]):
@@ -143,6 +151,7 @@ def _lost(roots: list[torch.Tensor], owned: set[int]) -> Root | None:
     where it cannot be told."""
     if all(not r.requires_grad for r in roots):
         return "no graph"
+    # A parameter as the loss itself.
     if any(isinstance(r, torch.nn.Parameter) or id(r) in owned for r in roots):
         return None
     if all(r.grad_fn is None for r in roots):

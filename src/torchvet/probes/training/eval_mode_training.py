@@ -73,6 +73,7 @@ class StuckModes(Watcher):
 
     def _switching(self, args: Any, kwargs: Any) -> None:
         known = self._known.get(id(args[0]))
+        # Only of a model that was trained in train mode does a later `eval()` tell.
         if known is None or not known.trained or not self.host.active:
             return
         place = frames.user_place(2)
@@ -90,6 +91,7 @@ class StuckModes(Watcher):
             self._waiting.remove(id(module))
             known = self._known.get(id(module))
             if known is not None and known.root() is module:
+                # Whether the switch was meant for an evaluation shows in its next call.
                 known.evaluated = not torch.is_grad_enabled()
         if not self._waiting or self._left <= 0:
             self._waiting.clear()
@@ -97,6 +99,7 @@ class StuckModes(Watcher):
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """A step ended: which modes are the models in that are being trained?"""
+        # Going through all layers takes time, and modes change rarely.
         if kind != "training" or not (self._checkups.due(tick) or self.host.sampling):
             return
         for root in self.host.known.live_roots():
@@ -109,6 +112,7 @@ class StuckModes(Watcher):
         known = self._model(root)
         # A model that was trained and is kept (a fold's, an ensemble's) has its last gradients, too: only one that
         # goes on from look to look in eval mode is trained so.
+        # Its parameters, or its gradients, are others than at the look before.
         goes_on = known.in_eval is not None and moved is not None and moved != known.moved
         if modes == {True}:
             known.trained, known.switched = True, None
@@ -123,6 +127,7 @@ class StuckModes(Watcher):
             known.stuck = EvalModeSteps(model=type(root).__name__, layer=type(layer).__name__, since=since, steps=1)
             self._stuck.append(known.stuck)
         known.stuck.steps += 1
+        # The line is told only if an evaluation followed: the `train()` after it is what is missing.
         if known.evaluated and known.switched is not None:
             known.stuck.switched, known.stuck.around = known.switched, known.around
 

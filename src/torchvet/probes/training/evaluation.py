@@ -16,6 +16,7 @@ from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.objects.containers import tensors_in
 from torchvet.recording.records.training import EvaluationForward
 
+# Each has its graph's numbers: a program that never goes backward must not fill memory.
 _MOST_PENDING = 64
 _FIRST_LOOK, _SECOND_LOOK = 3, 5
 """Graphs of one evaluation that are alive together when names are counted: one more than a loop's variables keep."""
@@ -95,6 +96,7 @@ class EvaluationProbe(Watcher):
         """How many graphs are alive, where the last pass made that an occasion to count names; else 0."""
         fresh, self._fresh = self._fresh, False
         kept = self.kept if fresh else 0
+        # A census each time: two in an evaluation show growth between them.
         if kept not in (_FIRST_LOOK, _SECOND_LOOK) or self._looks >= _MOST_LOOKS:
             return 0
         self._looks += 1
@@ -109,6 +111,7 @@ class EvaluationProbe(Watcher):
         """See `Watcher`. A pass is noted when grad mode is on and the output has a graph."""
         if not torch.is_grad_enabled():
             return
+        # Nothing is left of the budget: the pass is counted as not followed.
         seconds = self.host.graph_seconds()
         if seconds <= 0:
             self._late += not module.training
@@ -125,10 +128,12 @@ class EvaluationProbe(Watcher):
         if not roots or place is None:
             return
         nodes: graphs.Seen = set()
+        # Without parameters: a frozen model's graph saves nothing of its own.
         reach = graphs.walk(roots, nodes, set(self.host.known.storages()), late)
         self._late += not (reach.complete or module.training)
         if not reach.saved:
             return
+        # By their death it is known that the graph has gone.
         largest = sorted(reach.saved.values(), key=lambda s: -s.nbytes())[:3]
         if not module.training:
             self._kept.append(weakref.ref(largest[0]))
@@ -136,6 +141,7 @@ class EvaluationProbe(Watcher):
         unused = {key: s.nbytes() for key, s in reach.saved.items()}
         number, tick = roots[0]._sequence_nr(), self.host.tick
         one = _Pass(place, type(module).__name__, module.training, number, unused, tick)
+        # A number, so that no code object is kept.
         one.way = hash(tuple([(code, instruction) for _, code, instruction in whereabouts(3)]))
         one.nodes, one.saved = set(graphs.numbered(nodes)), [weakref.ref(s) for s in largest]
         self._pending.append(one)
@@ -151,6 +157,7 @@ class EvaluationProbe(Watcher):
             self._late += sum(not pending.training_mode for pending in self._pending)
             self._pending.clear()
             return
+        # By sequence numbers: a pass is used if its uppermost node is gone through.
         for used in [p for p in self._pending if p.root in visited]:
             self._pending.remove(used)
             # Adversarial examples and saliency go backward through a model in evaluation mode.
@@ -179,6 +186,7 @@ class EvaluationProbe(Watcher):
             if one.kind is None:
                 one.kind = kind
             outside = one.kind == "evaluation" or not one.training_mode
+            # Training went on over it; or the program ended long after.
             kept = (one.passed_over and kind != "evaluation") or (final and tick - one.tick >= 3)
             if one.freed or kept:
                 self._pending.remove(one)
@@ -209,6 +217,8 @@ class EvaluationProbe(Watcher):
         for key, use in self._uses.items():
             use.peak = self._peak
             if use.training_mode:
+                # In train mode a pass of a way that is usually trained on is a batch that was left
+                # out.
                 use.backwarded = int(self._unused.get(key, set()) <= self._trained)
         return [use for use in self._uses.values() if use.calls or use.entered]
 

@@ -54,12 +54,14 @@ class FollowedRate:
         groups, record = optimizer.param_groups, self.record
         known = (float(group.get("initial_lr", 0.0)) for group in groups)
         self.rate = max((float(group["lr"]) for group in groups), default=0.0)
+        # `initial_lr` is what the schedule itself goes by: a warm-up begins near zero.
         record.highest = max(record.highest, self.rate, *known)
         return record.highest > 0 and self.rate <= _FALLEN * record.highest
 
     def _compare(self, optimizer: Optimizer, step: int, steps: int) -> None:
         """What has moved since the last look? `steps` are those of the schedule."""
         written = [one for one in self.kept if (p := one[0]()) is not None and p._version != one[1]]
+        # Nothing can be said of a step that was not taken.
         if self.kept and not written:
             return  # the optimizer has not stepped since
         if not written or any(_moved(one) for one in written):
@@ -72,6 +74,7 @@ class FollowedRate:
     def _still(self, step: int, steps: int) -> None:
         """Nothing has moved since a look before."""
         record = self.record
+        # The longest such stretch of the run is kept.
         if step - self.since >= record.until - record.since:
             record.since, record.until, record.looks = self.since, step, self.times + 1
             record.rate, record.schedule_steps, record.parameters = self.rate, steps - self.first, len(self.kept)
@@ -91,4 +94,5 @@ def _with_gradients(optimizer: Optimizer) -> list[torch.Tensor]:
 
 def _has_gradient(parameter: torch.Tensor) -> bool:
     gradient = gradient_of(parameter)
+    # With a zero gradient no rate would move it.
     return gradient is not None and gradient.layout is torch.strided and bool(gradient.detach().any())

@@ -42,6 +42,7 @@ class FollowedAverages(Watcher):
             return
         owned = self.host.known.owned()
         for model in self.host.known.live_roots():
+            # In eval mode and in no optimizer: an averaged copy.
             if not model.training and not any(id(p) in owned for p in model.parameters()):
                 self._look(model)
 
@@ -52,11 +53,14 @@ class FollowedAverages(Watcher):
             return
         record = FirstStatistics(model=type(model).__name__, layers=len(layers))
         ref, record, before = self._found.get(id(model), (weakref.ref(model), record, None))
+        # The identity was another's; the next look begins anew.
         if ref() is not model:
             return
+        # A copy of a few elements tells that the program writes to it.
         few = weight.detach().flatten()[:_FEW].clone()
         if before is not None and not torch.equal(few, before):
             record.changes += 1
+            # Mean 0 and variance 1 exactly, as the layer was built.
             record.untouched += all(map(_is_as_made, layers))
         self._found[id(model)] = ref, record, few
 
@@ -67,6 +71,7 @@ class FollowedAverages(Watcher):
             weight = _largest(model) if model is not None else None
             if weight is not None:
                 changed = self.host.ledger.updated.get(weight.untyped_storage()._cdata)
+                # Changed in place, or made anew and put there by `.data`.
                 record.written = changed or self.host.made_at(weight)
 
     def totals(self, tick: int) -> Iterable[Record]:

@@ -40,6 +40,7 @@ class GradientHistory:
         self.looks += 1
         for parameter in _trainable(optimizer):
             key, gradient = id(parameter), gradient_of(parameter)
+            # Changed although no gradient is there now: it was stepped and cleared in between.
             if self.versions.get(key, parameter._version) != parameter._version:
                 self.changed[key] = self.looks
             self.versions[key] = parameter._version
@@ -49,6 +50,7 @@ class GradientHistory:
 
     def _look_for_zero(self, key: int, gradient: torch.Tensor | None) -> None:
         """One that was not zero once is not looked at again."""
+        # One that appears later was not looked at from the beginning.
         times = self.zeros.get(key, 0 if self.looks == 1 else -1)
         if gradient is None or times < 0 or gradient.layout is not torch.strided:
             self.zeros[key] = -1
@@ -58,6 +60,7 @@ class GradientHistory:
     def stopped(self, optimizer: Optimizer, steps: int) -> list[torch.Tensor]:
         """Those that had a gradient in the very first steps and in none of the many after them, while the same
         optimizer changed others. One that was frozen meanwhile is not among them."""
+        # The optimizer itself has not stopped.
         goes_on = any(self.changed.get(id(p)) == self.looks for p in _trainable(optimizer))
         if self.looks < _LOOKS or not goes_on:
             return []

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher
+from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, SiteWatcher, overloads
 from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import numeric
 from torchvet.probes.internals.simulated import simulated
@@ -17,17 +17,11 @@ from torchvet.recording.records.numeric import GraphlessTerm
 _aten = torch.ops.aten
 
 
-def _operators(names: str) -> tuple[Any, ...]:
-    return tuple(
-        getattr(getattr(_aten, name), overload) for name, _, overload in (n.partition(".") for n in names.split())
-    )
-
-
-_MIXING = _operators(
+_MIXING = overloads(
     "_log_softmax.default _softmax.default sigmoid.default tanh.default exp.default log.default div.Tensor mul.Tensor "
     "sub.Tensor pow.Tensor_Scalar abs.default neg.default sqrt.default clamp.default relu.default xlogy.Tensor"
 )
-_REDUCING = _operators(
+_REDUCING = overloads(
     "sum.default mean.default sum.dim_IntList mean.dim mse_loss.default smooth_l1_loss.default huber_loss.default "
     "binary_cross_entropy.default binary_cross_entropy_with_logits.default nll_loss_forward.default"
 )
@@ -69,12 +63,14 @@ class GraphlessTerms(SiteWatcher[Place, GraphlessTerm]):
         """What a model gives, whether it is trained or not."""
         for tensor in tensors_in(output, 2):
             # Criteria are modules as well: what they give is known already where it is a term.
+            # By storage: a view of a term is the term.
             if numeric(tensor) and self._known.get(tensor) is None:
                 self._known.put(tensor, _Known())
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:
         """The loss: its terms count now."""
         for loss in tensors_in(tensors, 2):
+            # Only sums that go backward are losses.
             for seen in self._sums.get(loss) or ():
                 record = self.sites.setdefault(seen.place, GraphlessTerm(place=seen.place, added=seen.added))
                 record.calls += 1
@@ -84,10 +80,12 @@ class GraphlessTerms(SiteWatcher[Place, GraphlessTerm]):
 
     def _of_model(self, args: tuple[Any, ...]) -> _Known | None:
         """Whether an operator that runs with gradients on is given something of a model, and nothing with a graph."""
+        # With gradients off it is a metric, and meant to have no graph.
         if not torch.is_grad_enabled() or private.graph_task() != -1:
             return None
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         found = [known for known in map(self._known.get, tensors) if known is not None]
+        # One operand with a graph gives the result a graph.
         return found[0] if found and not any(t.requires_grad for t in tensors) else None
 
     def _mixed(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
@@ -114,6 +112,7 @@ class GraphlessTerms(SiteWatcher[Place, GraphlessTerm]):
         terms = [term for a in (one, other) for term in self._sums.get(a) or ()]
         for term, rest in ((one, other), (other, one)):
             known = self._known.get(term)
+            # Added to something with a graph: that is the loss.
             if known is None or known.place is None or term.requires_grad or not _has_graph(rest):
                 continue
             terms.append(self._seen(known.place, term))

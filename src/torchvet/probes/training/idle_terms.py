@@ -19,12 +19,14 @@ _SUMS = ("AddBackward0", "SubBackward0", "NegBackward0", "MulBackward0", "DivBac
 def terms_of(roots: Iterable[Any]) -> Iterator[Any]:
     """The nodes whose results a loss is the sum of, weights left out."""
     waiting = list(roots)
+    # A sum over a long loop has thousands of terms, which are alike.
     for _ in range(_MOST_TERMS):
         if not waiting:
             return
         node = waiting.pop()
         below = [n for n, _ in node.next_functions if n is not None]
         # A product of two tensors with graphs is a term of its own.
+        # Additions and subtractions have two, all else one graph below.
         if graphs.name_of(node) in _SUMS and (len(below) == 1 or graphs.name_of(node) in _SUMS[:2]):
             waiting += below
         else:
@@ -55,6 +57,7 @@ class IdleTerms:
         witness = idle[2]() if idle is not None else None
         if idle is not None and witness is not None:
             gradient = gradient_of(witness)
+            # Cleared before anybody has stepped on it.
             idle[0].idle += gradient is None or not bool(gradient.detach().any())
             idle[0].reached = idle[1]
         found = [self._above([term]) for term in terms_of(graphs.roots_of(tensors))]
@@ -68,6 +71,7 @@ class IdleTerms:
         terms, self._terms = self._terms, []
         others = [term for term in terms if not term & mine.keys()]
         place = next((p for p, above in cuts.items() if above <= mine.keys()), None)
+        # Some term must be its own: else the loss is another optimizer's.
         if not others or place is None or len(others) == len(terms):
             return
         reached = set().union(*others)

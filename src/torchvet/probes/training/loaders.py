@@ -41,14 +41,17 @@ class LoaderProbe(Watcher):
         place = next(iter(user_lines(caller, 1)), None)
         try:
             length: int | None = len(iterator)
+        # Batches are counted all the same.
         except Exception:  # a sampler's own `__len__` may raise anything
             length = None
+        # Private, as `_num_workers`: what workers have read ahead is alive by right.
         ahead = getattr(iterator, "_prefetch_factor", None) or 0
         workers = getattr(iterator, "_num_workers", 0) or 0
         self._loaders = {k: v for k, v in self._loaders.items() if k != id(iterator)}
         total = LoaderMemory(tick=0, place=place, made=0, alive=0, bytes=0, batch_bytes=0, capacity=4 + ahead * workers)
         total.length = length
         self._loaders[id(iterator)] = self._by_place[place] = _Loader(total)
+        # Iterators of epochs gone by: identities are given out again.
         while len(self._loaders) > 16:
             self._loaders.pop(next(iter(self._loaders)))
 
@@ -62,12 +65,14 @@ class LoaderProbe(Watcher):
             return
         tensors = _tensors_of(batch)
         if sampling:
+            # The loader has returned, so that the phase is the program's again.
             phase, ledger.phase = ledger.phase, "data"
             for tensor in tensors:
                 ledger.born(tensor, "DataLoader")
             ledger.phase = phase
         if loader is None or full:
             return
+        # A few of each batch are enough to know whether it lives.
         storages = [s for t in tensors for s in graphs.storages_of(t)]
         loader.total.batch_bytes = sum({s._cdata: s.nbytes() for s in storages}.values())
         # Weakly: a batch that the program keeps is what is being counted.

@@ -48,6 +48,7 @@ class LossCurve(Watcher):
         gradients = [
             numbers(g) for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None
         ]
+        # Scaled gradients have no norm to compare.
         if self._scaled is None and gradients and all(numeric(g) for g in gradients):
             norm = math.sqrt(sum(float(g.detach().double().square().sum()) for g in gradients))
             self._gradients.append(norm if math.isfinite(norm) else None)

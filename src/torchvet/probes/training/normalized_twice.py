@@ -40,6 +40,7 @@ class NormalisedLosses(SiteWatcher[Place, NormalisedTwice]):
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         given = args[0]
+        # A loss that is only looked at trains nothing.
         if not given.requires_grad or private.graph_task() != -1:
             return
         how, made = self._made.get(given) or ("", None)

@@ -42,6 +42,7 @@ class _Built:
         use, before, parameter = self.use, last.use, self.first()
         use.rebuilt, use.rebuilt_steps = before.rebuilt + 1, before.rebuilt_steps + before.steps
         use.continued = before.continued
+        # The version tells of all but `.data`.
         if parameter is not None and last.left is not None and last.left[0] == parameter._version:
             # `.data` may have been written to, which leaves the version as it is.
             use.continued += torch.equal(last.left[1], _few(parameter))
@@ -128,6 +129,7 @@ class OptimizerProbe(Watcher):
         state = self._states.get(id(optimizer))
         if state is None or state.ref() is not optimizer:
             # Its address may have been another's, which then has no state any more: their number is no count.
+            # Written now: at the end nothing would be known of the one that has died.
             if state is not None and state.use.steps:
                 self.host.write(self._use(state, {}))
             kind, parameters = type(optimizer).__name__, [p for g in optimizer.param_groups for p in g["params"]]
@@ -135,6 +137,7 @@ class OptimizerProbe(Watcher):
             use.parameters = len(parameters)
             state = _State(weakref.ref(optimizer), use)
             self._numbered += 1
+            # Parameters leave this set as they are seen with a gradient.
             state.never = {id(p) for p in parameters if p.requires_grad}
             state.asked = frozenset(state.never)
             self._states[id(optimizer)] = state
@@ -150,6 +153,7 @@ class OptimizerProbe(Watcher):
             state.backwards += 1
             if state.left_gradient:
                 self._look_for_dropped(state)
+            # The first pass of a step tells; later ones of the step add to it on purpose.
             if state.fresh_start or not (watching or state.use.steps < FIRST_STEPS):
                 continue
             optimizer = state.ref()
@@ -161,6 +165,7 @@ class OptimizerProbe(Watcher):
         """After the first steps of every optimizer only those that are sampled are looked at."""
         early = any(state.use.steps < FIRST_STEPS for state in self._states.values())
         rebuilt = any(state.use.rebuilt for state in self._states.values())
+        # An optimizer that is made again and again is never beyond its first steps.
         self.pass_over(*(() if early or rebuilt else _PASSED_OVER))
 
     def steps_passed(self, key: int, steps: int) -> None:
@@ -193,6 +198,7 @@ class OptimizerProbe(Watcher):
             if state.begun is None and state.left_gradient and optimizer is not None:
                 first, _ = _having(optimizer)[0]
                 state.begun = weakref.ref(first), first._version, frames.user_place(3)
+        # What this event is for concerns the first steps alone.
         if self._passes >= _MOST_PASSES or (self._states and not early):
             self.ignored = frozenset(["backward_ended"])
             self.heeding()
@@ -202,6 +208,7 @@ class OptimizerProbe(Watcher):
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """Before a step: is there any gradient to step on?"""
         state = self._state(optimizer)
+        # `grad = new` instead of adding to it: a fresh start.
         if state.gradients and any(ref() is None for ref in state.gradients):
             # The gradient of last time is gone: whoever assigned another did not add to it.
             state.fresh_start = True
@@ -209,6 +216,7 @@ class OptimizerProbe(Watcher):
             state.use.step_place = frames.user_place(3)
         if state.use.steps < FIRST_STEPS or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
+            # Backward left gradients, and the step finds none.
             state.use.thrown += state.left_gradient and not state.had_gradient
 
     def optimizer_ended(self, optimizer: Optimizer) -> None:
@@ -220,6 +228,7 @@ class OptimizerProbe(Watcher):
             self._settled()
         if state.use.rebuilt and state.built is not None:
             state.built.stepped(optimizer)
+        # `<=`: the count has gone up by this very step.
         if state.use.steps <= FIRST_STEPS or state.watched:
             _judge(optimizer, state)
         if state.use.steps < FIRST_STEPS or state.watched:
@@ -235,6 +244,7 @@ class OptimizerProbe(Watcher):
         """At the end of some steps: who owns what?"""
         if not (self._checkups.due(tick) or self.host.sampling):
             return
+        # Ownership first, for all optimizers together.
         self._ownership.look(self._never())
         for state in self._states.values():
             optimizer = state.ref()
@@ -284,6 +294,7 @@ class OptimizerProbe(Watcher):
     def _never_stepped(self) -> Iterator[NeverStepped]:
         for state in self._states.values():
             use, begun = state.use, state.begun
+            # Only those whose gradients are thrown away step after step.
             if use.place is None or begun is None or not use.dropped or (use.steps and not state.told):
                 continue
             state.told = True
@@ -303,6 +314,7 @@ class OptimizerProbe(Watcher):
         optimizer = state.ref()
         if optimizer is not None:
             # Whoever has optimizer state has been stepped with a gradient, whether or not we watched.
+            # Iterating, and not asking by key: `state` is a defaultdict.
             state.never -= {id(p) for p in optimizer.state if optimizer.state[p]}
         missing = state.never - state.frozen.since.keys()
         state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in missing}
@@ -346,6 +358,7 @@ class OptimizerProbe(Watcher):
 def _judge(optimizer: Optimizer, state: _State) -> None:
     """Count a step among those whose gradients were not cleared before, or that had none."""
     early = state.use.steps <= FIRST_STEPS
+    # A closure's gradients are there only after the step.
     if early and state.backwards and not state.had_gradient:
         state.had_gradient = _note_gradients(optimizer, state)
     if state.use.steps > 1 and state.watched and state.backwards:
@@ -385,6 +398,7 @@ def _rewritten(optimizer: Optimizer, state: _State) -> bool:
     """Whether the program has written to all those gradients since the step: it means to keep what it has left, as an
     eligibility trace does. (In the first backward since then nothing else writes to them.)"""
     having = _having(optimizer)
+    # Without a version from before nothing is proven.
     return bool(having) and all(g._version > state.versions.get(id(p), g._version) for p, g in having)
 
 
@@ -393,6 +407,7 @@ def _having(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     having = [(p, gradient) for p in parameters if (gradient := gradient_of(p)) is not None]
     having.sort(key=lambda pair: pair[0].numel())
+    # The largest too, if it is no great cost: clearing by hand may leave out some.
     return having[:_WITNESSES] + [pair for pair in having[-1:] if pair[0].numel() <= _SMALL]
 
 

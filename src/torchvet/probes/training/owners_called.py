@@ -37,9 +37,11 @@ class OwnersCalled:
         self._rounds += 1
         modules = (m for root in self._host.known.live_roots() for m in root.modules())
         # A module with parts runs for many reasons.
+        # Layers: their call uses their parameters.
         single = (m for m in modules if not m._modules)
         found = [m for m in single if any(id(p) in parameters for p in m._parameters.values())]
         self._owners = {id(m): weakref.ref(m) for m in found}
+        # No hook is put in for nothing.
         if found:
             self._hook.on()
 
@@ -59,6 +61,7 @@ class OwnersCalled:
             places = user_lines(sys._getframe(1), 1) if off else []
             for parameter in module._parameters.values():
                 if not off:
+                    # With gradients once is enough: it may not be blamed on the region.
                     self._heard[id(parameter)] = None
                 elif places:
                     self._heard.setdefault(id(parameter), places[0])

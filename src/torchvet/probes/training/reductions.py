@@ -37,6 +37,7 @@ class Reductions(SiteWatcher[Place, Reduced]):
     def _passes(self, model: Any, *_: Any, **__: Any) -> None:
         place = frames.user_place() if torch.is_grad_enabled() and model.training else None
         if place is not None:
+            # Until a wrapped model runs, steps mean nothing to it.
             self.heed()
             record = self.sites.setdefault(place, Reduced(place=place))
             record.passes += 1

@@ -45,11 +45,15 @@ class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
             begun = self._begun.pop(id(scheduler.optimizer), None)
             if begun is not None and frames.user_place(2) == begun.place:
                 begun.alone = True
+        # Private (`private.ATTRIBUTES`): 1 after the constructor. Without it schedules of all counts are
+        # followed.
         count = getattr(scheduler, "_step_count", 0)
         if count < 2 and self.host.active and not self._is_placed(scheduler):
             with self.host.looking("the order of schedulers"):
                 place = frames.user_place(2)
                 self._follow(scheduler, count, place)
+                # Private: set by torch's wrapper around `optimizer.step`, and what torch's own
+                # warning goes by.
                 early = count == 1 and not getattr(scheduler.optimizer, "_opt_called", False)
                 if early and place is not None and place not in self.sites:
                     self._note(scheduler, place, plain=len(args) == 1 and not kwargs)
@@ -73,6 +77,7 @@ class EarlySchedules(SiteWatcher[Place, EarlySchedule]):
     def settle(self, tick: int, kind: StepKind) -> None:
         """What have schedules made of the rates?"""
         if self._rates and self._checkups.due(tick):
+            # What was found of one that has died is kept.
             self._rates = {key: one for key, one in self._rates.items() if one.optimizer() or one.record.looks}
             for one in self._rates.values():
                 one.look(self.host.step)

@@ -26,6 +26,7 @@ class SmallerBatches(Watcher):
         return __init__
 
     def _share(self, size: Any) -> Any:
+        # Anything else is the program's error, and torch tells it; a batch of one has no smaller.
         if not isinstance(size, int) or isinstance(size, bool) or size < 2:
             return size
         smaller = max(1, int(size * self.host.options.batch_share))

@@ -14,6 +14,7 @@ from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.recording.records.training import TrainModePass
 
+# A line opens a region for each batch: a few tell what all of them do.
 _EACH = 3
 """Regions without gradients that are looked into, of those that one line opens."""
 _ALL = 200
@@ -45,17 +46,21 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
     def _opening(self, args: Any, kwargs: Any) -> None:
         if self._hook.wanted or not self.host.active or self._looked >= _ALL:
             return
+        # Past this method and the tap around `__enter__`.
         frame: FrameType | None = sys._getframe(2)
         # A decorated function: a frame of torch's lies between it and its caller.
         if frame is not None and frame.f_code.co_name == "decorate_context":
             frame = frame.f_back
+        # Optimizers and torch's own functions switch gradients off for themselves.
         if frame is None or frames.owner(frame.f_code.co_filename) == frames.TORCH:
             return
+        # The program's code object: see `finish`.
         key = frame.f_code, frame.f_lineno
         if self._opened[key] < _EACH:
             self._opened[key] += 1
             self._looked += 1
             self._left = _CALLS
+            # Hooks are on only within such regions: each costs a call for every module.
             self._hook.on()
 
     def _called(self, module: torch.nn.Module, args: Any) -> None:
@@ -68,6 +73,7 @@ class TrainModePasses(SiteWatcher[Place, TrainModePass]):
             if acts:
                 self._note(module)
             # With gradients on again, the region has ended without a pass: what runs is training.
+            # One layer that acts is enough.
             if acts or not found or self._left <= 0:
                 self._hook.off()
 

@@ -41,10 +41,12 @@ class Ownership(Watcher):
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """After an optimizer's step, while its gradients are there."""
+        # At a boundary of the optimizer's own step the gradients are not yet cleared.
         if kind != "training" or not self.host.sampling or self._looks >= _LOOKS:
             return
         self._looks += 1
         with torch.no_grad():
+            # Roots are modules that were called from outside any other.
             roots, owned = self.host.known.live_roots(), self.host.known.owned()
             for root in roots:
                 self._look_for_replaced(root, roots, owned)
@@ -56,6 +58,7 @@ class Ownership(Watcher):
 
     def _is_orphan(self, root: torch.nn.Module, owned: set[int]) -> bool:
         """Whether a module that is called by itself is trained and no optimizer has anything of it."""
+        # A frozen module has no gradients, and so nothing that stays.
         mine = list(root.parameters())
         return bool(self._stays(mine, owned)) and not _any_owned(mine, owned)
 
@@ -65,12 +68,14 @@ class Ownership(Watcher):
         if self._uncalled is None:
             known = {id(m) for root in called for m in root.modules()}
             having = [m for m in _modules() if id(m) not in known and _any_owned(m.parameters(), owned)]
+            # Only the outermost: their parts are looked at with them.
             within = {id(part) for m in having for part in m.modules() if part is not m}
             self._uncalled = [weakref.ref(m) for m in having if id(m) not in within]
         return [m for m in (ref() for ref in self._uncalled) if m is not None]
 
     def totals(self, tick: int) -> Iterable[Record]:
         """What was seen at least twice."""
+        # Once may be the first step, before the program has built its second optimizer.
         yield from (r for r in self._replaced.values() if r.steps >= _SURE)
         yield from (r for r in self._hidden.values() if r.steps >= _SURE)
 
@@ -82,12 +87,15 @@ class Ownership(Watcher):
     def _look_for_replaced(self, root: torch.nn.Module, roots: list[torch.nn.Module], owned: set[int]) -> None:
         mine = list(root.parameters())
         lost = self._stays(mine, owned)
+        # A module of which an optimizer has some is not replaced as a whole.
         if not lost or _any_owned(mine, owned):
             return
         present = {id(p) for one in roots for p in one.parameters()}
         stepped = (p for o in self.host.known.live_optimizers() for g in o.param_groups for p in g["params"])
         orphans = [p for p in stepped if id(p) not in present]
+        # A replaced model has the same shapes as the one that the optimizer has.
         missing = Counter(map(_kind, lost)) - Counter(map(_kind, orphans))
+        # Orphans that get gradients are in use elsewhere.
         if missing or len(lost) < len(orphans) / 2 or any(gradient_of(p) is not None for p in orphans):
             return
         name = type(root).__name__
@@ -102,6 +110,7 @@ class Ownership(Watcher):
         registered = {id(m) for one in roots for m in one.modules()}
         for path, module in root.named_modules():
             for attribute, value in attributes.plain_attributes(module):
+                # One in eval mode is meant not to learn (a teacher kept in a list on purpose).
                 found = [m for _, m in attributes.modules_within(value) if id(m) not in registered and m.training]
                 lost = self._stays({id(p): p for m in found for p in m.parameters()}.values(), owned)
                 if lost:

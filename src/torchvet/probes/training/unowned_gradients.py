@@ -58,6 +58,7 @@ class UnownedGradients:
     def __init__(self, known: Any) -> None:
         self._known = known
         self._unowned: dict[int, _Unowned] = {}
+        # Owned once means that its gradient may be a leftover of then.
         self._ever: dict[int, weakref.ref[torch.Tensor]] = {}
         """Parameters that an optimizer has owned."""
         self._present: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -93,13 +94,16 @@ class UnownedGradients:
             return
         storage, before = gradient.untyped_storage(), self._unowned.get(key)
         now = _Unowned(parameter._version, weakref.ref(storage), gradient._version)
+        # Changed by hand: the program steps it itself, and the count begins anew.
         if before is None or before.version != now.version:
             self._unowned[key] = now
+        # Another gradient: a new tensor, or written to in place. The same one unchanged is a leftover.
         elif before.gradient() is not storage or before.written != now.written:
             now.times = before.times + 1
             self._unowned[key] = now
 
     def _note(self, root: torch.nn.Module, owned: Collection[int]) -> None:
+        # A model in eval mode is a teacher, or is being evaluated.
         unowned = [(n, p) for n, p in root.named_parameters() if id(p) in self._unowned] if root.training else []
         lost = [(n, p) for n, p in unowned if self._unowned[id(p)].times >= _SURE]
         if not lost:
@@ -117,10 +121,12 @@ class UnownedGradients:
         owned = self._known.owned()
         for module, kept in list(self._kept.items()):
             left = [p for p in kept.parameters if p.stays(owned)]
+            # Nothing new to say.
             if left and not kept.fresh and len(left) == len(kept.parameters):
                 continue
             kept.parameters, kept.fresh, record = left, False, kept.record
             record.names, record.count, record.place = [p.name for p in left][:8], len(left), place
+            # An empty record takes the earlier one back: the last one for a module counts.
             if not left:
                 del self._kept[module]
                 record.bytes = record.owned = 0
@@ -131,6 +137,7 @@ def _remember(known: dict[int, weakref.ref[torch.Tensor]], found: dict[int, torc
     for key in [key for key, ref in known.items() if ref() is None]:
         del known[key]
     for key, tensor in found.items():
+        # A new weak reference only where needed: this runs over all parameters.
         if key not in known or known[key]() is not tensor:
             known[key] = weakref.ref(tensor)
 

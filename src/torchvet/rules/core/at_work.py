@@ -26,12 +26,14 @@ def _devices(recording: Recording) -> set[str]:
 def _autocast(recording: Recording) -> bool:
     from torchvet.recording.records.autocast import AutocastRegion
 
+    # Every rank: one without it could have had the fault unseen.
     return all(any(region.inside for region in rank.all(AutocastRegion)) for rank in recording.ranks)
 
 
 def _scaler(recording: Recording) -> bool:
     from torchvet.recording.records.scaling import ScalingUse
 
+    # By scaler: each record has its counts so far.
     latest = (use for rank in recording.ranks for use in rank.latest(ScalingUse, "id"))
     return any(use.enabled and use.steps >= _ENOUGH for use in latest)
 

@@ -110,9 +110,11 @@ class Rule:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         package, _, module = cls.__module__.rpartition(".")
+        # Only a rule's own module: base classes in other modules have no code.
         if module == "rule":
             code, _, name = package.rpartition(".")[2].partition("_")
             cls.code, cls.name = code.upper(), name.replace("_", "-")
+            # Its own, and not one that it inherits.
             if "summary" not in vars(cls):
                 cls.summary = " ".join((cls.__doc__ or cls.name).split()).removesuffix(".")
 
@@ -128,7 +130,9 @@ class Rule:
     @classmethod
     def inputs(cls) -> tuple[str, ...]:
         """Those of `INPUTS` that the rule overrides, in whole or in part, itself or through a base class."""
+        # Who overrides the part is asked through the whole.
         parts = {"in_source": "in_file", "in_recording": "in_rank"}
+        # By what is overridden and not by a list: such a list would be forgotten.
         overridden = {name for name in (*INPUTS, *parts.values()) if getattr(cls, name) is not getattr(Rule, name)}
         return tuple(name for name in INPUTS if name in overridden or parts.get(name) in overridden)
 
@@ -233,6 +237,7 @@ class Rule:
             related=list(related),
             holder=holder,
             measured=measured or Measured(),
+            # The group's word first: a launcher's RANK is set before there is one.
             rank=rank.member.rank if rank.member else program.rank if program else None,
             device=device or (program.device if program else None),
             about=about,

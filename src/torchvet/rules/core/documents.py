@@ -40,6 +40,7 @@ class Document:
         try:
             return self._read(_folder_of(owner), self._name)
         except (OSError, LookupError) as error:
+            # So that `hasattr` works, and a base class without a folder has no such attribute.
             raise AttributeError(f"{owner.__name__}.{self._name}: {error}") from error
 
 
@@ -69,6 +70,7 @@ def good_program(folder: str, name: str = "GOOD") -> str:
 
 @lru_cache(maxsize=256)
 def _sections(folder: str) -> dict[str, str]:
+    # With a group in the pattern headings and texts alternate.
     _, *parts = _HEADING.split(_file(folder, "details.md"))
     return {title: " ".join(text.split()) for title, text in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -84,6 +86,7 @@ def _file(folder: str, name: str) -> str:
 
 def _folder_of(owner: type) -> str:
     """The folder of the rule that a class is or inherits from, relative to the package of the rules."""
+    # A test's subclass of a rule has the rule's texts.
     for kind in owner.__mro__:
         package, _, module = kind.__module__.rpartition(".")
         if module == "rule" and package.startswith(f"{PACKAGE}."):

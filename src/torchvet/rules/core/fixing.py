@@ -54,6 +54,7 @@ def storing(finding: Finding) -> Related | None:
 def all_or_none(made: Iterable[Sequence[Edit]]) -> Sequence[Edit]:
     """Edits that are only right together: none, where one of them could not be made."""
     each = list(made)
+    # An empty one among them means that it could not be made.
     return [edit for one in each for edit in one] if all(each) else ()
 
 
@@ -67,6 +68,7 @@ def may_be_tensor(node: ast.expr) -> bool:
     """Whether an expression may be one tensor: no number taken out of one, no container written down, and no object
     made of a class (`Transition(…)`)."""
     if isinstance(node, ast.Call):
+        # `Net()(x)` calls what was made, and gives its output.
         made = not isinstance(node.func, ast.Call) and _makes_an_object(terminal(node))
         return terminal(node) not in _NUMBERS and not made
     return not isinstance(node, _NO_TENSOR)
@@ -88,5 +90,6 @@ def recorded_source(recording: Recording, path: str) -> SourceFile | None:
 
     try:
         return SourceFile(path, recording.sources[path])
+    # `ValueError`: a null byte.
     except (KeyError, SyntaxError, ValueError, RecursionError):
         return None

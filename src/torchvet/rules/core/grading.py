@@ -19,6 +19,7 @@ def of_growth(step: int, exhausted_at: int | None) -> Severity:
     """By its forecast: at the memory limit in force, exhausted within a million steps from now or a hundred million."""
     if exhausted_at is None:
         return "info"
+    # From now, as a program that has run for long has not become safe by it.
     left = exhausted_at - step
     return "error" if left <= _DIES_SOON else "warning" if left <= _DIES_LATE else "info"
 

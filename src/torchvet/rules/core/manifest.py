@@ -39,6 +39,7 @@ def entries() -> tuple[Entry, ...]:
     """The rules that the manifest lists, in the order of their codes."""
     # Not a path beside this file: an installed package may lie in a zip archive.
     data = pkgutil.get_data(PACKAGE, FILE)
+    # None before `make docs` has ever run: then there are no rules, and docgen can make the file.
     return msgspec.json.decode(data or b"[]", type=tuple[Entry, ...])
 
 
@@ -53,6 +54,7 @@ def loaded(entry: Entry) -> Rule:
 @cache
 def _instances(module: str) -> dict[str, Rule]:
     contents = vars(importlib.import_module(module)).values()
+    # `vars`: a base class that is imported there has no code of its own.
     kinds = (v for v in contents if isinstance(v, type) and issubclass(v, Rule) and "code" in vars(v))
     return {kind.code: kind() for kind in kinds}
 
@@ -67,6 +69,7 @@ def discovered() -> tuple[Rule, ...]:
 
 def text(rules: Sequence[Rule]) -> str:
     """The manifest of these rules: JSON with one rule a line."""
+    # One a line, so that two branches that add rules merge.
     rows = (msgspec.json.encode(_entry(rule)).decode() for rule in rules)
     return "[\n" + ",\n".join(rows) + "\n]\n"
 

@@ -7,6 +7,7 @@ arrive, and how much longer the others' kernels are is how long they waited.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
@@ -35,29 +36,42 @@ def late_rank(ranks: list[RankTrace]) -> Late | None:
     table = _matched(ranks)
     if not table:
         return None
-    late = [[0.0] * len(table) for _ in ranks]
-    places: list[dict[tuple[str, str], float]] = [{} for _ in ranks]
-    lasts, waited = [0] * len(ranks), 0
+    found = _waited_for(table, len(ranks))
+    means = [sum(one.steps) / len(table) for one in found]
+    worst = means.index(max(means))
+    by_step = zip(*(one.steps for one in found), strict=True)
+    often = sum(step[worst] == max(step) > 0 for step in by_step)
+    if not means[worst] or often < _AS_A_RULE * len(table):
+        return None
+    (name, phase), _ = max(found[worst].places.items(), key=lambda p: p[1])
+    seconds = _beyond_usual(means, worst)
+    reason = _reason(ranks, worst, seconds)
+    share = found[worst].times / sum(one.times for one in found)
+    return Late(ranks[worst], seconds, name, phase, reason, share)
+
+
+@dataclass
+class _Waited:
+    """What the other ranks have waited for one: seconds by step and by collective, and how many times."""
+
+    steps: list[float]
+    places: dict[tuple[str, str], float] = field(default_factory=dict)
+    times: int = 0
+
+
+def _waited_for(table: list[list[list[Collective]]], ranks: int) -> list[_Waited]:
+    found = [_Waited([0.0] * len(table)) for _ in range(ranks)]
     for number, entries in ((number, entries) for number, row in enumerate(table) for entries in row):
+        # Who waits least has come last: a collective ends on all ranks together.
         durations = [e.duration for e in entries]
         last = durations.index(min(durations))
         wait = _beyond_usual([-d for d in durations], last)
-        if wait < _WAIT:
-            continue
-        waited += 1
-        lasts[last] += 1
-        late[last][number] += wait
-        place = (entries[last].name, entries[last].phase)
-        places[last][place] = places[last].get(place, 0.0) + wait
-    means = [sum(row) / len(table) for row in late]
-    worst = means.index(max(means))
-    often = sum(late[worst][s] == max(row[s] for row in late) > 0 for s in range(len(table)))
-    if not means[worst] or often < _AS_A_RULE * len(table):
-        return None
-    (name, phase), _ = max(places[worst].items(), key=lambda p: p[1])
-    seconds = _beyond_usual(means, worst)
-    reason = _reason(ranks, worst, seconds)
-    return Late(ranks[worst], seconds, name, phase, reason, lasts[worst] / waited)
+        if wait >= _WAIT:
+            one, place = found[last], (entries[last].name, entries[last].phase)
+            one.times += 1
+            one.steps[number] += wait
+            one.places[place] = one.places.get(place, 0.0) + wait
+    return found
 
 
 def _beyond_usual(values: Sequence[float], rank: int) -> float:

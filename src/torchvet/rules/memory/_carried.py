@@ -34,15 +34,20 @@ def carriers(recording: Recording, record: CarriedGraph) -> list[Carrier]:
     has read; else what was made once, before the loop."""
     found = list(_bound(recording, record.names))
     anew = [c for c in found if _goes_on(recording, c)]
+    # By the tensor's number: one tensor may have several names.
     numbers = {c.name.number for c in anew}
     kept = [c for c in found if c.name.old and c.name.number not in numbers]
+    # An attribute is bound by a method, whose loop is elsewhere.
     again = [c for c in kept if c.store.in_loop or c.name.kind == "attribute"]
     bound = [c for c in again if _is_bound_by(c.store)]
+    # From the surest to the least sure: what binds itself, what is bound again, what is only stored, what was
+    # made once.
     return _distinct(anew + bound or again or [replace(c, once=True) for c in kept])
 
 
 def _distinct(found: list[Carrier]) -> list[Carrier]:
     """The first few: of one tensor, and of one name in one line, only one."""
+    # Reversed, so that of one tensor the first carrier stays; and back at the end.
     tensors = {c.name.number: c for c in reversed(found)}
     return list({(c.store.path, c.store.line, _identifier(c)): c for c in tensors.values()}.values())[::-1][:_MOST]
 
@@ -71,6 +76,7 @@ def _goes_on(recording: Recording, carrier: Carrier) -> bool:
     wanted = _identifier(carrier)
     for event in file.unit_at(carrier.store.line).events:
         target = next((t for t in targets_of(event.node) if terminal(_root(t)) == wanted), None)
+        # By line: the store has been found in the text by a model of its own.
         if event.line == carrier.store.line and target is not None:
             return _read_before(file, event, _root(target))
     return False
@@ -84,10 +90,12 @@ def _root(target: ast.expr) -> ast.expr:
 
 def _read_before(file: SourceFile, event: Event, target: ast.expr) -> bool:
     """Whether a pass reads a name before it binds it, so that it reads what the pass before has left."""
+    # Of an attribute no order is known across methods: any use outside of a cut counts.
     if isinstance(target, ast.Attribute):
         return any(_is_use(node, parents) for node, parents in _uses(file.tree, target.attr, attribute=True))
     loop = outermost_loop(event)
     outside = terminal(target) in event.unit.outer_names
+    # Without a loop a pass is a call, which keeps only what it declares `global` or `nonlocal`.
     body = getattr(loop.node if loop is not None else event.unit.node if outside else None, "body", [])
     return _first(body, terminal(target)) == "read"
 
@@ -103,6 +111,7 @@ def _first(block: Sequence[ast.AST], name: str) -> str:
 
 
 def _done(node: ast.AST, name: str) -> str:
+    # Its body runs elsewhere.
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return ""
     if isinstance(node, (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)):
@@ -122,6 +131,7 @@ def _done_by_block(node: ast.AST, name: str) -> str:
     arms += [_first(handler.body, name) for handler in getattr(node, "handlers", ())]
     if "read" in arms:
         return "read"
+    # A loop is taken to run; of an `if` both arms must bind.
     return "bound" if arms[0] == "bound" and (not isinstance(node, ast.If) or arms[1] == "bound") else ""
 
 
@@ -134,9 +144,11 @@ def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[tuple[a
             hit = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
         else:
             hit = is_name(node, name) and isinstance(node.ctx, ast.Load)
+        # `x += y` reads `x`, though its context is a Store.
         augmented = isinstance(node, ast.AugAssign) and terminal(_root(node.target)) == name
         if hit or augmented:
             yield node, parents
+        # Three levels are all that `_is_use` looks at.
         inner = [*parents[-2:], node]
         waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
 

@@ -22,6 +22,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 def result_of(growth: Growth, recording: Recording) -> str:
     """The function whose result a growing list is; empty where it is none, or memory may not last for it."""
     name, _, path, _ = growth.holding.where
+    # Cheapest first: most growth is no result.
     file = recording.model(path) if _may_be_result(growth) else None
     stores = recording.index.stores(*growth.holding.where) if file is not None else []
     lines = [s.line for s in stores if s.path == path and s.in_loop]
@@ -38,6 +39,7 @@ def _may_be_result(growth: Growth) -> bool:
     """Whether a variable of a loop that trains nothing grows by whole items, and memory lasts for a pass of data."""
     if growth.kind == "training" or len(growth.holding.path) != 1:
         return False
+    # In evaluation batches, of which one pass of data has so many.
     lasts = growth.exhausted_at is None or growth.exhausted_at - growth.last_step > _PASSES
     return lasts and growth.visible_per_step >= _SHOWN * growth.bytes_per_step > 0
 
@@ -46,6 +48,7 @@ def _loops(function: _Function, lines: list[int]) -> list[ast.stmt]:
     """The loops of a function around all lines that store; none where a line has no loop there."""
     found = [n for n in walk(function) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
     around = [[loop for loop in found if loop.lineno <= line <= (loop.end_lineno or 0)] for line in lines]
+    # One store elsewhere, and what is returned is not all there is.
     return [loop for loops in around for loop in loops] if all(around) else []
 
 
@@ -53,6 +56,7 @@ def _is_endless(loop: ast.stmt) -> bool:
     """Whether a loop ends for no reason that its head shows."""
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return True
+    # `itertools.count()` and the like.
     return any(is_call(n, *_ENDLESS) for n in walk(loop.iter))
 
 

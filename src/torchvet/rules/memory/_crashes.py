@@ -32,6 +32,7 @@ def _together(found: list[Carrier]) -> list[list[Carrier]]:
     own."""
     groups: dict[object, list[Carrier]] = {}
     for one in sorted(found, key=_position):
+        # Only such can be cut by one statement.
         plain = one.name.name.isidentifier() and not one.name.container and one.store.kind == "assign" and not one.once
         groups.setdefault((one.store.path, one.store.line) if plain else id(one), []).append(one)
     return list(groups.values())
@@ -40,6 +41,7 @@ def _together(found: list[Carrier]) -> list[list[Carrier]]:
 def _position(carrier: Carrier) -> int:
     """Where a name stands on the line that binds it."""
     found = re.search(rf"\b{re.escape(carrier.name.name)}\b", carrier.store.text)
+    # So that `h, c` is told in the order in which it is written.
     return found.start() if found is not None else 0
 
 
@@ -98,6 +100,7 @@ def _advice(group: list[Carrier]) -> str:
         cut = f"`{', '.join(names)} = {', '.join(f'{n}.detach()' for n in names)}`"
     elif carrier.name.container in ("tuple", "list") and carrier.store.kind == "assign":
         cut = f"`{name} = {carrier.name.container}(t.detach() for t in {name})`"
+    # Detaching the item where it is stored would cut the pass's own graph as well.
     elif carrier.store.kind == "item" and not carrier.name.container:
         cut = f"read {name} as `{name}.detach()` where the next pass begins"
     elif carrier.name.container or carrier.store.kind not in ("assign", "augmented"):
@@ -123,6 +126,7 @@ def _related(rank: RankRecording, recording: Recording, record: CarriedGraph, ca
     message, store = record.message.partition(" (or ")[0], carrier.store
     found = [Rule.beside("raised", message, record.place)]
     ended = rank.last(Outcome)
+    # From the traceback: a fix goes right behind that line.
     for place in () if ended is None or carrier.once else ended.stack:
         span = recording.index.function_at(place.path, place.line)
         there = place.path == store.path and (span.qualname if span is not None else "") == store.function

@@ -44,6 +44,7 @@ class DryRule(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """The rule's findings, where the rank was sized and its peak is worth a word."""
         size = rank.last(DrySize)
+        # Of an evaluation no graph and no gradients are expected.
         if size is not None and size.kind == "training" and size.allocated >= SMALL:
             yield from self.in_step(Sized(rank, size, {p.category: p.bytes for p in rank.all(DryPart)}))
 

@@ -43,6 +43,7 @@ def _of_name(file: SourceFile, name: str, event: Event, depth: int) -> Event | N
     found = bindings_at(name, event)
     if not found:
         return _of_parameter(file, name, event, depth)
+    # All its bindings at once: they may end in one backward.
     flow = Destinations(file)
     for binding in found:
         flow.bound_by(binding)
@@ -63,6 +64,8 @@ def _of_parameter(file: SourceFile, name: str, event: Event, depth: int) -> Even
         return None
     for caller in file.callers(unit):
         for value in file.passed(caller, unit, name):
+            # Every caller must pass a graph of its own; with one that does not the line is right for
+            # somebody.
             graph = own_graph(file, value, caller, depth + 2)
             if graph is None:
                 return None
@@ -86,6 +89,7 @@ def _kept_parameter(node: ast.expr, event: Event) -> str:
     """The parameter, never bound anew, whose graph goes into a sum, a product with a number or the value itself."""
     if isinstance(node, ast.Name):
         unit = event.unit
+        # Without `self`.
         return node.id if node.id in unit.parameters[bool(unit.owner) :] and not unit.bindings.get(node.id) else ""
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
         # In `value * n` either may be the tensor: the first that is a parameter is the quantity, by habit.
@@ -97,6 +101,7 @@ def _value(binding: Event, name: str) -> ast.expr | None:
     node = binding.node
     if isinstance(node, ast.AugAssign):
         return node.value
+    # `output, loss = model(x)`: the call that both came from.
     found = value_bound(node, name)
     if found is None and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
         return node.value
@@ -106,6 +111,7 @@ def _value(binding: Event, name: str) -> ast.expr | None:
 def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -> Event | None:
     with_graph = _carrying(file, [node.left, node.right], event)
     if isinstance(node.op, (ast.Mult, ast.Div, ast.Pow, ast.MatMult)):
+        # `x * 2` saves nothing; `x * y` saves both, `x ** 2` and `x @ w` their operands.
         both = len(with_graph) == 2 or isinstance(node.op, (ast.Pow, ast.MatMult))
         if both and not any(_is_scalar(file, s, event) for s in with_graph):
             return event
@@ -114,6 +120,7 @@ def _of_operation(file: SourceFile, node: ast.BinOp, event: Event, depth: int) -
 
 def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Event | None:
     name, on, unit = terminal(node), receiver(node), event.unit
+    # The call's own event knows the loops and branches around it.
     own = unit.call_of(node) or event
     if file.gradients.carries(node, own) != "yes":
         return None
@@ -123,6 +130,7 @@ def _of_call(file: SourceFile, node: ast.Call, event: Event, depth: int) -> Even
     if callee is not None:
         return own if _returns_graphs(file, callee, depth) else None
     computes = computes_loss(file, node, unit) or file.dotted(node.func).startswith("torch.")
+    # `F.relu(x)` has its tensor as the argument, `x.relu()` before the dot.
     operands = node.args if computes or on is None else [on]
     with_graph = _carrying(file, operands, own)
     # Other methods are not torch's own: what they save is not known.

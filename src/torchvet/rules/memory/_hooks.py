@@ -27,6 +27,7 @@ def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     if isinstance(given, ast.Call):
         made = event.unit.call_of(given)
         factory = file.callee(made) if made is not None else None
+        # Which of its inner functions a factory returns is not asked: it has one, as a rule.
         return [u for u in file.units if factory is not None and u.parent is factory]
     if isinstance(given, ast.Name):
         return [u for u in file.functions(given.id) if u.owner is None]
@@ -39,9 +40,11 @@ def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
 
 def hooked_values(unit: Unit, event: Event) -> list[str]:
     """The parameters of a hook that tensors come in through."""
+    # A closure's `self_name` is that of the method around, which is no parameter of its own.
     parameters = [p for p in unit.parameters if p != unit.self_name() or unit.owner is None]
     if event.call.func.__class__ is ast.Attribute and terminal(event.node) in ON_TENSORS:
         return parameters[-1:]
+    # `(module, inputs, output)` without the module; a pre-hook has no output.
     return parameters[-2:] if len(parameters) > 2 else parameters[1:]
 
 
@@ -75,9 +78,11 @@ def is_lasting(file: SourceFile, on: ast.expr, unit: Unit, loop: Loop, whole: bo
     if root is None:
         return False
     for binding in unit.bindings.get(root.id, ()):
+        # Made within the loop it dies with its pass, unless it is one of a model's members.
         if binding.inside(loop):
             return _walks_members(file, binding, loop)
     is_module = file.roles.is_a("module", root, unit) or file.roles.is_a("module", on, unit)
+    # A hook on a tensor that is itself a variable is one of a passing tensor.
     return is_module and (whole or on is not root)
 
 

@@ -44,6 +44,7 @@ def kept_on(file: SourceFile, store: Stored, repeated: bool = False) -> Stored |
     if found is None or found.key is None or _stores.counts_up(found.key, found.event):
         return found
     # The same keys come again when their loop does.
+    # `x[i] = v` in the inner loop over `i` is full after one turn of the outer loop.
     return replace(found, loop=_stores.loop_of_key(found.key, found.event))
 
 
@@ -51,6 +52,7 @@ def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassMo
     """The class of `self.stats`, where the object that was made with its owner stays there."""
     owner = unit.method_class() if terminal(part.value) == unit.self_name() else None
     made = owner.attributes.get(part.attr, []) if owner is not None else []
+    # Bound anew elsewhere it starts afresh.
     if any(e.unit.name != "__init__" or e.loop is not None for e, _ in made) or _attribute_cut(part.attr, file.text):
         return None
     return file.roles.class_of(part, unit) if made else None
@@ -59,15 +61,18 @@ def _class_of_part(file: SourceFile, part: ast.Attribute, unit: Unit) -> ClassMo
 def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stored | None:
     event = store.event
     home = event.unit.home(name)
+    # A caller's container may be emptied, or thrown away, by the caller.
     if home is None or name in home.parameters:
         return None
     fresh = _starts(home.bindings.get(name, []), name, store)
     if not fresh:
         return None
     emptied = _emptied(file, home, name)
+    # A function that stores into an outer variable grows it with each call.
     if home is not event.unit:
         stays = not emptied and not _bound_elsewhere(file, name)
         return _for_ever(store) if stays and (repeated or is_repeated(file, event.unit, event)) else None
+    # Made once and never emptied: then it lasts as long as its unit.
     once = not emptied and all(b.loop is None for b in fresh)
     loop = _widest(event, [*fresh, *emptied])
     if loop is None:
@@ -77,6 +82,7 @@ def _on_name(file: SourceFile, store: Stored, name: str, repeated: bool) -> Stor
 
 def _emptied(file: SourceFile, home: Unit, name: str) -> list[Event]:
     """Where something is taken out of a variable, or it is deleted."""
+    # By text: `del rows[0]` and `del rows[:n]` alike.
     deleted = [e for e in home.events if isinstance(e.node, ast.Delete) and name in ast.unparse(e.node)]
     return [*(e for e in file.calls(*EMPTYING) if terminal(receiver(e.call)) == name), *deleted]
 
@@ -105,8 +111,10 @@ def _on_attribute(
     if owner is None:
         return None
     fresh = _starts([event for event, _ in owner.attributes.get(name, [])], name, store)
+    # An attribute that nothing in the class begins was put there by somebody else.
     if fresh is None or not (fresh or _is_field(owner, name)):
         return None
+    # `reset()`, and a loop over epochs, start it afresh.
     if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
         return None
     if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
@@ -129,6 +137,7 @@ def _attribute_cut(name: str, text: str) -> bool:
     """Whether an attribute is bound from outside, deleted or shortened by slices somewhere."""
     return bool(
         re.search(
+            # From outside, by any name but `self`; deleted; shortened by a slice.
             rf"(?<!self)\.{name}\s*=(?!=)|\bdel[ \t]+[\w.]+\.{name}\b|\.{name}\[[^\]\n]*:[^\]\n]*\]\s*=(?!=)"
             rf"|\.{name}\s*=[^=\n]*\.{name}\[[^\]\n]*:",
             text,
@@ -142,6 +151,7 @@ def _widest(event: Event, fresh: list[Event]) -> Loop | None:
     while loop is not None:
         if any(b.unit is event.unit and b.inside(loop) for b in fresh):
             break
+        # A comprehension's turns are one statement.
         found = found if loop.comprehension else loop
         loop = loop.parent
     return found
@@ -153,6 +163,7 @@ def _from_itself(binding: Event, name: str) -> bool:
     if isinstance(node, ast.AugAssign):
         return True
     value = getattr(node, "value", None)
+    # A call too: `total = torch.cat([total, x])`.
     return isinstance(value, (ast.BinOp, ast.Call)) and any(
         terminal(n) == name for n in walk(value) if isinstance(n, (ast.Name, ast.Attribute))
     )
@@ -166,6 +177,7 @@ def _can_grow(binding: Event, name: str, store: Stored) -> bool:
     values: list[ast.expr | None] = [node.value]
     target = next((t for t in targets_of(node) if terminal(t) == name), None)
     if isinstance(node, ast.Assign) and target not in node.targets and isinstance(node.value, (ast.Tuple, ast.List)):
+        # `losses, total = [], 0`: each has its own beginning.
         own = value_for(node, target) if target is not None else None
         values = [own] if own is not None else list(node.value.elts)
     return all(growable(one, store.adds) for one in values)
@@ -174,6 +186,7 @@ def _can_grow(binding: Event, name: str, store: Stored) -> bool:
 def growable(value: ast.expr | None, adds: bool) -> bool:
     """Whether an expression makes a container without a limit; with `adds` a number to add to."""
     if isinstance(value, ast.Constant):
+        # `total = None` begins a sum as well as `total = 0` does.
         return adds and (value.value is None or isinstance(value.value, (int, float)))
     if isinstance(value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp)):
         return not _of_limited(value)
@@ -183,6 +196,7 @@ def growable(value: ast.expr | None, adds: bool) -> bool:
             return not limit(value)
         if name == "defaultdict" and value.args and _makes_limited(value.args[0]):
             return False
+        # A tensor of zeros is added to; collecting into it writes to places that are there.
         return name in ("list", "dict", "defaultdict", "OrderedDict") or (adds and name in ("zeros", "tensor", "float"))
     return False
 
@@ -221,6 +235,7 @@ def surely_recording(file: SourceFile, event: Event, depth: int = 0) -> bool:
     unit = event.unit
     if file.gradients.enabled(event) != "yes":
         return False
+    # Who runs a backward has gradients on.
     if unit.is_module or unit.name == "main" or any(e.kind == "backward" for e in file.effects(unit)):
         return True
     callers = file.callers(unit)
@@ -234,6 +249,7 @@ def bindings_at(name: str, event: Event) -> list[Event]:
 
 def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
     """Stores within a training loop into names that are bound outside of it, in the order of the file."""
+    # A store may lie in several steps: that of each optimizer.
     seen: set[int] = set()
     for step in file.steps:
         if step.loop is None:
@@ -243,6 +259,7 @@ def kept_in_steps(file: SourceFile) -> Iterator[Stored]:
                 continue
             kept = _stores.store(event)
             own = event.unit is step.unit
+            # In a method that the step calls, its own variables die with each call.
             if kept is None or not (outlives(kept, step.loop) if own else _is_of_others(kept)):
                 continue
             if _is_new(kept, step.loop):
@@ -256,6 +273,7 @@ def _events_of(step: Step) -> Iterator[Event]:
     yield from (e for e in step.unit.events if e.inside(step.loop))
     for unit in {id(e.event.unit): e.event.unit for e in step.of("backward")}.values():
         if unit is not step.unit and unit.owner is not None:
+            # In a loop of its own a method may collect what it empties behind it.
             yield from (e for e in unit.events if e.loop is None)
 
 
@@ -301,6 +319,7 @@ def outermost_loop(event: Event) -> Loop | None:
 def _is_of_others(kept: Stored) -> bool:
     """Whether what keeps the value is not the function's own."""
     root, unit = kept.variable, kept.event.unit
+    # A name that nobody binds here is not known.
     return root == unit.self_name() or unit.home(root) not in (unit, None)
 
 
@@ -314,6 +333,7 @@ def outlives(kept: Stored, loop: Loop) -> bool:
     if home is not unit:
         return home is not None
     return not any(
+        # The store itself binds its name anew: `total = total + loss`.
         b.inside(loop) and b.node is not kept.event.node and not isinstance(b.node, ast.AugAssign)
         for b in unit.bindings.get(root, ())
     )

@@ -60,6 +60,7 @@ class _Tracer:
     def __init__(self, file: SourceFile, loop: Loop | None, follows_callers: bool = False) -> None:
         self._file = file
         self._follows_callers = follows_callers
+        # A comprehension is no pass.
         self._loop = loop.statement() if loop is not None else None
         self.found = Lineage()
         self._seen: dict[tuple[int, str], bool] = {}
@@ -71,6 +72,7 @@ class _Tracer:
             return False
         self._left -= 1
         if depth > _DEEPEST or self._left < 0:
+            # Not followed: as something that two lines may share.
             self.found.loose.add("…")
             return True
         if isinstance(node, ast.Name):
@@ -86,6 +88,7 @@ class _Tracer:
         return self._any(ast.iter_child_nodes(node), event, depth)
 
     def _any(self, nodes: Iterable[ast.AST], event: Event, depth: int) -> bool:
+        # A list and no generator: every part is to be noted, also behind the first that holds.
         answers = [self.visit(one, event, depth + 1) for one in nodes if not isinstance(one, ast.expr_context)]
         return any(answers)
 
@@ -96,12 +99,14 @@ class _Tracer:
         if dotted.startswith(_NO_TORCH) or dotted in _PLAIN or name in names.DETACHING or names.is_factory(dotted):
             return False
         hands_on = dotted.startswith("torch.") or dotted in _BUILTINS
+        # Before the receiver, so that arguments are noted whatever the call is.
         given = (hands_on or name not in _PLAIN_ARGUMENTS) and self._any(syntax.given(node), event, depth)
         if hands_on:
             return given
         if on is not None and self._is_value(on, name, event):
             return self.visit(on, event, depth + 1) or given
         roles = self._file.roles.of(node.func, event.unit)
+        # A criterion adds nothing of its own.
         if "criterion" in roles and "module" not in roles - {"criterion"}:
             return given
         self._made_by(node, event, depth)
@@ -110,6 +115,7 @@ class _Tracer:
     def _is_value(self, on: ast.expr, name: str, event: Event) -> bool:
         """Whether a method is called on a value of the pass, not on a module or other object that outlives it."""
         if not isinstance(on, (ast.Name, ast.Attribute)):
+            # `super().forward(x)` is a call on the module itself.
             return not (is_call(on, "super"))
         roles = self._file.roles.of(on, event.unit)
         if roles & {"module", "criterion", "optimizer", "loader", "scaler"}:
@@ -126,6 +132,7 @@ class _Tracer:
         callee = self._file.callee(own) if own is not None else None
         if callee is None:
             roles = self._file.roles.of(node.func, event.unit)
+            # A library's module may keep state from pass to pass.
             self.found.foreign |= not _made_of_torch(self._file, node.func, event.unit)
             if not roles and _is_foreign_method(node.func, event.unit):
                 self.found.loose.add(ast.unparse(node.func))
@@ -147,6 +154,7 @@ class _Tracer:
         if roles & _NOT_VALUES - _AT_FIRST:
             return False
         if isinstance(root, ast.Name) and root.id != event.unit.self_name() and self._is_changed(root.id, event):
+            # Something in the loop writes to that object: what is read may be of the pass before.
             self.found.carried.add(ast.unparse(node))
             return True
         if roles & _AT_FIRST:
@@ -155,6 +163,7 @@ class _Tracer:
             home = event.unit.home(root.id)
             if root.id != event.unit.self_name() and home is event.unit and self._inside(root.id, event):
                 return self.visit(root, event, depth + 1)
+            # In this order: a value of this pass is followed, anything else of that kind is a setting.
             if root.id != event.unit.self_name():
                 return False  # a setting: `args.weight`
             self.found.loose.add(ast.unparse(node))
@@ -172,6 +181,8 @@ class _Tracer:
             node = other.node
             if any(isinstance(t, ast.Attribute) and terminal(t.value) == name for t in targets_of(node)):
                 return True
+            # A call for its own sake with arguments keeps something of them; one without
+            # (`optimizer.step()`) takes nothing.
             given = isinstance(node, ast.Call) and (node.args or node.keywords) and isinstance(other.parent, ast.Expr)
             on = receiver(node) if isinstance(node, ast.Call) and given else None
             if is_name(on, name):
@@ -185,12 +196,14 @@ class _Tracer:
     def _name(self, node: ast.Name, event: Event, depth: int) -> bool:
         unit, name = event.unit, node.id
         home = unit.home(name)
+        # Names in capitals are constants.
         if home is None or name == unit.self_name() or name.isupper():
             return False
         if home is not unit:
             return self._outer(node, event)
         reaching = _reaching(name, event)
         inside = [b for b in reaching if b.inside(self._loop)]
+        # The earliest binding that reaches is one that every way takes.
         known = len(inside) == len(reaching) > 0 and event.sure_after(reaching[-1])
         if not known and self._from_before(node, event, inside):
             return True
@@ -212,6 +225,7 @@ class _Tracer:
             return False
         if self._file.gradients.carries(node, event) == "no" or self._is_class_or_function(node.id):
             return False
+        # What programs call their settings.
         if node.id in ("device", "args", "config", "cfg", "opt", "hparams") or self._is_given_data(node.id, event.unit):
             return False
         # What comes from before the loop is gone through again in its next pass.
@@ -226,6 +240,7 @@ class _Tracer:
         given = {id(value) for value, _ in self._file.arguments(unit, name)}
         for call in calls:
             value = next((v for v in syntax.given(call.call) if id(v) in given), None)
+            # One level: the tracer of a caller follows no callers of its own.
             tracer = _Tracer(self._file, call.loop, follows_callers=True)
             if value is None or tracer.visit(value, call, 0) or tracer.found.carried or tracer.found.loose:
                 return False
@@ -238,6 +253,7 @@ class _Tracer:
         key = (id(binding), name)
         if key in self._seen:
             return self._seen[key]
+        # `h = f(h)` reads the binding that it is.
         self._seen[key] = False  # recursion ends here
         node = binding.node
         # What is bound under `no_grad` has no graph, whatever it is made of.
@@ -295,6 +311,7 @@ def _is_data(node: ast.expr) -> bool:
 def keeps_state(methods: dict[str, Unit]) -> bool:
     """Whether methods other than `__init__` bind an attribute of their object to something computed."""
     for name, method in methods.items():
+        # These set up, clear or switch.
         if name in ("__init__", "reset", "train", "eval") or isinstance(method.node, ast.Module):
             continue
         own = method.self_name()
@@ -302,6 +319,7 @@ def keeps_state(methods: dict[str, Unit]) -> bool:
             for target in targets_of(event.node):
                 value = value_for(event.node, target)
                 on_self = isinstance(target, ast.Attribute) and terminal(target.value) == own
+                # `self.training_done = True` holds no tensor.
                 if on_self and not isinstance(value, ast.Constant):
                     return True
     return False

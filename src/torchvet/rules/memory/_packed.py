@@ -33,6 +33,7 @@ def packed_as_they_are(rule: Rule, recording: Recording) -> Findings:
         return
     nodes = ", ".join(dict.fromkeys(s.attribute for s in who if s.attribute))
     packs = _packs(who, recording)
+    # With several candidates any line would be a guess.
     at = _line_of(packs[0], recording) if len(packs) == 1 else None
     name = _given(packs[0][1]) if len(packs) == 1 else "tensor"
     cause, advice = _CAUSE.format(nodes=nodes), _ADVICE.format(name=name)
@@ -61,6 +62,7 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
     """The program's pack hooks that hand back what they are given, each with its file: those that are made beside the
     unpack hook that the run has seen, where it is known."""
     found: list[tuple[bool, str, _Function]] = []
+    # By text: most programs use no such hooks, and no file need be parsed.
     used = any(SAVED_HOOKS in text for text in recording.sources.values())
     unpacked = {(s.path, s.line) for s in who if s.path is not None}
     for path in recording.sources if used else ():
@@ -69,6 +71,7 @@ def _packs(who: Sequence[Stranger], recording: Recording) -> list[tuple[str, _Fu
         for call in _calls(file.tree):
             hook = _defined(file.tree, call.args[0])
             if hook is not None and _handed_back(hook) is not None:
+                # A run sees a node's unpack hook alone: torch keeps no pack hook once it has run.
                 unpack = _defined(file.tree, next(iter(call.args[1:]), None))
                 found.append((unpack is not None and (path, first_line(unpack)) in unpacked, path, hook))
     # Several pairs of hooks may hand tensors back; the run knows of some nodes which unpack hook they have.
@@ -87,6 +90,7 @@ def _defined(tree: ast.AST, hook: ast.expr | None) -> _Function | None:
         return hook
     name = terminal(hook)
     found = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+    # Two functions of one name: which is meant depends on scopes, which are not followed here.
     return found[0] if len(found) == 1 else None
 
 

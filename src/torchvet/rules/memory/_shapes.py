@@ -41,6 +41,7 @@ class Shapes:
 
     def of(self, node: ast.AST | None, event: Event, depth: int = 0) -> Shape | None:
         """The sizes of an expression's value at an event; None where nothing is known."""
+        # A new question: its own allowance.
         if depth == 0:
             self._left = _MOST
         self._left -= 1
@@ -67,6 +68,7 @@ class Shapes:
         if left is None or right is None:
             return None
         if isinstance(node.op, ast.MatMult):
+            # Of unknown dimensions it is not known which ones are multiplied.
             if ... in left or ... in right or not left or not right:
                 return None
             return left[:-1] if len(right) == 1 else (*left[:-1], right[-1])
@@ -81,11 +83,14 @@ class Shapes:
             return None
         bound = [b for b in home.bindings.get(node.id, ()) if home is not unit or b.index < event.index]
         if not bound:
+            # The innermost call that is being followed.
             given = next((g for where, g in reversed(self._given) if where is home), {})
             return given[node.id] if node.id in given else self._of_parameter(home, node.id, depth)
         last = bound[-1]
+        # Bound in another arm: it is not what this event sees.
         if home is unit and not event.sure_after(last) and last.excludes(event):
             return None
+        # Of another unit's bindings no order is known; `x += y` may broadcast.
         if (home is not unit and len(bound) > 1) or isinstance(last.node, ast.AugAssign):
             return None
         return self._of_binding(last, node.id, depth)
@@ -94,6 +99,7 @@ class Shapes:
         found: list[Shape | None] = []
         for call in self._file.callers(home):
             for value, where in self._file.arguments(home, name):
+                # `arguments` gives values without their calls: the call is found by its value.
                 if where is call.unit and value in given(call.call):
                     found.append(self.of(value, call, depth + 2))
         return found[0] if found and all(one == found[0] for one in found) else None
@@ -114,11 +120,13 @@ class Shapes:
         call = node.value
         assert isinstance(call, ast.Call)
         whole = self.of(call, binding, depth + 1)
+        # Values and indices have the same shape.
         if terminal(call) in ("max", "min", "sort", "topk"):
             return whole
         dotted = self._file.dotted(call.func)
         if terminal(call) == "next" or whole is None or not dotted.startswith("torch."):
             return None
+        # A tensor is taken apart along its first dimension.
         return whole[1:] if whole and whole[0] is not ... else None
 
     # Batches of loaders ----------------------------------------------------------------------------------------------
@@ -135,6 +143,7 @@ class Shapes:
             return None
         parts = self._parts_of(source, binding.unit, depth)
         if parts is None or len(parts) != len(names):
+            # The name stands for the size: two batches of one loader are as long.
             return ("batch", ...)  # whatever a sample is, batches of them have one dimension more
         return parts[names.index(name)]
 
@@ -149,6 +158,7 @@ class Shapes:
             for dataset, inside in made_by(made.args[0], where):
                 if is_call(dataset, "TensorDataset"):
                     whole = [self._seen_from(one, inside, dataset, depth) for one in dataset.args]
+                    # A batch has other rows than the whole, and the same columns.
                     return [("batch", *s[1:]) if s and s[0] is not ... else ("batch", ...) for s in whole]
         return None
 
@@ -193,9 +203,11 @@ class Shapes:
         if depth > 6 or any(where is forward for where, _ in self._given):
             return None
         shapes = [self.of(value, event, depth + 1) for value in node.args]
+        # Without `self`.
         self._given.append((forward, dict(zip(forward.parameters[1:], shapes, strict=False))))
         returned = [e for e in forward.events if isinstance(e.node, ast.Return)]
         found = [self.of(e.node.value, e, depth + 2) for e in returned]  # type: ignore[attr-defined]
+        # Before the answer is used: the next call of this module has other shapes.
         self._given.pop()
         return found[0] if found and all(one == found[0] for one in found) else None
 

@@ -29,6 +29,7 @@ def broadcast(left: Shape, right: Shape) -> Shape | None:
         return left if left == right else None
     width = max(len(left), len(right))
     padded = [(1,) * (width - len(s)) + s for s in (left, right)]
+    # Two sizes that differ and are not 1 would raise: the left one is as good as any.
     return tuple(b if a == 1 else a for a, b in zip(*padded, strict=True))
 
 
@@ -43,6 +44,7 @@ def blows_up(left: Shape, right: Shape) -> bool:
         return len(left) > 2 and left[-1] == 1 and len(right) == 1 and many(right[0])
     width = max(len(left), len(right))
     pairs = list(zip(*[(1,) * (width - len(s)) + s for s in (left, right)], strict=True))
+    # Each is stretched by the other: one alone is ordinary broadcasting.
     return any(a == 1 and many(b) for a, b in pairs) and any(b == 1 and many(a) for a, b in pairs)
 
 
@@ -56,6 +58,7 @@ def indexed(shape: Shape, index: ast.expr) -> Shape | None:
             found.append(1)
             continue
         if isinstance(part, ast.Constant) and part.value is ...:
+            # `...` takes what the indices behind it leave.
             keep = len(rest) - sum(1 for p in parts[parts.index(part) + 1 :])
             found, rest = [*found, *rest[:keep]], rest[keep:]
             continue
@@ -64,6 +67,7 @@ def indexed(shape: Shape, index: ast.expr) -> Shape | None:
         size = rest.pop(0)
         if isinstance(part, ast.Slice):
             found.append(_sliced(size, part))
+        # A name may be a number, a mask or a list of indices.
         elif not isinstance(part, (ast.Constant, ast.UnaryOp)):
             return None
     return (*found, *rest)
@@ -84,6 +88,7 @@ def after(name: str, shape: Shape | None, given: list[ast.expr], keywords: list[
     """What a method or function makes of its operand's sizes."""
     if name in ("view", "reshape"):
         return _reshaped(_one_by_one(given))
+    # Before the shape is asked for: `flatten(1)` says something even of an unknown one.
     if name == "flatten":
         return _flattened(shape, given) if given or keywords else (None,)
     if shape is None or name in _KEEPING:
@@ -111,6 +116,7 @@ def _is_shape(size: ast.expr) -> bool:
 
 
 def _reshaped(sizes: list[ast.expr]) -> Shape | None:
+    # `x.view(self.size)` may be a whole shape.
     if len(sizes) == 1 and (_is_shape(sizes[0]) or isinstance(sizes[0], ast.Attribute)):
         return None
     # What -1 stands for is not written there.
@@ -136,6 +142,7 @@ def _squeezed(shape: Shape, dim: int | None) -> Shape | None:
     if (... in shape and dim != -1) or not -len(shape) <= dim < len(shape):
         return None
     place = dim % len(shape)
+    # `squeeze` of a dimension that is not 1 does nothing.
     return (*shape[:place], *shape[place + 1 :]) if shape[place] == 1 else (shape if many(shape[place]) else None)
 
 
@@ -188,6 +195,7 @@ def number(node: ast.AST | None) -> int | None:
     sign = 1
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         sign, node = -1, node.operand
+    # `True` is an `int` as well, and no size.
     plain = isinstance(node, ast.Constant) and type(node.value) is int
     return sign * node.value if plain else None  # type: ignore[union-attr]
 

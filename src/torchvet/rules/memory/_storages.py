@@ -20,6 +20,7 @@ _DEEPEST = 5
 def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[ast.expr, Event]]:
     """The names and calls that an expression's tensors come from, sizes kept: methods that keep the number of elements
     are seen through, local names followed to what binds them. What reduces or indexes is left out."""
+    # Also those that copy: the question is how large, not whose storage.
     node = under_methods(node, _SAME_SIZE)
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return origins(node.value, event, depth)
@@ -34,11 +35,13 @@ def origins(node: ast.expr | None, event: Event, depth: int = 0) -> list[tuple[a
 
 def _of_name(node: ast.Name, event: Event, depth: int) -> list[tuple[ast.expr, Event]]:
     bindings = bindings_at(node.id, event)
+    # Bound twice, it stands for itself.
     if len(bindings) != 1 or depth > _DEEPEST:
         return [(node, event)]
     binding = bindings[0]
     value = getattr(binding.node, "value", None)
     if isinstance(binding.node, ast.Assign) and isinstance(value, ast.Call):
+        # Tuples that a call gives are taken for what it makes.
         return origins(value, binding.unit.call_of(value) or binding, depth + 1)
     found = value_bound(binding.node, node.id)
     return origins(found, binding, depth + 1) if found is not None else [(node, event)]
@@ -57,6 +60,7 @@ def of_a_batch(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
     copy of a module's weights."""
     if isinstance(node, (ast.Tuple, ast.List)):
         return any(of_a_batch(file, one, event, depth) for one in node.elts)
+    # A loss is a number, whatever it is made of.
     if file.roles.hinted("loss", node):
         return False
     if event.unit.name == "forward" and _is_activation(file, node, event):
@@ -81,6 +85,7 @@ def _is_activation(file: SourceFile, node: ast.expr | None, event: Event, depth:
         return False
     bindings = bindings_at(node.id, event)
     values = [value_for(b.node, t) for b in bindings for t in targets_of(b.node) if terminal(t) == node.id]
+    # Bound once, to one expression of its own.
     return len(bindings) == 1 == len(values) and _is_activation(file, values[0], bindings[0], depth + 1)
 
 

@@ -63,6 +63,7 @@ def root_of(node: ast.expr) -> ast.expr:
 def put_by(event: Event) -> Stored | None:
     """What a call with one argument puts into what it is called on, as `holder.append(value)` does."""
     on, given = receiver(event.call), event.call.args
+    # `array.append(values, axis)` is a function.
     return Stored(event, on, given[0]) if on is not None and len(given) == 1 else None
 
 
@@ -79,6 +80,7 @@ def collected(file: SourceFile) -> Iterator[Stored]:
 
 def keyed(file: SourceFile) -> Iterator[Stored]:
     """`holder[key] = value` where the holder is a dict and the key is another one in each pass of a loop."""
+    # By text first: units without such a line are never walked.
     lines = {file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED, UNDER_A_KEY)}
     for unit in file.units_at(sorted(lines)):
         for event in unit.events:
@@ -103,6 +105,7 @@ def under_a_key(event: Event) -> Stored | None:
 def in_dict(store: Stored) -> bool:
     """Whether a holder is bound to nothing but dicts."""
     values = store.event.unit.file.roles.values(store.holder, store.event.unit)
+    # A tensor and a list are written to in the same way.
     return bool(values) and all(is_dict(value) for value, _ in values)
 
 
@@ -113,6 +116,7 @@ def is_dict(node: ast.expr | None) -> bool:
 
 def key_changes(key: ast.expr, event: Event) -> bool:
     """Whether a key counts up, or is what a loop around the event goes over."""
+    # Whatever else the key has.
     if any(isinstance(one, ast.BinOp) and isinstance(one.op, _COMES_AGAIN) for one in walk(key)):
         return False
     return counts_up(key, event) or loop_of_key(key, event) is not None
@@ -123,8 +127,10 @@ def counts_up(key: ast.expr, event: Event) -> bool:
     for one in walk(key):
         if isinstance(one, ast.Name):
             added = (b for b in event.unit.bindings.get(one.id, ()) if isinstance(b.node, ast.AugAssign))
+            # Counted up outside of the loops around, it is the same in all of their turns.
             if any(b.loop is not None and event.inside(b.loop) for b in added):
                 return True
+        # Outside of methods `self_name` is empty.
         elif isinstance(one, ast.Attribute) and terminal(one.value) == event.unit.self_name() != "":
             owner = event.unit.method_class()
             found = owner.attributes.get(one.attr, ()) if owner is not None else ()
@@ -164,12 +170,14 @@ def _lines_that_add(file: SourceFile) -> Iterator[int]:
             text = file.lines[line - 1].strip()
             if operator == "+=":
                 rest = text.partition("+=")[2]
+                # Numbers, texts and lists are no tensors.
                 wanted = not rest.endswith(".item()") and _ADDABLE.match(rest) is not None
             else:
                 bound = _BINDS.match(text)
                 wanted = bound is not None and bound[1] in bound[2]
             if wanted:
                 yield line
+            # Two characters on: `+=` is found by both operators, and once by each.
             position = file.text.find(operator, position + 2)
 
 
@@ -189,6 +197,7 @@ def _without(node: ast.BinOp, name: str) -> Iterator[ast.expr]:
     """The other side of a sum of which one side is the name, or a multiple of it."""
     if not isinstance(node.op, (ast.Add, ast.Sub)):
         return
+    # `0.9 * mean + x` and `x + 0.9 * mean`.
     for own, other in ((node.left, node.right), (node.right, node.left)):
         parts = [own.left, own.right] if isinstance(own, ast.BinOp) and isinstance(own.op, ast.Mult) else [own]
         if any(ast.unparse(part) == name for part in parts):

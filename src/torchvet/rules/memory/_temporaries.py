@@ -59,6 +59,7 @@ class Pattern:
 
 def patterns(rank: RankRecording, recording: Recording, window: Window) -> Iterator[Pattern]:
     """Computations written out by hand, of which tensors were alive at the window's peak, the largest first."""
+    # The optimizer's temporaries have the shapes of weights.
     sites = [s for s in window.sites if s.site.place is not None and s.site.phase in ("forward", "backward")]
     found = [
         p for p in (_attention(rank, recording, sites), *_probabilities(sites), *_encodings(recording, sites)) if p
@@ -74,13 +75,9 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
     seen = [record for record in rank.latest(AttentionMatrix, "place", "shape") if record.applied]
     # `scaled_dot_product_attention` gives the result alone, so that it cannot replace weights that are read.
     replaced = [r for r in seen if not r.elsewhere and not r.kept]
+    # Weights that are only multiplied once first: of those a fused form takes the place.
     shapes = {_matrices(r.shape) for r in replaced or seen}
-    matrices = [
-        s
-        for s in sites
-        if _matrices(s.site.shape) in shapes
-        and not any(name in (recording.source_line(s.site.place) or "") for name in _FUSED)
-    ]
+    matrices = [s for s in sites if _matrices(s.site.shape) in shapes and not _is_fused(recording, s)]
     if not matrices:
         return None
     instead = (
@@ -93,6 +90,11 @@ def _attention(rank: RankRecording, recording: Recording, sites: list[SiteBytes]
     return Pattern("attention matrices", instead, matrices, severity="info")
 
 
+def _is_fused(recording: Recording, site: SiteBytes) -> bool:
+    """Whether a line already calls a fused form."""
+    return any(name in (recording.source_line(site.site.place) or "") for name in _FUSED)
+
+
 def _matrices(shape: tuple[int, ...]) -> tuple[int, ...]:
     """How many matrices of how many rows and columns: products flatten what stands before."""
     return (math.prod(shape[:-2]), *shape[-2:])
@@ -103,10 +105,12 @@ def _probabilities(sites: list[SiteBytes]) -> Iterator[Pattern]:
     by_shape: dict[tuple[int, ...], list[SiteBytes]] = {}
     for site in sites:
         shape = site.site.shape
+        # Square ones are attention's.
         if _over_classes(shape) and shape[-1] != shape[-2]:
             by_shape.setdefault(shape, []).append(site)
     for alike in by_shape.values():
         by_hand = [s for s in alike if _operator(s) in _BY_HAND]
+        # A fused cross-entropy keeps one such tensor for its backward, and makes another in it.
         if sum(s.storages for s in by_hand) >= 3 and _is_softmax_by_hand(alike):
             instead = (
                 "use `torch.nn.functional.cross_entropy` on the logits (`log_softmax` where probabilities are wanted), "

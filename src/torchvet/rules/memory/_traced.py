@@ -48,6 +48,7 @@ class Traced(NamedTuple):
 def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Traced:
     """What the steps show in which Python's objects were traced; nothing where there are none, or on a device."""
     objects = rank.last(ObjectLines)
+    # What Python's objects take is none of the device's.
     if objects is None or counted.name == "device memory":
         return Traced()
     rate = counted.measured or 0.0
@@ -56,9 +57,11 @@ def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Trace
     beside = tuple(Rule.beside("allocated", f"{size(n)} per step of Python objects live on", at) for at, n in lines)
     advice = _FOLLOW if lines else _FIND
     live = "live on" if objects.collected else "live on, or wait for the cyclic collector"
+    # Python's objects first: they have lines.
     if objects.bytes >= _MOST * rate:
         made = f"{size(objects.bytes)} per step of Python objects that these lines make {live}"
         return Traced(made, advice, place, beside, sure=objects.collected)
+    # Tensors that were made where operators are not watched.
     if objects.storages >= _MOST * rate:
         who = "by another thread or as the parameters of models that nothing names"
         made = f"tensors with {size(objects.storages)} per step {live}, made {who}"

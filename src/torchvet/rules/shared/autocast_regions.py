@@ -54,6 +54,7 @@ def arguments(file: SourceFile, call: ast.Call) -> dict[str, ast.expr]:
     if names is None:
         return {}
     given = dict(zip(names, call.args, strict=False))
+    # `**options` is left out: what it holds nobody knows here.
     given.update({k.arg: k.value for k in call.keywords if k.arg})
     return given
 
@@ -73,6 +74,7 @@ def constants(file: SourceFile, node: ast.expr | None, unit: Unit) -> list[objec
     if isinstance(node, ast.Name) and (home := unit.home(node.id)) is not None:
         if node.id in home.parameters:
             return []
+        # A loop's variable is bound and has no value: then there are fewer values than bindings.
         bound = len(home.bindings.get(node.id, ()))
     found: list[object] = [v.value for v, _ in values if isinstance(v, ast.Constant)]
     return found if len(found) == len(values) >= bound else []
@@ -93,6 +95,7 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit, depth: int = 0)
         return set()
     values = file.roles.values(node, unit)
     found = [devices(file, v, where, depth + 1) if _makes_device(v, file) else set() for v, where in values]
+    # One that is not known, and it could be any device.
     return set().union(*found) if all(found) else set()
 
 
@@ -150,6 +153,7 @@ def region(file: SourceFile, node: ast.expr, unit: Unit, depth: int = 0) -> Regi
     if isinstance(node, ast.Call):
         if file.dotted(node.func) in _ARGUMENTS:
             return _of_call(file, node, node, unit)
+        # `accelerator.autocast()`, `fabric.autocast()`.
         if terminal(node) == "autocast" and receiver(node) is not None:
             return Region(node, None, "unknown", framework=True)
         return _by_name(file, node, node.func, unit, depth)
@@ -169,6 +173,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
     found: list[Region] = []
     for value, where in values:
         made = _of_value(file, value, where, depth + 1)
+        # In this order: what is autocast counts, whatever else there is.
         if made is not None:
             found.append(made)
         elif terminal(value) not in _NOTHING:
@@ -178,6 +183,7 @@ def _either(file: SourceFile, node: ast.expr, values: list[tuple[ast.expr, Unit]
         return None
     first = replace(found[0], node=node)
     # `autocast() if use_amp else nullcontext()`: on or off is decided by the run.
+    # Fewer: one of them was a `nullcontext()`.
     alike = len(found) == len(values) and all(f.enabled == first.enabled for f in found)
     same = all((f.device, f.dtype) == (first.device, first.dtype) for f in found)
     first = first if same else replace(first, device="", dtype="")
@@ -191,6 +197,7 @@ def _of_value(file: SourceFile, value: ast.expr, unit: Unit, depth: int) -> Regi
         inner = value.args[0]
         if file.dotted(inner) not in _ARGUMENTS:
             return None
+        # `partial(torch.autocast, dtype=...)` is read as the call that it will become.
         call = ast.copy_location(ast.Call(func=inner, args=value.args[1:], keywords=value.keywords), value)
         return _of_call(file, value, call, unit)
     return region(file, value, unit, depth)
@@ -202,6 +209,7 @@ def regions(event: Event) -> list[Region]:
     found: list[Region | None] = []
     node = unit.node
     if not isinstance(node, ast.Module):
+        # A decorator's names are those of the scope around the function.
         found += [region(file, d, unit.parent or unit) for d in node.decorator_list if terminal(d) == "autocast"]
     found += [region(file, w, unit) for w in event.context.withs]
     return [r for r in found if r is not None]
@@ -219,6 +227,7 @@ def of_forward(known: ClassModel | None) -> Region | None:
     forward = known.method("forward") if known is not None else None
     if forward is None or not forward.file.mentions("autocast"):
         return None
+    # By the returns: what is returned from outside of the region may have been cast back.
     found = [active(e) for e in forward.events if isinstance(e.node, ast.Return)]
     return found[0] if found and all(f is not None and f == found[0] for f in found) else None
 
@@ -235,6 +244,7 @@ def statement_of(unit: Unit, at: Region) -> ast.With | ast.AsyncWith | None:
     return next((node for node in nodes if any(i.context_expr is at.node for i in node.items)), None)
 
 
+# One: rules are asked file by file.
 @lru_cache(maxsize=1)
 def opened(file: SourceFile) -> list[tuple[Region, Event, ast.With | ast.AsyncWith]]:
     """Every `with` of a file that opens a region; kept for the file that was asked about last."""
@@ -249,6 +259,7 @@ def opened(file: SourceFile) -> list[tuple[Region, Event, ast.With | ast.AsyncWi
 
 def _may_open(file: SourceFile, unit: Unit) -> bool:
     lines = file.lines[unit.first - 1 : unit.last]
+    # By text, as most units have no `with` and need not be walked.
     return any(line.lstrip().startswith(("with ", "with(", "async with")) for line in lines)
 
 
@@ -272,6 +283,7 @@ def severity_of_stale_weights(region: Region, unit: Unit) -> Severity:
     files build or load, this one does not show the dtype."""
     forwards = unit.file.gradients.forwards
     funcs = [e.call for e in unit.events if is_module_call(e)]
+    # Made in this file, its weights are float32 unless the text says otherwise.
     built = any(forwards.kind(call.func, unit) or forwards.class_run(call, unit) for call in funcs)
     return "error" if built and region.enabled == "yes" else "warning"
 
@@ -291,9 +303,11 @@ def is_module_call(event: Event) -> bool:
 
 def _has_parameters(node: ast.Name | ast.Attribute, unit: Unit) -> bool:
     """Whether the same thing is asked for its parameters: what is called `D` and has some is a module."""
+    # `D` and `netG` read like no module; who asks for `D.parameters()` knows it to be one.
     text, owner = ast.unparse(node), unit.method_class()
     for asked in unit.file.calls("parameters", "named_parameters"):
         on = receiver(asked.call)
+        # The last name first: `ast.unparse` is slow.
         if on is None or terminal(on) != terminal(node) or ast.unparse(on) != text:
             continue
         if isinstance(node, ast.Attribute) and owner is not None and asked.unit.method_class() is owner:

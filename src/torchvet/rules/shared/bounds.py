@@ -32,6 +32,7 @@ def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
         return Bound(f"it was released by step {growth.dropped_at:,}", growth.bytes)
+    # What the run shows comes before what the text says, and a limit of the type before any statement.
     return (
         _capacity(growth)
         or _slots(growth)
@@ -45,6 +46,7 @@ def _capacity(growth: Growth) -> Bound | None:
     holding = growth.holding
     if holding.capacity is None:
         return None
+    # Without a length one item a step is the best guess.
     each = growth.bytes / holding.length if holding.length else growth.bytes_per_step
     return Bound(f"its type holds at most {holding.capacity:,} items", int(each * holding.capacity))
 
@@ -53,6 +55,7 @@ def _slots(growth: Growth) -> Bound | None:
     """A list made at its full length, whose places are taken one by one."""
     holding = growth.holding
     length, taken = holding.length, holding.items
+    # A list whose items are containers grows in these.
     if length is None or length != growth.length_before or not 0 < taken < length or holding.item_type in CONTAINERS:
         return None
     return Bound(f"it has {length:,} places, of which {taken:,} are taken", int(growth.bytes / taken * length))
@@ -71,6 +74,7 @@ def _stored(growth: Growth, recording: Recording) -> Bound | None:
 def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
     """One store in each turn of a loop whose turns are whole epochs or trainings: the loop ends before memory does."""
     added = _added(growth)
+    # An item at each step is none for each epoch, whatever loop is around.
     if len(stores) > 1 or (added is not None and not 0 < added <= growth.steps / _STEPS_A_TURN):
         return None
     found = recording.index.turns_around(stores[0])
@@ -78,6 +82,7 @@ def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound |
         turns, line = found
         bound = f"the loop in line {line} has {turns:,} turns"
         if added is not None and added <= turns:
+            # What each item has taken so far, for the turns to come.
             return Bound(bound, growth.bytes + growth.bytes * (turns - added) // (growth.holding.length or 1))
         if added is None and growth.last_step >= _STEPS_A_TURN * turns:
             # How many turns it took to come to this is not known: one at the least.
@@ -91,11 +96,13 @@ def _turns(growth: Growth, stores: list[Store], recording: Recording) -> Bound |
 def _added(growth: Growth) -> int | None:
     """How many items have come in between the first and the last look; None where they were not counted."""
     length, before = growth.holding.length, growth.length_before
+    # 0 items now: it was emptied in between, and the difference says nothing.
     return length - before if length and before is not None else None
 
 
 def _dataset(growth: Growth, stores: list[Store], recording: Recording) -> Bound | None:
     """A dataset's cache by index, as long as its first epoch has not passed."""
+    # Another store may keep under any key.
     if not all(recording.index.is_keyed_by_index(s) for s in stores) or _outlived_an_epoch(growth, recording):
         return None
     lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
@@ -110,8 +117,10 @@ def _loop(growth: Growth, recording: Recording) -> Bound | None:
     """
     holding = growth.holding
     name, scope, path, _ = growth.holding.where
+    # An attribute outlives its function.
     if len(holding.path) != 1 or not (growth.kind == "evaluation" or _called_in_loop(growth, recording)):
         return None
+    # The last record of a loop has its final length.
     for loop in {b.place: b for r in recording.ranks for b in r.all(LoopBound)}.values():
         if loop.place.path != path or not scope.endswith(f".{loop.place.function}"):
             continue
@@ -138,6 +147,7 @@ def _removal(growth: Growth, recording: Recording) -> Bound | None:
         if (b := _limited(growth, limit, recording)) is not None
     ]
     known = [b for b in found if b.bytes is not None]
+    # Of several limits the tightest holds.
     return min(known, key=lambda b: b.bytes or 0) if known else next(iter(found), None)
 
 
@@ -154,15 +164,18 @@ def _limited(growth: Growth, limit: Limit, recording: Recording) -> Bound | None
         held = growth.holding.length
         each = growth.bytes / held if held else growth.bytes_per_step
         # It already holds more than the line would leave; one more may be stored before the line takes one out.
+        # Then it is no limit, or one of something else.
         if (held or 0) > occasion.items + 1:
             return None
         return Bound(f"line {line} keeps it to {occasion.items:,} items", max(growth.bytes, int(each * occasion.items)))
     if occasion.outer:
         return _emptied_outside(growth, limit, recording)
+    # It ran, and the name grew on all the same.
     if _too_slow(limit.removal, recording):
         return None
     if occasion.turns is not None:
         # It has outlived the turns after which the line should have emptied it.
+        # Half as much again, as looks do not come at its turns.
         if growth.last_step - growth.first_tick > 1.5 * occasion.turns:
             return None
         most = max(growth.bytes, int(growth.bytes_per_step * occasion.turns))
@@ -181,6 +194,7 @@ def _emptied_outside(growth: Growth, limit: Limit, recording: Recording) -> Boun
     """What is emptied once the loop that stores has ended: by an epoch of the length that the loader or the text
     states, unless the growth has outlived that."""
     lengths = [b.length for r in recording.ranks for b in r.all(LoopBound)]
+    # A loader's length counts before the text's: it is what was run.
     longest = max(lengths, default=limit.turns)
     line = limit.removal.line
     if longest is None:

@@ -38,6 +38,7 @@ class Exhaustion:
         """The step at which memory ends; the last one, where it has ended."""
         if self.ran_out:
             return self.now
+        # Growth goes on as it was: a straight line.
         return int(self.now + self.left / self.rate) if self.left is not None and self.rate > 0 else None
 
     def beside(self, rate: float) -> Exhaustion:
@@ -53,6 +54,7 @@ class Exhaustion:
         return self.step if self.share(rate) >= _WORTH else None
 
 
+# Findings, verdict and facts must name the same step.
 _known: WeakKeyDictionary[RankRecording, Exhaustion] = WeakKeyDictionary()
 
 
@@ -66,6 +68,7 @@ def exhaustion_of(rank: RankRecording, recording: Recording) -> Exhaustion:
 def rank_of(growth: Growth, recording: Recording) -> RankRecording:
     """The rank whose growth it is."""
     own = growth.parts[0] if growth.parts else growth
+    # A sum of names is in no rank's list; its first part is.
     return next((r for r in recording.ranks if own in growth_of(r).growths), recording.ranks[0])
 
 
@@ -73,7 +76,9 @@ def part_of(growth: Growth, rank: RankRecording) -> float:
     """What a growth takes of the memory that ends, in bytes a step of the forecast's kind: its tensors, and its graph's
     nodes where the host has both."""
     on_host = rank.program is None or rank.program.device == "cpu"
+    # With a device nodes take other memory than tensors.
     own = growth.bytes_per_step + (NODE_BYTES * growth.nodes_per_step if on_host else 0)
+    # What grows by evaluation batch takes so much by training step.
     return own * _turns(rank, growth.kind) / max(1, _turns(rank, growth_of(rank).kind))
 
 
@@ -83,6 +88,7 @@ def end_for(growth: Growth, rank: RankRecording, recording: Recording) -> int | 
     step = forecast.step_for(part_of(growth, rank))
     if step is None or growth.kind == forecast.kind:
         return step
+    # Back from the forecast's steps to the growth's own.
     per = _turns(rank, growth.kind) / max(1, _turns(rank, forecast.kind))
     return int(growth.last_step + (step - forecast.now) * per)
 

@@ -28,6 +28,7 @@ from torchvet.source.syntax import expression, terminal
 if TYPE_CHECKING:
     from torchvet.recording.records.base import Holding, Site, SiteBytes
 
+# Kinds that a recording of a later version may have are "unknown" here.
 _KINDS = frozenset(get_args(HolderKind))
 _NUMBER = 8
 """Bytes of the largest number that is one tensor."""
@@ -82,6 +83,7 @@ class GrowthRule(Rule):
     def store(self, growth: Growth, recording: Recording) -> Store | None:
         """The line that stores into the growing name, by joining the name with the source."""
         stores = recording.index.stores(*growth.holding.where)
+        # They come ranked: the first is the one that a person would change.
         return stores[0] if stores else None
 
     bounded_matters: ClassVar[bool] = False
@@ -98,6 +100,7 @@ class GrowthRule(Rule):
         if bound is None:
             return _by_forecast(growth, recording)
         if bound.bytes is None:
+            # A limit whose number nobody knows may come too late.
             late = not bound.sure and _by_forecast(growth, recording) == "error"
             return "warning" if late else "info"
         more = bound.bytes - growth.bytes
@@ -106,6 +109,7 @@ class GrowthRule(Rule):
         # Within its bound it does no more than make the peak higher, so its share of the peak is what counts.
         peak = max(map(peak_of, recording.ranks), default=0)
         if self.matters_bounded(growth):
+            # The peak was measured before it is full, so the bound comes on top.
             return grading.of_share(bound.bytes / (bound.bytes + peak))
         return grading.of_what_is_left(more, growth.memory_left)
 
@@ -124,6 +128,7 @@ class GrowthRule(Rule):
     def location(self, growth: Growth, store: Store | None, recording: Recording) -> Location | None:
         """The store line, or the call that handed in what a container's method stores; else where it was allocated."""
         if store is not None:
+            # `self.rows.append(item)` is every caller's line; the caller's own is the one to change.
             store = next(iter(recording.index.passed_by(store)), store)
             return Location(
                 path=store.path, line=store.line, column=store.column, end_line=store.end_line, function=store.function
@@ -137,6 +142,7 @@ class GrowthRule(Rule):
         store = self.store(growth, recording)
         found = [allocated(s) for s in growth.holding.sites[:3]]
         if store is not None and recording.index.passed_by(store):
+            # First: rules take the line that stores from there.
             found.insert(0, Related(role="stored", message=store.text, path=store.path, line=store.line))
         return found
 
@@ -183,6 +189,7 @@ def no_tensor(growth: Growth, store: Store | None) -> str:
     if isinstance(made, ast.Call) and _is_class(made) and not is_tensor_class(terminal(made)):
         return terminal(made)
     kind = item_type(growth.holding, store.text)
+    # `x[k] = v` puts `v` in as it is, where items of items were not seen.
     whole = store.kind == "item" and not growth.holding.inner_types
     puts = whole or _PUTS.search(store.text) is not None
     return kind if puts and kind is not None and not is_tensor_class(kind) else ""
@@ -191,6 +198,7 @@ def no_tensor(growth: Growth, store: Store | None) -> str:
 def _is_class(call: ast.Call) -> bool:
     """Whether a call makes an object of a class that is written as one: `Transition(…)`, not `F.relu(…)`."""
     name = terminal(call).lstrip("_")
+    # `F(...)` and constants in capitals are no classes.
     return name[:1].isupper() and not name.isupper()
 
 
@@ -201,6 +209,7 @@ def detached_as(value: str, container: str) -> str:
         return f"{container}(t.detach() for t in {value})"
     if container in ("dict", "OrderedDict", "defaultdict"):
         return f"{{k: t.detach() for k, t in {closed(value)}.items()}}"
+    # Without a type it is taken for a tensor.
     return f"{closed(value)}.detach()" if is_tensor_class(container or None) else ""
 
 
@@ -214,8 +223,10 @@ def closed(value: str) -> str:
 def item_type(holding: Holding, line: str) -> str | None:
     """The type of what a line puts in as an item: of `rows["loss"].append(x)` an item of the list in the dict."""
     into = _PUTS.search(line)
+    # How many levels the line goes deeper than the name that is reported.
     keys = len(_KEY.findall(line[: into.start()])) - len(_KEY.findall(holding.name)) if into is not None else 0
     types = [holding.item_type, *holding.inner_types]
+    # Deeper than was seen: the innermost type that was.
     return types[min(max(keys, 0), len(types) - 1)]
 
 
@@ -259,6 +270,7 @@ def measured_of(growth: Growth, recording: Recording) -> Measured:
 
 def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | None:
     """The step at which memory ends, where this growth has a part in that."""
+    # What fits into memory does not end it.
     if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
         return None
     return end_for(growth, rank_of(growth, recording), recording)
@@ -294,6 +306,7 @@ def _by_forecast(growth: Growth, recording: Recording) -> Severity:
     alone = grading.of_growth(growth.last_step, growth.exhausted_at)
     if share < _GOOD_PART or growth.kind != forecast.kind:
         return alone
+    # Two leaks that each alone would last may end memory together.
     return max(alone, grading.of_growth(forecast.now, forecast.step), key=SEVERITIES.index)
 
 

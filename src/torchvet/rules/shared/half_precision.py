@@ -42,6 +42,7 @@ _DEEPEST = 7
 def names_fp16(file: SourceFile) -> bool:
     """Whether a file mentions what one that makes a float16 tensor by itself mentions."""
     text = file.text
+    # Each `bfloat16` has a `float16` in it.
     return text.count("float16") > text.count("bfloat16") or bool(file.mentions(".half") and _HALF.search(text))
 
 
@@ -57,12 +58,14 @@ def converts(file: SourceFile, call: ast.Call, unit: Unit) -> str | None:
     name = terminal(call)
     if receiver(call) is None:
         return None
+    # `.type_as(x)` and the like convert to what is not known: the empty text.
     if name not in ("to", "type"):
         return _CONVERSIONS.get(name)
     given = keyword(call, "dtype")
     found = [named(file, one, unit) for one in ([given] if given is not None else call.args)]
     if any(found):
         return next(f for f in found if f)
+    # `.to(device)` converts nothing; `.to(other)` may convert to anything.
     plain = [a for a in call.args if not _is_device(file, a)] if given is None else [given]
     return "" if plain else None
 
@@ -112,6 +115,7 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> str:
 def _called(node: ast.Call, event: Event) -> str:
     """What a module gives whose weights are half and whose `forward` brings nothing back to float32."""
     known = event.unit.file.roles.class_of(node.func, event.unit)
+    # By text: `.float()`, `torch.float32` and autocast's arguments all have the word.
     if known is not None and "float" in known.file.text_of(known):
         return ""
     return of_module(node.func, event)
@@ -120,6 +124,7 @@ def _called(node: ast.Call, event: Event) -> str:
 def _joined(parts: list[ast.expr], event: Event, depth: int) -> str:
     """The dtype of an operation on tensors and numbers: half where every tensor is that half."""
     kinds = {kind(p, event, depth + 1) for p in parts if not _is_number(p)}
+    # Half with float32 gives float32; two different halves raise or give float32.
     return kinds.pop() if len(kinds) == 1 else ""
 
 
@@ -134,6 +139,7 @@ def _is_number(node: ast.expr) -> bool:
 def latest(name: str, event: Event) -> Event | None:
     """The one binding of a name that an event surely sees; additions in place are looked through."""
     before = event.bindings_before(name)
+    # `x += y` keeps `x`'s dtype.
     while before and isinstance(before[-1].node, ast.AugAssign):
         before.pop()
     return before[-1] if before and event.sure_after(before[-1]) else None
@@ -143,6 +149,7 @@ def _of_name(name: str, event: Event, depth: int) -> str:
     home = event.unit.home(name)
     if home is not event.unit:
         bound = home.bindings.get(name, ()) if home is not None and name not in home.parameters else ()
+        # Of another unit's variable no order is known: it must be bound once.
         return _of_binding(bound[0], name, depth) if len(bound) == 1 else ""
     binding = latest(name, event)
     return _of_binding(binding, name, depth) if binding is not None else ""
@@ -185,6 +192,7 @@ def of_module(node: ast.expr, event: Event, depth: int = 0) -> str:
     own = [e for name in ("half", "bfloat16", "to", "float", "double") for e in unit.calls.get(name, ())]
     own = [e for e in own if receiver(e.call) is not None and ast.unparse(receiver(e.call)) == text]  # type: ignore[arg-type]
     before = sorted((e for e in own if e.index < event.index and event.sure_after(e)), key=lambda e: e.index)
+    # The last conversion counts.
     for one in reversed(before):
         converted = converts(file, one.call, unit)
         if converted is not None:
@@ -192,6 +200,7 @@ def of_module(node: ast.expr, event: Event, depth: int = 0) -> str:
     values = file.roles.values(node, unit)
     kinds = {_made(file, v, where, depth) for v, where in values}
     found = kinds.pop() if len(kinds) == 1 else ""
+    # Parts of a module are converted with it.
     return found or _of_part(node, event)
 
 
@@ -204,6 +213,7 @@ def _of_part(node: ast.expr, event: Event) -> str:
     if not isinstance(whole, ast.Name) or whole.id == event.unit.self_name():
         return ""
     text = ast.unparse(node)
+    # `model.head = nn.Linear(...)` puts a float32 one in.
     replaced = any(ast.unparse(t) == text for e in event.unit.events for t in targets_of(e.node))
     return "" if replaced else of_module(whole, event)
 
@@ -266,6 +276,7 @@ def _class_of(file: SourceFile, node: ast.expr, unit: Unit) -> ClassModel | None
         if on is None:
             return None
         node = on
+    # `self.half()` within a class says nothing of when it is called.
     return None if terminal(node) == "self" else file.roles.class_of(node, unit)
 
 
@@ -288,6 +299,7 @@ def run_under_autocast(file: SourceFile, dtype: str = "") -> dict[str, str]:
 
 def _named_like(file: SourceFile, call: Event) -> ClassModel | None:
     name = terminal(call.node).replace("_", "").lower()
+    # `text_encoder(x)` for `TextEncoder`; `TextEncoder(x)` would make one.
     found = [c for c in file.classes.values() if c.name.lower() == name and c.name != terminal(call.node)]
     return found[0] if len(found) == 1 and "module" in file.roles.of_class(found[0]) else None
 

@@ -46,6 +46,7 @@ def together(
         if part is None:
             found.append(finding)
             continue
+        # One by one: a name may join two groups that were apart until then.
         groups = _grouped(part, groups)
     reported: dict[str, str] = {}
     for group in groups:
@@ -67,6 +68,7 @@ def _part(rule: GrowthRule, finding: Finding, recording: Recording) -> _Part | N
     about = finding.holder.path, finding.measured.bytes_per_step, finding.rank
     for rank in recording.ranks:
         for growth in growth_of(rank).growths:
+            # A finding has no reference to its growth: these three tell it.
             if (growth.holding.path, growth.bytes_per_step, growth.rank) == about:
                 return _Part(finding, growth, frozenset(_marks(rule, growth, rank, recording)))
     return None
@@ -76,6 +78,7 @@ def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Rec
     """What two names of one fault share: the line that stores, or owner, function and loop. What is bounded and what is
     not are kept apart: they end differently."""
     store, bound = rule.store(growth, recording), bound_of(growth, recording)
+    # Not the bound itself: two names of one fault fill up at different sizes.
     ends = None if bound is None else (bound.sure, bound.bytes is None)
     kind = (rule.code, id(rank), growth.kind, ends)
     line = _line(rule, growth, store, recording)
@@ -83,6 +86,7 @@ def _marks(rule: GrowthRule, growth: Growth, rank: RankRecording, recording: Rec
         yield kind, line
     path = growth.holding.path
     if store is not None and len(path) > 1 and path[-1].startswith((".", "[")):
+        # Two loops of one function store at different times.
         loop = recording.index.enclosing_loop(store.path, store.line)
         yield kind, tuple(path[:-1]), store.path, store.function, loop
 
@@ -94,6 +98,7 @@ def _line(rule: GrowthRule, growth: Growth, store: Store | None, recording: Reco
     if at is None:
         return None
     callers = recording.index.passed_by(store) if store is not None else []
+    # The finding stands at a caller: then the store itself is what they share.
     if store is not None and callers and (at.path, at.line) == (callers[0].path, callers[0].line):
         one = len({(c.path, c.function) for c in callers}) == 1
         # One `push()` may store for several parts of a program, each with a fault of its own.
@@ -112,14 +117,17 @@ def _registered_twice(growth: Growth, recording: Recording) -> bool:
 def _one(rule: GrowthRule, group: list[_Part], recording: Recording) -> Finding:
     """The finding on all names of one fault, with the one that keeps most as the holder."""
     most = max(_size(p.growth) for p in group)
+    # Equal ones differ by chance from run to run, and the finding must not.
     alike = [p for p in group if _size(p.growth) >= _AS_LARGE * most]
     lead = min(alike, key=_place)
+    # Rounded, so that a fraction of a byte does not decide the order.
     rest = sorted((p for p in group if p is not lead), key=lambda p: (-round(_size(p.growth)), _place(p)))
     growth = _sum([lead.growth, *(p.growth for p in rest)])
     said, holder = lead.finding, lead.finding.holder
     message = rule.message(growth, recording)
     if holder is not None:  # a rule may have a better word for the name
         message = message.replace(lead.growth.holding.name, holder.name)
+    # Those of all names are told together, below.
     own = [r for r in said.related if r.role != "allocated"]
     made = [allocated(site) for site in growth.holding.sites[:3]]
     return msgspec.structs.replace(
@@ -169,6 +177,7 @@ def _remedy(lead: _Part, rest: list[_Part]) -> Remedy:
         summary += "; likewise where the other names are stored"
     for part in rest:
         new = [e for e in part.finding.remedy.edits if e not in edits]
+        # Two edits of the same text cannot both be made: the first name's goes.
         if not any(_touch(one, other) for one in new for other in edits):
             edits += new
     safe = all(p.finding.remedy.safe for p in (lead, *rest) if p.finding.remedy.edits)
@@ -179,4 +188,5 @@ def _touch(one: Edit, other: Edit) -> bool:
     """Whether two edits change the same text; two that put lines in at one place do not."""
     if one.path != other.path or one.start == one.end == other.start == other.end:
         return False
+    # An insertion at the beginning of a replacement has no order with it.
     return (one.start < other.end and other.start < one.end) or one.start == other.start

@@ -36,6 +36,7 @@ class Cost:
         self.looks = sum(part.looks for part in parts)
         self.steps = timing.times.steps
         self.a_step = timing.per_step(self.seconds)
+        # Of what was watched, and not of the median step: looks are of these steps.
         self.share = timing.share(self.seconds)
         self.often = timing.rare(list(parts)) if parts else None
         """In what share of the steps they run; None where that is about all, or unknown."""
@@ -47,6 +48,7 @@ class Cost:
 
     def severity(self, share: float = SHARE, a_step: float = A_STEP) -> Severity:
         """A warning where the share, the time of a step and that of the run are all worth one."""
+        # All three: half of a millisecond's step is nothing, and neither is a second of an hour's.
         matters = self.share >= share and self.a_step >= a_step and self.seconds >= IN_ALL
         return "warning" if matters and self.looks >= _SEEN else "info"
 
@@ -56,6 +58,7 @@ class Cost:
 
     def without(self) -> str:
         """What a step would take without, at best."""
+        # "20 times faster" would be a promise that no measure backs.
         if self.a_step >= 0.95 * self._timing.step:
             return "next to nothing would be left of the step without it"
         return f"without it {self.left()}"

@@ -30,6 +30,7 @@ class Pass(Step):
         super().__init__(step.unit, step.loop, step.effects)
         self.file: SourceFile = step.unit.file
         self.backwards = self.of("backward")
+        # By the effect's order, which is unique within a step.
         self._conditions: dict[int, Conditions] = {}
 
     def conditions(self, effect: Effect) -> Conditions:
@@ -42,11 +43,13 @@ class Pass(Step):
     def excludes(self, one: Effect, other: Effect) -> bool:
         """Whether no single pass does both: other arms of one branch, or of two that ask the same."""
         # By text, since `if use_amp:` is often asked anew around each call of a step.
+        # The same text is taken to be true twice: a step rarely changes its own flags.
         mine = self.conditions(one)
         return one.excludes(other) or any((text, not truth) in mine for text, truth in self.conditions(other))
 
     def sure(self, one: Effect, other: Effect) -> bool:
         """Whether every pass that does `other` does `one`."""
+        # Whatever `one` needs holds wherever `other` runs.
         return not self.excludes(one, other) and self.conditions(one) <= self.conditions(other)
 
     def with_(self, effect: Effect, *kinds: Kind) -> list[Effect]:
@@ -69,6 +72,7 @@ class Pass(Step):
         """Whether an effect runs in some passes only, at the end of an accumulation, and `other` in every pass."""
         known = self.conditions(other)
         mine = [arm for arm in around(effect) if not set(_facts(*arm)) <= known]
+        # Behind a loop over micro-batches, for example.
         outside = effect.at.unit is other.at.unit and deeper(other.at.loop, effect.at.loop)
         return outside or any(accumulates(arm[0], effect) for arm in mine)
 
@@ -170,6 +174,7 @@ def _facts(branch: ast.AST, number: int) -> Iterator[tuple[str, bool]]:
 def _said(test: ast.expr, truth: bool) -> Iterator[tuple[str, bool]]:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _said(test.operand, not truth)
+    # `a and b` that holds says both; `a or b` that fails says that neither does. Else nothing of a part.
     elif isinstance(test, ast.BoolOp) and truth is isinstance(test.op, ast.And):
         for value in test.values:
             yield from _said(value, truth)
@@ -185,6 +190,7 @@ def _compared(test: ast.Compare, truth: bool) -> tuple[str, bool]:
     if not same and not isinstance(test.ops[0], (ast.IsNot, ast.NotEq)):
         return ast.unparse(test), truth
     if is_literal(right, None):
+        # `scaler is not None` and `if scaler:` ask the same.
         return ast.unparse(test.left), truth is not same
     return f"{ast.unparse(test.left)} == {ast.unparse(right)}", truth is same
 
@@ -202,6 +208,7 @@ def accumulates(branch: ast.AST, effect: Effect) -> bool:
         return True
     named = [n.id for n in walk(branch.test) if isinstance(n, ast.Name)]
     bindings = [b for unit in {effect.at.unit, effect.event.unit} for n in named for b in unit.bindings.get(n, ())]
+    # Bound in a loop: elsewhere `%` computes a setting.
     return any(_counts(getattr(b.node, "value", None)) for b in bindings if b.loop is not None)
 
 

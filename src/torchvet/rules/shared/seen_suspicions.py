@@ -20,6 +20,7 @@ def confirmed(
     """The rule's suspicions about a line, or about what a related line of this role does there, as a run has seen them
     come true: what it has seen ends the message."""
     for found in suspected_in(rule, recording, place.path) if place is not None else ():
+        # `None` without a location, which no line equals.
         lines = {r.line for r in found.related if r.role == role} if role else {found.location and found.location.line}
         if place is not None and place.line in lines:
             yield as_observed(found, rank, f"{found.message}{seen}", measured)

@@ -72,6 +72,7 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
     """One finding for leaks that have one cause; the largest gives the line."""
     per_step = sum(leak.per_step for leak in leaks)
     left = sum(leak.total for leak in leaks)
+    # By step of the stretch that was compared, which is not the whole recording.
     blocks = sum(leak.blocks for leak in leaks) / growth.steps
     exhausted = _ends_at(memory, per_step)
     known = limit_of(memory) is not None
@@ -90,6 +91,7 @@ def leaking(rule: Rule, memory: DeviceMemory, leaks: list[Leak], growth: Growth,
 def _ends_at(memory: DeviceMemory, per_step: float) -> int | None:
     """The step at which memory ended, or will."""
     if memory.failure is not None:
+        # It has ended: nothing to forecast.
         return memory.phases.step(memory.failure.at)
     return memory.exhausted_at(per_step, memory.limit or ASSUMED_LIMIT)
 

@@ -29,6 +29,7 @@ def surely_tensor(file: SourceFile, node: ast.expr, event: Event) -> bool:
 
 
 def _annotated(name: str, event: Event) -> bool:
+    # Bound anew it may be anything, whatever the parameter was.
     given = event.unit.annotation(name) if name not in event.unit.bindings else None
     return given is not None and event.unit.file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "Tensor")
 
@@ -53,6 +54,7 @@ def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
         if made or dotted.startswith("torch.nn.functional."):
             return True
         on = receiver(value)
+        # These give tuples.
         if on is None or terminal(value) not in names.TENSOR_METHODS or terminal(value) in ("chunk", "split", "unbind"):
             return False
         value = on
@@ -63,6 +65,7 @@ def _used_as_tensor(name: str, event: Event) -> bool:
     """Whether a method that only tensors have is called on a name that is bound once in its unit."""
     unit = event.unit
     bound = [e for e in unit.bindings.get(name, ()) if not _moves_itself(e.node, name)]
+    # Bound twice, one of them may be no tensor.
     if unit.home(name) is not unit or len(bound) + (name in unit.parameters) != 1:
         return False
     calls = (call for method in _TENSOR_ONLY - _ALSO_OF_OTHERS for call in unit.calls.get(method, ()))
@@ -80,6 +83,7 @@ def _given_to_a_loss(name: str, event: Event) -> bool:
     """Whether a loss of torch, which takes nothing but tensors, is given the name."""
     unit, roles = event.unit, event.unit.file.roles
     for call in (e.call for e in unit.events if e.node.__class__ is ast.Call):
+        # Input and target; further arguments are weights and settings.
         if any(is_name(a, name) for a in call.args[:2]):
             dotted = unit.file.dotted(call.func)
             if dotted.startswith("torch.nn.functional.") and terminal(call) in names.LOSS_FUNCTIONS:

@@ -52,6 +52,7 @@ class Worst(NamedTuple):
 
     def where(self) -> str:
         """` in \\`evaluate\\` (train.py:12)` for the largest cost; its phase where the trace names no function."""
+        # Largest first.
         top = self.costs[0]
         if top.where is not None:
             return f" in `{top.where.function}` ({top.where.path}:{top.where.line})"
@@ -62,6 +63,7 @@ class Worst(NamedTuple):
         settings = ", ".join(self.rank.slowed)
         if not settings:
             return "", None
+        # What the profiler costs must not be told as the program's fault.
         return f"; the profile was recorded with {settings}, which slows {what}: record again without", "info"
 
 
@@ -74,6 +76,7 @@ class TraceRule(Rule):
     def costs(self, rank: RankTrace) -> Sequence[Cost]:
         """The places of one rank that cost the time, largest first."""
         found: Sequence[Cost] | Cost | None = getattr(rank, self.lost_in)
+        # Some fields hold one cost, others several.
         return found if isinstance(found, Sequence) else [found] if found is not None else []
 
     def seconds_lost(self, rank: RankTrace) -> float:
@@ -122,6 +125,7 @@ class TraceRule(Rule):
 def _worst(trace: Trace, seconds: Callable[[RankTrace], float]) -> Worst | None:
     """None where the cost is below the threshold on every rank."""
     costs = [(seconds(rank), rank) for rank in trace.ranks if rank.steps is not None]
+    # By rank, each against its own step.
     counting = [(lost, rank) for lost, rank in costs if lost > 0 and _share(rank, lost) >= LEAST_SHARE]
     if not counting:
         return None
@@ -135,4 +139,5 @@ def _share(rank: RankTrace, seconds: float) -> float:
 
 
 def _location(where: Where | None) -> Location | None:
+    # 0 stands for a line that the trace does not know.
     return Location(path=where.path, line=max(1, where.line), function=where.function) if where is not None else None

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
     from torchvet.source.model.steps import Kind
 
+# `p.grad = None` is an effect of its own; this finds all else that writes to gradients.
 _BY_HAND = re.compile(r"\.grad(\.data)?(\s*=[^=]|\.(zero_|fill_|mul_|copy_|detach_|sub_|div_|add_)|\[)|_foreach_")
 _MAY_CLEAR = re.compile(r"zero|clear|reset|grad|hook|callback|optim|step|update|backward|train|handler|call_event")
+# Tried first: `log_gradients` would also be something that may clear.
 _ONLY_READS = re.compile(
     r"^(print|save|dump|log|info|debug|append|format|len|id|isinstance|get_lr|state_dict|.*checkpoint|.*meter.*"
     r"|add_scalar|set_postfix|get_last_lr|item|set_desc\w+)$"
@@ -57,6 +59,7 @@ def is_loader(file: SourceFile, node: ast.expr, unit: Unit) -> bool:
         if not node.args:
             return False
         node = node.args[0]
+    # Only names and calls: a list of loaders is none.
     return file.roles.is_a("loader", node, unit)
 
 
@@ -116,6 +119,7 @@ def constructors(node: ast.AST | None, unit: Unit) -> list[tuple[ast.Call, Unit]
     values = made_by(node, unit)
     found = [(value, where) for value, where in values if isinstance(value, ast.Call)]
     # A parameter stands for itself too: what this file's callers give it is taken for all.
+    # Whatever else it may stand for is not seen being made.
     rest = [(v, w) for v, w in values if not isinstance(v, ast.Call)]
     parameters = all(isinstance(v, ast.Name) and v.id in w.parameters for v, w in rest)
     return found if parameters and found else None
@@ -135,9 +139,11 @@ def models_of(node: ast.AST | None, unit: Unit) -> Identity | None:
     found: set[tuple[object, ...]] = set()
     for call, where in made:
         models = models_in(call)
+        # An optimizer over a list that was built elsewhere could have any parameters.
         if not models or "optimizer" not in where.file.roles.of(call, where):
             return None
         found.update(*(identity(model, where) for model in models))
+    # Empty, too, where what clears is the optimizer of no model.
     return frozenset(found)
 
 
@@ -178,6 +184,7 @@ def may_do_more(file: SourceFile, step: Step) -> bool:
 
 def _hides_something(file: SourceFile, event: Event) -> bool:
     name, on = terminal(event.node), receiver(event.call)
+    # The file's own functions are followed anyway.
     if name in _SEEN or _ONLY_READS.search(name) or file.callee(event) is not None:
         return False
     if file.dotted(event.call.func).startswith("torch."):
@@ -186,6 +193,7 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
     # A method of the program's own class that stands in another file, in a base class say.
     if trains and is_name(on, event.unit.self_name()):
         return not name.startswith("clip_")
+    # `torch.zeros` by another name, as `np.zeros`, clears nothing.
     if any(word in name for word in ("zero", "clear_grad", "call_event", "callback")):
         return not name.startswith(("zeros", "zero_like"))
     wanted = ("optimizer", "module") if trains and not name.startswith("clip_grad") else ("optimizer",)
@@ -194,6 +202,7 @@ def _hides_something(file: SourceFile, event: Event) -> bool:
 
 def hides_between(file: SourceFile, one: Effect, other: Effect) -> bool:
     """Whether a call between two effects may do more than is seen."""
+    # Callers give them in either order.
     first, last = sorted((one, other), key=lambda e: e.order)
     if first.at.unit is not last.at.unit:
         return True
@@ -209,6 +218,7 @@ def loss_in(file: SourceFile, event: Event) -> ast.expr | None:
     if call.args:
         known = on is not None and file.roles.of(on, event.unit) & {"accelerator"}
         return call.args[0] if known else None
+    # `y.backward(gradient=g)`: `y` is no loss.
     return on if not any(k.arg == "gradient" for k in call.keywords) else None
 
 
@@ -231,12 +241,14 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
         return []
     model = file.gradients.forwards.class_run(call, binding.unit)
     own = binding.unit.call_of(call)
+    # A module's call runs its forward, any other its function.
     run = model.method("forward") if model is not None else file.callee(own) if own is not None else None
     place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     if run is None or place is None:
         return []
     returned = [(e.node.value, e) for e in run.events if isinstance(e.node, ast.Return)]
     found = [(v.elts[place], e) for v, e in returned if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
+    # One `return` of something else, and the element is not known.
     return found if len(found) == len(returned) else []
 
 
@@ -274,6 +286,7 @@ def windows(file: SourceFile) -> Iterator[Window]:
     for step in file.steps:
         for stepped in step.of("step", "scaler_step"):
             for backward in step.of("backward"):
+                # One optimizer's step may belong to several backward calls of its window.
                 if backward.order > stepped.order or backward.excludes(stepped) or id(stepped.event) in seen:
                     continue
                 period = _period(step, backward, stepped)
@@ -286,6 +299,7 @@ def _period(step: Step, backward: Effect, stepped: Effect) -> ast.expr | None:
     clears = [e for e in step.of("zero_grad") if not e.excludes(stepped)]
     # Only where gradients are cleared as rarely as they are applied do they add up over the passes.
     for arm in stepped.arms if clears else ():
+        # In a branch that the backward is not in, and in which alone gradients are cleared.
         own = arm not in backward.arms and all(arm in e.arms for e in clears)
         found = _modulus(arm, stepped.event.unit) if own else None
         if found is not None:
@@ -305,6 +319,7 @@ def _modulus(arm: Arm, unit: Unit) -> ast.expr | None:
         return None
     tests: list[ast.expr] = [branch.test]
     for name in (n for n in walk(branch.test) if isinstance(n, ast.Name)):
+        # One name deep: `is_last = (i + 1) % n == 0`.
         tests += [v for v, _ in unit.file.roles.values(name, unit) if isinstance(v, (ast.Compare, ast.BoolOp))]
     periods = (_period_in(one, branch, unit) for test in tests for one in walk(test))
     return next((found for found in periods if found is not None), None)
@@ -333,6 +348,7 @@ def _counts(test: ast.Compare, branch: ast.If, unit: Unit) -> bool:
         return False
     bound = [e.node for e in unit.bindings.get(name, ())]
     added = [b for b in bound if isinstance(b, ast.AugAssign) and isinstance(b.op, ast.Add) and _is_number(b.value, 1)]
+    # Without being set back the counter says how many passes there were.
     back = [s for s in branch.body if isinstance(s, ast.Assign) and s in bound and _is_number(s.value, 0)]
     return bool(added and back)
 
@@ -346,6 +362,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
     loop, owner = backward.event.loop, backward.event.unit
     if loop is None or step.loop is None or loop is step.loop or not isinstance(loop.node, ast.For):
         return None
+    # A step within the inner loop is one a pass.
     if stepped.event.unit is not owner or any(e.event.inside(loop) or e.at.inside(loop) for e in (stepped, *clears)):
         return None
     over = behind_progress(loop.node.iter)
@@ -354,6 +371,7 @@ def _inner_loop(step: Step, backward: Effect, stepped: Effect, clears: list[Effe
         return pieces
     if not (is_call(over, "range") and over.args):
         return None
+    # Any inner loop with a backward could be meant; these words say that it is an accumulation.
     words = ast.unparse(loop.node.target) + ast.unparse(over)
     return over.args[-1] if re.search(r"accum|micro", words.lower()) else None
 
@@ -364,7 +382,9 @@ def _pieces(over: ast.expr) -> ast.expr | None:
         over = over.args[0]
     if not isinstance(over, ast.Call) or terminal(over) not in ("split", "chunk", "tensor_split") or over.keywords:
         return None
+    # `torch.chunk(batch, n)` has the batch first.
     numbers = over.args[1:] if terminal(receiver(over)) == "torch" else over.args
+    # `text.split(",")` splits a string.
     if len(numbers) != 1 or (isinstance(numbers[0], ast.Constant) and not isinstance(numbers[0].value, int)):
         return None
     return over if terminal(over) == "split" else numbers[0]

@@ -46,9 +46,11 @@ def stranger_findings(
         census = _searched(rank, kind, owner)
         if census is None:
             continue
+        # What C++ holds stays until the end, and so the last look has all of it.
         rate = growth_of(rank).unreached if kind == "native" else garbage_rate(rank)
         if max(growth_of(rank).unreached, rate) < _WORTH_SAYING * growth_of(rank).measured:
             continue
+        # Every program has some garbage.
         if kind != "native" and held_between_collections(rank, rate) < _LEAST_HELD:
             continue
         who = [s for s in census.strangers if _is_of(s, kind, owner)]
@@ -66,6 +68,7 @@ def stranger_findings(
             holder=Holder(name=name, kind=kind, path=names),
             measured=Measured(
                 bytes_per_step=rate,
+                # Two ways to look: storages that no name reaches, and what the collector would free.
                 bytes=max(census.unreached, census.garbage),
                 share=_share(rank, rate),
                 exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
@@ -82,6 +85,7 @@ def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
     from torchvet.analysis.growth import usable_censuses
 
     found = _with_garbage(rank, (*rank.since_restart(Census), *usable_censuses(rank)))
+    # The usable ones stand last, so they come first here.
     return next((c for c in reversed(found) if any(_is_of(s, kind, owner) for s in c.strangers)), None)
 
 
@@ -119,6 +123,7 @@ def _name_of(stranger: Stranger) -> str:
 def garbage_rate(rank: RankRecording) -> float:
     """Bytes a step that end up in cycles: sampled storages show only themselves; what was there at a look, and what
     collections freed, is all there was."""
+    # Each sees only a part, and none more than there is.
     return max(growth_of(rank).unreached, _born_as_garbage(rank), _made(rank), _freed(rank))
 
 
@@ -134,6 +139,7 @@ def _freed(rank: RankRecording) -> float:
     from torchvet.analysis.steps import steps_between
 
     use, program = rank.last(CollectorUse), rank.program
+    # On a device the heap shows none of the tensors.
     if use is None or not use.heap_freed or use.until <= use.since or (program is not None and program.device != "cpu"):
         return 0.0
     return use.heap_freed / max(1, steps_between(rank, use.since, use.until)[1])
@@ -146,6 +152,7 @@ def _born_as_garbage(rank: RankRecording) -> float:
 
     first: dict[int, Survivors] = {}
     for record in rank.all(Survivors):
+        # The first look at each window.
         first.setdefault(record.window, record)
     rates = [s.bytes / s.steps for s in first.values() if s.steps]
     return max(0.0, median(rates) - growth_of(rank).explained) if rates else 0.0
@@ -168,6 +175,7 @@ def _oldest(rank: RankRecording) -> int:
     if growth.unreached < _MOSTLY * growth.measured:
         return 0
     ends = {w.id: w.last for w in rank.since_restart(Window)}
+    # The last look comes after the end, where nothing was made any more.
     alive = [s for s in rank.since_restart(Survivors) if s.bytes and not s.final]
     return max((s.tick - ends.get(s.window, s.tick) for s in alive), default=0)
 
@@ -205,6 +213,7 @@ def stranger_location(who: list[Stranger], recording: Recording) -> Location | N
         if stranger.attribute is None or stranger.path is None:
             continue
         name = stranger.attribute if stranger.variable else f"self.{stranger.attribute}"
+        # A closure's variable by its own name, an attribute as its methods write it.
         stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
         if stores:
             return location_of(stores[0])

@@ -82,6 +82,7 @@ def witnesses(rank: RankRecording, recording: Recording) -> list[Witness]:
     host = heap(rank)
     found = [storages(rank, recording), host, nodes(rank, host)]
     if _on_device(rank):
+        # In the order in which a report lists them; the heap comes after the device.
         found.insert(1, device_memory(rank))
     return found
 
@@ -90,6 +91,7 @@ def nothing_rises(recording: Recording) -> bool:
     """Whether no witness has seen growth, in any rank, and each has seen enough. What rises for a while and falls again
     (a state that is carried through an epoch) is flat in the long run, and no evidence that a line keeps nothing."""
     return all(
+        # A sawtooth is flat for the verdict, and yet its teeth are what some line keeps.
         w.state == "flat" and (w.ceiling is None or (w.high or 0.0) <= sampled_thresholds(rank)[1])
         for rank in recording.ranks
         for w in witnesses(rank, recording)
@@ -118,9 +120,11 @@ def storages(rank: RankRecording, recording: Recording) -> Witness:
     """Storages of sampled steps that live on: counted exactly, but in sampled steps only."""
     unnamed, threshold = without_a_name(rank), exact_threshold(rank)
     small, _ = sampled_thresholds(rank)
+    # What is bounded for sure has an end; what nothing bounds has a finding, which is enough.
     loose = [g for g in growth_of(rank).growths if g.bytes_per_step > small and _may_go_on(g, recording)]
     rate = unnamed + sum(g.bytes_per_step for g in loose)
     base = Witness("live storages", "flat", measured=rate, low=rate, high=rate, threshold=threshold)
+    # Before the count of windows: what was seen to grow needs no more evidence.
     if unnamed:
         return replace(base, state="grows", reason=f"storages of {size(unnamed)} per step live on without a name")
     if loose:
@@ -150,6 +154,7 @@ def windows_followed(rank: RankRecording) -> int:
     """Windows of which it is known how many of their storages lived on."""
     checked: dict[int, bool] = {}
     for record in rank.since_restart(Survivors):
+        # A window that only the last look has checked was not followed while the program ran.
         checked[record.window] = checked.get(record.window, False) or not record.final
     ended = [w for w in rank.since_restart(Window) if w.last + _AGE <= rank.ticks]
     # No record: none of the window's storages was alive at its end.
@@ -170,7 +175,9 @@ def heap(rank: RankRecording) -> Witness:
     # A kept tensor costs the heap more than its bytes: its objects and its nodes are explained growth as well.
     objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in growth.growths)
     objects += _ENTRY_MOST * _recorded(rank)
+    # An interval: how large objects are differs with what they have cached.
     explained = (least, least + objects + _NODE_MOST * max(0.0, _named_nodes(rank)))
+    # The resident set where there is no count of the heap: it moves in pages and by what others do.
     sizes = heap_sizes(rank)
     if sizes:
         return _sampled(rank, "heap", sizes, explained)
@@ -180,6 +187,7 @@ def heap(rank: RankRecording) -> Witness:
 def _recorded(rank: RankRecording) -> float:
     """Collectives per step that torch's flight recorder has added to its ring, in the later half of the run."""
     counted = collectives(rank)
+    # The same half that the trend is of.
     later = counted[len(counted) // 2 :]
     if len(later) < 2:
         return 0.0
@@ -214,18 +222,21 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
         return replace(
             base, reason=_too_few(name, len(sizes)), fix=_more(rank) if len(sizes) < _ENOUGH_SAMPLES else _LONGER
         )
+    # malloc rounds sizes up.
     least, most = explained[0], explained[1] * (1 + _TOLERANCE)
     rate = _beyond(trend.rate * ticks, least, most)
     low, high = trend.low * ticks - most, trend.high * ticks - least
     base = replace(base, measured=rate, low=low, high=high, explained=most)
     ceiling = trend.ceiling * ticks - most
     # What findings explain is itself only known between two limits, so the interval may be wider by that much.
+    # Both: the likely rate is small, and even the upper end is bearable.
     if rate <= small and high <= large + most - least:
         return replace(base, state="flat")
     # A state that is carried through an epoch and dropped rises and falls: its peaks do not rise.
     if trend.falls and ceiling <= small:
         return replace(base, state="flat", ceiling=ceiling)
     between = f"between {size(low)} and {size(high)} per step"
+    # Floors and peaks must rise, over a stretch that no warming up takes.
     if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {size(rate)} per step ({between})")
     return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_more(rank))
@@ -245,11 +256,13 @@ def _too_few(name: WitnessName, samples: int) -> str:
 
 def _beyond(rate: float, least: float, most: float) -> float:
     """What of a rate is not explained by an amount between two limits; negative where it falls short of it."""
+    # Within the interval nothing is left to explain: 0.
     return rate - most if rate > most else min(0.0, rate - least)
 
 
 def _nodes_rate(rank: RankRecording) -> float | None:
     """Nodes per step without those of growing names; None where fewer than two searches came to their end."""
+    # At the end graphs of the last step are gone, or not yet.
     looks = [c for c in usable_censuses(rank) if c.complete and not c.final]
     if len(looks) < 2:
         return None
@@ -262,6 +275,7 @@ def _nodes_rate(rank: RankRecording) -> float | None:
 
 def _nodes_of(census: Census) -> int:
     keys = {key_of(h) for h in census.holdings}
+    # Roots alone: an inner name's nodes are in its holder's number.
     return sum(h.nodes for h in census.holdings if key_of(h)[:-1] not in keys)
 
 
@@ -292,6 +306,7 @@ def shapes_change(rank: RankRecording) -> bool:
     seen: dict[Any, dict[int, set[tuple[int, ...]]]] = {}
     for one in rank.since_restart(Window):
         for row in one.sites:
+            # One line may call an operator for training and for evaluation.
             key = (one.kind, row.site.op, row.site.place or row.site.inner, row.site.module, row.site.phase)
             seen.setdefault(key, {}).setdefault(one.id, set()).add(row.site.shape)
     return any(_change(list(by_window.values())) for by_window in seen.values())
@@ -299,6 +314,7 @@ def shapes_change(rank: RankRecording) -> bool:
 
 def _change(shapes: list[set[tuple[int, ...]]]) -> bool:
     """Of one operator's shapes in each window."""
+    # Without the batch dimension.
     inner = [{shape[1:] for shape in found} for found in shapes]
     return len(set(map(frozenset, shapes))) > _SHAPES or any(
         a.isdisjoint(b) for a, b in itertools.combinations(inner, 2)

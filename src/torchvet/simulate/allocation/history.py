@@ -65,6 +65,7 @@ class Ring:
         """Note a row; the oldest makes room."""
         if not self._most:
             return
+        # One flat array: a row of Python objects for each event would take ten times the memory.
         at = self._next * self._fields
         self._numbers[at : at + self._fields] = array("q", row)
         self._next = (self._next + 1) % self._most
@@ -91,6 +92,7 @@ class Events:
 
     def append(self, event: Event) -> None:
         """Note one."""
+        # The stack goes in by identity: equal ones are kept once in `_by_number`.
         *numbers, stack = event[1:]
         self._ring.add(_ACTIONS.index(event.action), *numbers, 0 if stack is None else id(stack))
 
@@ -123,6 +125,7 @@ class History:
     def start(self, tracing: bool, context: int, most: int, clear: bool, skipped: Iterable[str]) -> None:
         """Record from now on; at most so many events, the oldest of which make room."""
         self.tracing, self.context = tracing, context
+        # torch passes the largest unsigned number for "all".
         self.events = Events(min(most, sys.maxsize), () if clear else self.events)
         self.noted = 0 if clear else self.noted
         self._skipped = frozenset(skipped)
@@ -139,7 +142,9 @@ class History:
         stack: Stack | None = None
         if action in ("free_requested", "free_completed"):
             kept = self.stacks.get(address)
+            # Without stacks of frees torch shows where the block was allocated.
             stack = stack_here() if self.context >= ALL else kept
+            # Only now: a block that waits for a stream is still somebody's.
             if action == "free_completed" and kept is not None:
                 del self.stacks[address]
         elif self.context >= STATE:
@@ -164,6 +169,7 @@ def stack_here() -> Stack:
         number = _numbers.get(id(code), 0)
         if number == 0:
             number = _numbered(code)
+        # None is torchvet's own: its frames are no part of the program's stack.
         if number is not None:
             found.append(number)
             # One object for each number, as large ones are objects of their own.
@@ -176,6 +182,7 @@ def stack_here() -> Stack:
 
 
 def _numbered(code: CodeType) -> int | None:
+    # The identity is the number, since the object is kept.
     number = id(code)
     # Kept for good: no later code object can have the number, which stacks refer to.
     _codes[number] = code

@@ -18,6 +18,7 @@ def refusal(message: str, operator: str) -> HostMemoryError:
     asked = int(found[1]) if found else 0
     held = memory.of(devices.current.index)
     if asked:
+        # If the card has no room either, CUDA's own error comes out of `take`.
         held.give_back(held.take(asked))
     total = sum(m.allocator.allocated for m in memory.everyone())
     return HostMemoryError(

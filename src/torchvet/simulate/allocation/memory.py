@@ -34,6 +34,7 @@ class DeviceMemory:
         try:
             self.configure(self.configuration)
         except ValueError as error:
+            # Kept for the first allocation, where CUDA refuses it too.
             self._refused = str(error)
 
     def configure(self, text: str) -> None:
@@ -67,6 +68,7 @@ class DeviceMemory:
             # Observers may take a snapshot: the message has the figures from before.
             message = self.out_of_memory(error)
             for observer in tuple(observers):
+                # Before the error, as CUDA calls them.
                 observer(self.index, error.wanted, self.allocator.allowed or self.total, error.driver_free)
             raise torch.OutOfMemoryError(message) from None
         if self.history.active:
@@ -84,6 +86,7 @@ class DeviceMemory:
             # Asked for and noted first: `free` forgets both.
             size, stream = self.allocator.requested_of(address), self.allocator.stream_of(address)
             self.history.note("free_requested", address, size, stream)
+        # Asked first: `free` forgets which streams used it.
         waits = self.allocator.is_used_elsewhere(address)
         if self.history.active and not waits:
             self.history.note("free_completed", address, size, stream)
@@ -169,8 +172,10 @@ def account(host: torch.Tensor, index: int) -> None:
             account(part, index)
         return
     key = storage._cdata
+    # Views share a storage: it has one block.
     block = _blocks.get(key)
     if block is not None:
+        # `resize_` of a storage that is there already.
         if block.size != storage.nbytes():
             block.resize(storage.nbytes())
         return
@@ -182,12 +187,14 @@ def _keep(block: _Block, storage: torch.UntypedStorage) -> None:
     # torch keeps the Python object of a storage as long as the storage itself, so a weak reference tells its end.
     key = storage._cdata
     _blocks[key] = block
+    # The reference is kept in the block, or it would never be called.
     block.ref = weakref.ref(storage, lambda _: _blocks.pop(key).release())
 
 
 def hand_over(old: torch.UntypedStorage, new: torch.UntypedStorage) -> None:
     """The new storage takes the old one's block, where it has one of the same size: it is written in its place."""
     block = _blocks.get(old._cdata)
+    # Only a full replacement: anything else would change the amounts.
     if block is None or block.size != new.nbytes() or block.address is None or new._cdata in _blocks:
         return
     heir = _Block(new, block.memory, block.address)

@@ -26,6 +26,7 @@ def pin(tensor: torch.Tensor) -> torch.Tensor:
         raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
     if is_pinned(tensor):
         return tensor
+    # A copy as torch makes one: pinned memory is other memory.
     copied = tensor.clone(memory_format=torch.preserve_format)
     remember(copied)
     return copied
@@ -42,6 +43,7 @@ def install() -> None:
         return is_pinned(self)
 
     is_pinned_.__name__ = "is_pinned"
+    # On the class, past the function mode: a mode is out of force within calls that it saw.
     base.pin_memory, base.is_pinned = pin_memory, is_pinned_
 
 
@@ -53,6 +55,7 @@ def remember(tensor: torch.Tensor) -> torch.Tensor:
 
 def remember_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """From now on this storage counts as page-locked."""
+    # torch's host allocator rounds up to powers of two.
     key, size = storage._cdata, 1 << max(0, storage.nbytes() - 1).bit_length()
     if key not in _storages:
         _blocks.grow(1)

@@ -39,6 +39,7 @@ def settings_from(text: str) -> Settings:
     """The allocator's settings. Raises ValueError, in CUDA's words, for what CUDA refuses."""
     found = options(text)
     for name in found:
+        # CUDA's own keys first: torch's shared parser below lets unknown ones pass.
         if name not in SIMULATED and name not in PASSED_BY:
             raise ValueError(f"Unrecognized key '{name}' in CUDA allocator config.")
     if text:
@@ -74,6 +75,7 @@ def not_simulated(environment: Mapping[str, str]) -> Iterator[str]:
 
 def options(text: str) -> dict[str, str]:
     """The settings by name, as text without blanks. A bracketed list is one value."""
+    # A later value of the same name wins.
     return {m[1]: m[2] for m in re.finditer(r"([^,:]+):?(\[[^\]]*\]|[^,]*)", text.replace(" ", ""))}
 
 
@@ -85,6 +87,7 @@ def _intervals(text: str) -> tuple[int, ...]:
     for number, entry in enumerate(text.strip("[]").split(",")):
         name, _, divisions = entry.partition(":")
         if name == ">":
+            # `>` is for all sizes above the last that was named.
             found[last:] = [int(divisions)] * (INTERVALS - last)
             continue
         last = min(int(name).bit_length() - 1, INTERVALS - 1)

@@ -43,6 +43,7 @@ def snapshot(traces: bool = True) -> dict[str, Any]:
     """Segments, traces, annotations and settings of all devices."""
     held = memory.everyone()
     # Stacks recur with every step: their frames are written down once, for all events that have them.
+    # Shared lists: pickle then writes each of them once.
     frames: dict[Stack, list[dict[str, Any]]] = {}
     found = {
         "segments": [s for m in held for s in segments_of(m)],
@@ -52,6 +53,7 @@ def snapshot(traces: bool = True) -> dict[str, Any]:
     }
     for m in held:
         # After the events were copied, so that a snapshot does not show itself.
+        # torch records an event of the snapshot, too.
         if m.history.tracing:
             m.history.note("snapshot", 0, m.allocator.allocated, 0)
     return found
@@ -79,6 +81,7 @@ def _segment(held: memory.DeviceMemory, chain: list[Block]) -> dict[str, Any]:
         "segment_type": "small" if first.pool.small else "large",
         "segment_pool_id": (0, 0),
         "is_expandable": first.expandable,
+        # A segment is kept under its negative address.
         "frames": frames_of(held.history.stacks.get(-first.segment)),
         "blocks": [_block(held, block) for block in chain],
     }

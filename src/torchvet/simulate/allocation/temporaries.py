@@ -20,6 +20,7 @@ def held(index: int, sizes: Iterable[int]) -> None:
     try:
         for size in sizes:
             if size:
+                # All before any is given back: they are alive together, and make one peak.
                 taken.append(device.take(size))
     finally:
         for address in taken:

@@ -33,6 +33,7 @@ def needed(index: int) -> None:
     if not _size:
         return
     # The simulation has one thread for both passes, while a GPU's backward has a thread, and a workspace, of its own.
+    # torch keeps one for each handle and stream.
     key = (index, _in_backward() >= 0, devices.current.streams.get(index, 0))
     if key not in _taken:
         _taken[key] = memory.everyone()[index].take(_size)

@@ -77,6 +77,7 @@ def _asking(func: Any, keys: Any) -> Callable[..., Any]:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if given is None and args and _eligible(args[0]):
                 at = places.index("dtype")
+                # A `None` that was passed by place.
                 if len(args) > at:
                     args = (*args[:at], torch.float32, *args[at + 1 :])
                 else:
@@ -109,4 +110,5 @@ def install(library: torch.library.Library) -> None:
         _cache.clear()
         clear()
 
+    # What `autocast.__exit__` calls when the outermost region ends.
     torch.clear_autocast_cache = clear_autocast_cache

@@ -59,4 +59,5 @@ def let_optimizers_know() -> None:
 
     for known in (of_optimizers, of_clipping):
         types: list[type] = known  # type: ignore[assignment]
+        # In place: torch's modules hold these very lists.
         types += [t for t in (SimulatedTensor, parameter_class(torch.nn.Parameter)) if t not in known]

@@ -27,8 +27,10 @@ class Guard(torch._C._acc.DeviceGuard):
     def type_(self) -> Any:
         """Which device type it guards."""
         try:
+            # Makes Python notice the pending exception here, where it can be caught.
             _any_call()
         except SystemError as error:
+            # A SystemError of Python's own has no cause.
             if error.__cause__ is not None:
                 _aside[threading.get_ident()] = error.__cause__
         return _PRIVATE
@@ -47,7 +49,9 @@ class _Engine:
         """As torch's."""
         try:
             return self._engine.run_backward(*args, **kwargs)
+        # The engine then returns without an error of its own.
         except SystemError:
+            # Raised on a thread of the engine's, perhaps.
             lost = _aside.pop(threading.get_ident(), None) or (_aside.popitem()[1] if _aside else None)
             if lost is None:
                 raise
@@ -66,6 +70,7 @@ def begin_without_threads() -> None:
     The engine starts a thread for each device that it knows of when it runs first, and a process with such threads may
     run no backward pass in its forks. Here every pass runs in the thread that asks for it.
     """
+    # Any backward pass starts the engine.
     torch.ones((), requires_grad=True).backward()  # type: ignore[no-untyped-call]
 
 

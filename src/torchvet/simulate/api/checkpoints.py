@@ -27,6 +27,7 @@ def _reduce(tensor: SimulatedTensor, protocol: Any) -> Any:
     if not isinstance(tensor, torch.nn.Parameter):
         return data
     # A parameter names its data, which is pickled in the same way.
+    # Pickled by this same function, as data without a class.
     plain = wrap(host, tensor.ordinal)
     return torch._utils._rebuild_parameter, (plain, tensor.requires_grad, OrderedDict())
 
@@ -42,6 +43,7 @@ def _restore(storage: Any, location: str) -> Any:
     if not location.startswith("cuda"):
         return None
     asked = torch.device(location).index or 0
+    # torch's own words for a checkpoint of a larger machine.
     if asked >= devices.count():
         raise RuntimeError(
             f"Attempting to deserialize object on CUDA device {asked} but torch.cuda.device_count() is "
@@ -67,10 +69,12 @@ def install() -> None:
         return tensor if known is None else wrap(tensor, known[1])
 
     def load_(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # As text, which `_restore` understands; the function mode may have translated the device.
         if isinstance(map_location, torch.device) and map_location.type in (devices.BACKEND, "cuda"):
             map_location = f"cuda:{devices.index_of(map_location)}"
         return load(f, map_location, *args, **kwargs)
 
     load_.__name__, load_.__qualname__, load_.__doc__ = "load", "load", load.__doc__
+    # All rebuild functions of checkpoints call this one by name.
     torch._utils._rebuild_tensor = _rebuild_tensor
     torch.load = load_

@@ -35,10 +35,12 @@ def _uncompiled(model: Any) -> Any:
         return model
     from torch._dynamo.eval_frame import DisableContext, OptimizedModule
 
+    # Programs unwrap by `_orig_mod`, and state dicts have its name in their keys.
     return OptimizedModule(model, DisableContext())
 
 
 def _tell() -> None:
+    # Once in the report, however often it is called.
     refusals.asked.setdefault("torch.compile", "What is compiled ran uncompiled: Triton's kernels need a GPU.")
     warnings.warn("torchvet: torch.compile is not simulated; the program runs uncompiled", stacklevel=_callers_level())
 

@@ -28,6 +28,7 @@ def _taken_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     source = args[0]
     if isinstance(source, SimulatedTensor):
         return source.detach()
+    # A capsule can be read once.
     known = _capsules.pop(id(source), None)
     if known is not None:
         return wrap(known[1].detach(), known[2])

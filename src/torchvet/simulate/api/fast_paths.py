@@ -30,6 +30,7 @@ def install() -> None:
     original = torch.overrides.has_torch_function
 
     def has_torch_function(args: Any) -> bool:
+        # The layer that asks: its own locals say whether it masks.
         frame = sys._getframe(1)
         masks = _MASKS.get(frame.f_globals.get("__name__", ""), ())
         if masks and not torch.is_grad_enabled() and any(frame.f_locals.get(n) is not None for n in masks):

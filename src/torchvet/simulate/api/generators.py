@@ -18,6 +18,7 @@ from torchvet.simulate import devices
 _real = torch.Generator
 
 
+# The C type's own metaclass is the base, or Python refuses the class.
 class _AnyGenerator(type(_real)):  # type: ignore[misc]
     """Makes `isinstance(torch.default_generator, torch.Generator)` true for the replaced name too."""
 
@@ -86,6 +87,7 @@ def drawing(index: int) -> Iterator[None]:
         yield
         return
     before = host.get_state()
+    # The CPU's kernels draw from the default generator only.
     host.set_state(own.get_state())
     try:
         yield
@@ -96,6 +98,7 @@ def drawing(index: int) -> Iterator[None]:
 
 def check(generator: Any, device: Any, args: tuple[Any, ...]) -> None:
     """Raise what torch raises where numbers are to be drawn on one kind of device by a generator of another."""
+    # A factory without a device draws on the default one, an operator where its tensor is.
     if device is None:
         tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
         device = torch.get_default_device() if tensor is None else tensor.device

@@ -38,6 +38,7 @@ def _inner_of(tensor: torch.Tensor) -> torch.device:
 
 
 def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # `cuda(device, non_blocking)`: both by place or by name.
     tensor, *rest = args
     device = kwargs.pop("device", rest.pop(0) if rest else None)
     if device is not None and not devices.is_simulated(device):
@@ -57,6 +58,7 @@ def _as_tensor(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _may_set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """What `module.to()` asks before it puts new data behind its parameters' objects."""
     if any(isinstance(a, SimulatedTensor) for a in args):
+        # torch's own answer is about implementations, which `become` swaps.
         return args[0].layout is args[1].layout
     return func(*args, **kwargs)  # type: ignore[no-any-return]
 
@@ -118,12 +120,14 @@ class Naming(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = _handler_of(func)
         # Most calls name no device and no generator: they go on without a copy of their arguments.
+        # First of all: this runs at every call of torch's API.
         if handler is None and not kwargs:
             try:
                 return func(*args)
             except RuntimeError as error:
                 _as_cuda(error)
                 raise
+        # A copy, since the caller's dict must stay as it is.
         kwargs = dict(kwargs or {})
         device = kwargs.get("device")
         if device is not None:
@@ -131,12 +135,14 @@ class Naming(TorchFunctionMode):
         if kwargs.get("generator") is not None:
             generators.check(kwargs["generator"], device, args)
         # torch would look for a real GPU to pin memory with.
+        # Remembered for the result below instead.
         pin = handler is None and kwargs.pop("pin_memory", False)
         try:
             out = func(*args, **kwargs) if handler is None else handler(func, args, kwargs)
         except RuntimeError as error:
             _as_cuda(error)
             raise
+        # Only host memory can be pinned.
         if pin and isinstance(out, torch.Tensor) and not isinstance(out, SimulatedTensor):
             pinned.remember(out)
         return out
@@ -167,6 +173,7 @@ def in_callbacks() -> None:
 
     # Hooks and custom backwards of the program run in here, and name devices too.
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        # Without it `torch.zeros(1, device="cuda")` in a hook would look for a real GPU.
         with Naming():
             return run(*args, **kwargs)
 
@@ -195,6 +202,7 @@ def in_default_devices() -> None:
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Only while it fills in: the program may ask the context for its device in between.
+        # The context keeps the program's name, which it may be asked for.
         named = self.device
         self.device = devices.inward(named)
         try:

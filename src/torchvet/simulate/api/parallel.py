@@ -16,6 +16,7 @@ def _at(index: int) -> torch.device:
 
 def broadcast(tensor: torch.Tensor, to: Sequence[int]) -> list[torch.Tensor]:
     """A copy on each device; on its own the tensor itself."""
+    # `to` gives the tensor itself where it is there already, as CUDA's broadcast does for the first.
     return [tensor.to(_at(index)) for index in to]
 
 

@@ -29,6 +29,7 @@ _here = _Here()
 def _after_fork(here: _Here) -> None:
     """In a child of multiprocessing: a device that was in use before the fork cannot be used here."""
     # CUDA refuses only after a first use: a parent that never held memory of a device may fork workers that use it.
+    # Whether memory was ever taken tells whether the device was used.
     devices.refuse_after_fork(any(held.allocator.peak_reserved for held in memory.everyone()))
 
 
@@ -36,6 +37,7 @@ def start_in_child(card: Card, count: int) -> None:
     """Called by a spawned process when it reads what it is to do, before the program's module is imported."""
     from torchvet.simulate.start import start, started
 
+    # A spawned process of a spawned one is told twice.
     if not started():
         start(card, count)
 
@@ -84,6 +86,7 @@ def _share(tensor: SimulatedTensor) -> Any:
         )
     host = tensor.host
     # As the host's: memory of a real device is shared by handles of CUDA, which do not exist here.
+    # torch asks the storage for its device, and would use CUDA's handles.
     with storages.as_host():
         storage = reduce_storage(host.untyped_storage())  # type: ignore[no-untyped-call]
     layout = (host.storage_offset(), tuple(host.size()), host.stride())

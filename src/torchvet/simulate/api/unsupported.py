@@ -33,6 +33,7 @@ _NESTED = ("strided nested tensors", "The layout torch.jagged is.")
 
 
 def _in_graphs() -> None:
+    # torch imports the names from one into the other.
     for package in (torch.cuda, torch.cuda.graphs):
         for name in ("CUDAGraph", "graph"):
             setattr(package, name, _class(name, *_GRAPHS))
@@ -46,6 +47,7 @@ def _in_extensions() -> None:
     compile_: Callable[..., Any] = cpp_extension._jit_compile
 
     def _jit_compile(name: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        # Extensions in C++ alone are for the CPU, and compile as ever.
         files = [sources] if isinstance(sources, str) else list(sources)
         if any(str(f).endswith((".cu", ".cuh")) for f in files) or kwargs.get("with_cuda"):
             raise refusal(*_EXTENSIONS)
@@ -86,6 +88,7 @@ def _in_nccl() -> None:
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         if backend is not None and "nccl" in str(backend).lower():
             raise refusal(*_NCCL)
+        # With a device torch takes that one's backend alone.
         if backend is None and not isinstance(kwargs.get("device_id"), torch.device):
             # torch would take gloo for the host and NCCL for GPUs.
             asked.setdefault(_NCCL[0], f"{_NCCL[1]} It was not asked for by name, and gloo's were used.")

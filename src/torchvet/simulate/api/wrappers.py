@@ -26,11 +26,13 @@ def _inward(value: Any) -> Any:
 
 
 def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
+    # The device may stand anywhere among the arguments.
     return _make(*[_inward(value) for value in args], **{name: _inward(value) for name, value in kwargs.items()})
 
 
 def _device(self: torch.Tensor) -> torch.device:
     device: torch.device = _base.device.__get__(self)
+    # Also for the wrapper of a wrapper.
     return devices.outer(device.index) if device.type == devices.BACKEND else device
 
 

@@ -30,6 +30,7 @@ def init() -> None:
     """Nothing to do."""
 
 
+# torch's own code calls it before each use of a device.
 _lazy_init = init
 
 
@@ -62,6 +63,7 @@ class device:
     """`with torch.cuda.device(1):`."""
 
     def __init__(self, device: Any) -> None:
+        # -1 changes nothing, as in torch.
         self.idx = -1 if device is None else _optional_index(device)
         self.prev_idx = -1
 
@@ -113,6 +115,7 @@ class _CudaDeviceProperties:
         self.shared_memory_per_multiprocessor = _SHARED.get(card.capability, 98304)
         self.shared_memory_per_block_optin = min(self.shared_memory_per_multiprocessor - 1024, 232448)
         self.L2_cache_size = _L2.get(card.name, 40 << 20)
+        # An A100's, for every card: nothing here goes by time.
         self.clock_rate, self.memory_clock_rate, self.memory_bus_width = 1_410_000, 1_215_000, 5120
         self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
         self.uuid = uuid.UUID(int=index)
@@ -136,6 +139,7 @@ _L2 = {"NVIDIA H200": 60 << 20, "NVIDIA H100 80GB HBM3": 50 << 20, "Tesla T4": 4
 def get_device_properties(device: Any = None) -> Any:
     """What CUDA says of the card."""
     if isinstance(device, int) and not 0 <= device < devices.count():
+        # torch's own error and words.
         raise AssertionError("Invalid device id")
     return _CudaDeviceProperties(_card[0], devices.index_of(device))
 

@@ -31,6 +31,7 @@ def _record_legacy(
 def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool, more: tuple[Any, ...]) -> None:
     """`more`: for compiled code, for annotations, actions to skip, and since torch 2.14 for the host and the device."""
     skipped = more[2] if len(more) > 2 else ()
+    # The later versions' last flag says whether the device is meant.
     if len(more) > 4 and not more[4]:
         return  # the host's pinned memory has no history here
     for held in memory.everyone():
@@ -38,6 +39,7 @@ def _start_or_stop(on: bool, tracing: bool, context: int, most: int, clear: bool
             held.history.start(tracing, context, most, clear, skipped or ())
         else:
             held.history.stop()
+    # Ranges are of the process, and of no one device.
     marks.restart(min(most, sys.maxsize) if on else 0, clear)
     _listen_to_ranges(on and tracing)
 
@@ -86,5 +88,6 @@ def _listen_to_ranges(on: bool) -> None:
     ours = (_enter, _exit)
     if on and _ranges.__enter__ is _plain[0]:
         _ranges.__enter__, _ranges.__exit__ = ours  # type: ignore[method-assign]
+    # Another tool may have wrapped ours: then it stays.
     elif not on and _ranges.__enter__ is _enter:
         _ranges.__enter__, _ranges.__exit__ = _plain  # type: ignore[method-assign]

@@ -35,6 +35,7 @@ def _dense(cls: _Type, *args: Any, **kwargs: Any) -> torch.Tensor:
     if not args:
         return torch.empty(0, dtype=cls.dtype, device=where)
     if len(args) == 1 and isinstance(args[0], torch.Tensor):
+        # As torch's constructors: they copy and never convert.
         if args[0].dtype is not cls.dtype:
             raise TypeError(f"expected {cls.dtype} (got {args[0].dtype})")
         return args[0].to(where)
@@ -71,6 +72,7 @@ def _in_defaults() -> None:
             torch.set_default_device("cuda")
             _default[:] = [t.dtype]
             return
+        # The program goes back to a type of the host: the default device must go with it.
         if _default:
             torch.set_default_device(None)
             _default.clear()

@@ -36,6 +36,7 @@ def max_memory_reserved(device: Any = None) -> int:
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """Free and total, as the driver says."""
     held = memory.of(device)
+    # The driver counts what the context takes and what the allocator has reserved, in tensors or not.
     return held.total - held.context - held.allocator.reserved, held.total
 
 
@@ -70,6 +71,7 @@ def _stats(device: int) -> dict[str, Any]:
         "max_split_size": -1 if most is None else most,
         "oversize_allocations": a.oversize_blocks.row(),
         "oversize_segments": a.oversize_segments.row(),
+        # Those are of CUDA graphs, which are not simulated.
         "reserved_bytes_by_private_pools": {},
     }
 
@@ -81,6 +83,7 @@ def _empty_cache() -> None:
 
 def _raw_delete(address: int) -> None:
     for held in memory.everyone():
+        # An address says nothing of its device.
         if held.allocator.holds(address):
             held.give_back(address)
             return

@@ -22,6 +22,7 @@ def install(card: Card) -> None:
         _put(torch.accelerator, name, answer)
     for name, answer in memory.COMPILED.items():
         setattr(torch._C, name, answer)
+    # Programs and libraries ask it whether this is a build for CUDA.
     torch.version.cuda = "12.8"
     torch.cuda._initialized = True  # activation checkpointing keeps devices' random state only then
     torch.get_device_module = functools.wraps(_module_of)(_device_module)  # type: ignore[assignment]
@@ -40,6 +41,7 @@ def _device_module(device: Any = None) -> Any:
 
 def _put(package: ModuleType, name: str, answer: Any) -> None:
     """In the package and in those of its modules that have the same thing under the name."""
+    # Compared below, so that a module's own thing of the same name stays.
     before = getattr(package, name, None)
     setattr(package, name, answer)
     for value in list(vars(package).values()):

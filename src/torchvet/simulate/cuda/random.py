@@ -32,6 +32,7 @@ def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     taken = set()
     for index, state in enumerate(new_states):
         generator = generators.of(index)
+        # Devices without a seed of their own share the host's generator.
         if id(generator) not in taken:
             taken.add(id(generator))
             generator.set_state(state)

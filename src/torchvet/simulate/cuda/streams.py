@@ -134,6 +134,7 @@ class Event:
 def default_stream(device: Any = None) -> Stream:
     """The one that each device has from the start."""
     index = devices.index_of(device)
+    # One object for each device: programs compare streams.
     if index not in _default:
         _default[index] = Stream(index, stream_id=0)
     return _default[index]
@@ -168,6 +169,7 @@ class StreamContext:
 
     def __enter__(self) -> None:
         if self.stream is not None:
+            # A list, since one context may be entered again within itself.
             self.before.append((devices.current.index, current_stream(self.stream.device_index)))
             set_stream(self.stream)
 

@@ -61,6 +61,7 @@ def _without_device(make: Callable[..., None]) -> Callable[..., None]:
 
     def __init__(self: Any, enabled: bool = True, **kwargs: Any) -> None:
         kwargs.pop("use_cuda", None)
+        # What the program asked for is passed by without an error: profiles of the host are still useful.
         kwargs |= {"use_device": None, "use_cpu": True}
         make(self, enabled, **kwargs)
 

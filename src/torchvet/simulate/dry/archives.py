@@ -60,6 +60,7 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
 
     class Pickler(pickle_module.Pickler):  # type: ignore[misc]
         def persistent_id(self, obj: Any) -> Any:
+            # Seen before its storage, which is asked for next: the numbers belong to both.
             if isinstance(obj, SimulatedTensor):
                 _note(obj.host, numbers)
                 return None
@@ -70,6 +71,7 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
                 untyped, dtype, kind = obj, torch.uint8, torch.UntypedStorage
             else:
                 return None
+            # Tensors that share a storage share its entry, as in a real file.
             key = keys.setdefault(untyped._cdata, str(len(keys)))
             name = f"data/{key}"
             if name not in archive.storages:
@@ -80,6 +82,7 @@ def keep(obj: Any, pickle_module: Any, protocol: int) -> bytes:
     Pickler(data, protocol=protocol).dump(obj)
     archive.records["data.pkl"] = data.getvalue()
     _kept.append(archive)
+    # Of one length, so that several may follow each other in a file.
     return TOKEN + str(len(_kept) - 1).zfill(_DIGITS).encode() + b"\n"
 
 
@@ -110,6 +113,7 @@ def is_token(data: bytes) -> bool:
 def _is_next(file: Any) -> bool:
     at = file.tell()
     head = file.read(len(TOKEN))
+    # Looked at only: torch reads on from here.
     file.seek(at)
     return bool(head == TOKEN)
 
@@ -118,6 +122,7 @@ def _next(file: Any) -> Archive:
     """What the token stands for that a file goes on with. Raises `RuntimeError` where it is another run's."""
     file.read(len(TOKEN))
     number = int(file.read(_DIGITS + 1))
+    # A token that was left by another run.
     if number >= len(_kept):
         raise RuntimeError("torchvet: another process's dry run saved this: it holds no numbers")
     return _kept[number]

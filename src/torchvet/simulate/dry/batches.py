@@ -43,6 +43,7 @@ class Batches:
     @property
     def changes(self) -> bool:
         """Whether what comes to a device now may need other rows."""
+        # Within modules and backward passes rows follow from what was given from outside.
         return self.rows is not None and not self.stack and torch._C._current_graph_task_id() == -1
 
     def grown(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -58,6 +59,7 @@ class Batches:
             size = (self.rows, *tensor.size()[1:])
             return phantoms.phantom(size, torch.empty(size, device="meta").stride(), tensor.dtype)
         # The program's own rows, again and again: labels and indices stay within their ranges.
+        # Taken in turn, from the beginning.
         return tensor[torch.arange(self.rows) % self.own]
 
     def made(self, func: Any, args: Any) -> Any:

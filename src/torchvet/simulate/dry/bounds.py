@@ -27,6 +27,7 @@ def bounded(name: str, args: list[Any]) -> list[Any]:
     places: list[Any] = []
     for index in args[1]:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+            # A mask of several dimensions stands for as many indices.
             places += [torch.empty(_chosen(name, index), dtype=torch.int64, device=_META)] * index.dim()
         else:
             places.append(index)
@@ -38,6 +39,7 @@ def _chosen(name: str, mask: torch.Tensor) -> int:
     if numbers is not None:
         return int(numbers.count_nonzero())
     _note(name)
+    # All of it: an upper bound, and `taken` says so.
     return mask.numel()
 
 
@@ -83,6 +85,7 @@ def by_zeros(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def _by_lengths(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Packing and padding: the lengths that come with the data decide, and give the second result's numbers."""
+    # Lengths are known, as they come with the data; the data is zeros.
     data, lengths = func(*map(_zeros, args), **{n: _zeros(a) for n, a in kwargs.items()})
     meta = meta_like(lengths)
     values.know(meta, lengths)

@@ -43,7 +43,9 @@ def _save(
     if isinstance(f, (str, os.PathLike)):
         paths.hold(f, token)
         return
+    # The program may read its file again: the token leads back to the object.
     f.write(token)
+    # A file that the program opened itself: the token in it must go when the run is over.
     name = getattr(f, "name", None)
     if isinstance(name, str):
         _tokens.add(os.path.realpath(name))
@@ -84,6 +86,7 @@ def install() -> None:
     torch.save, torch.load = _save, _loading(torch.load)
     archives.install()
     paths.install()
+    # Not every program has it, and importing it for nothing would cost time.
     when_imported("safetensors.torch", _in_safetensors)
 
 

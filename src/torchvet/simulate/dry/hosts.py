@@ -35,6 +35,7 @@ class HostMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        # Some tensor has a dispatch of its own: the device's, or another's.
         if types:
             if all(t is SimulatedTensor or issubclass(t, SimulatedTensor) for t in types):
                 return operators.run(func, args, kwargs)
@@ -42,9 +43,11 @@ class HostMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Higher-order operators have no schema to ask.
         if not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
+        # Asked for on a device: that is `operators`' matter.
         if _elsewhere(kwargs):
             return func(*(_in_rows(func, args) if batches.changes else args), **kwargs)
         tensors = list(tensors_in((*args, *kwargs.values())))
+        # Before `_makes`, as `zeros_like` of a phantom is one.
         if any(map(phantoms.is_phantom, tensors)):
             return _unworked(func, args, kwargs)
         if _makes(func) and all(t.device.type == "cpu" for t in tensors):
@@ -76,6 +79,7 @@ def _makes(func: Any) -> bool:
         found = _makers[func] = (
             any(a.name == "device" for a in schema.arguments)
             and [str(r.type) for r in schema.returns] == ["Tensor"]
+            # These have a `device` argument and copy numbers.
             and not name.startswith(("_to_copy", "to", "_pin", "_sparse", "_nested", "_cudnn"))
         )
     return found
@@ -84,6 +88,7 @@ def _makes(func: Any) -> bool:
 def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     shape = func(*map(_meta, args), **{**kwargs, "device": _META, "pin_memory": False} if kwargs else {"device": _META})
     large = phantoms.LARGE_ROW if shape.dim() == 1 else phantoms.LARGE
+    # Small ones are real: lengths, labels and seeds decide what the program does.
     if phantoms.bytes_of(shape) < large or shape.layout is not torch.strided:
         return func(*args, **kwargs)
     return phantoms.phantom(shape.size(), shape.stride(), shape.dtype)
@@ -92,6 +97,7 @@ def _made(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _unworked(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operator on a tensor without memory."""
     plan = operators.plan_of(func)
+    # Views of a phantom take no memory either.
     if plan.name in _REAL or (plan.views and not plan.written) or plan.name == "detach":
         return func(*args, **kwargs)
     # To write would take real memory for pages that nobody reads: the numbers stay unknown zeros.

@@ -38,6 +38,7 @@ def reset(bounded: bool, emptied: bool) -> None:
         if emptied:
             held.allocator.empty_cache()
         _highs[held.index] = High(held.allocator.allocated, held.allocator.reserved)
+        # Unbounded, what would be needed is measured beyond the card's size.
         held.allocator.capacity = held.total - held.context if bounded else _BOUNDLESS
 
 
@@ -52,6 +53,7 @@ def install() -> None:
         except torch.OutOfMemoryError:
             # Noted and allowed: the rest of the step is to be measured too.
             high.ran_out = True
+            # From here on for the rest of the step; `reset` bounds it again.
             self.allocator.capacity, self.allocator.allowed = _BOUNDLESS, None
             address = take(self, size, stream)
         if self.history.tracing and batches.stack:

@@ -27,6 +27,7 @@ kept_back: dict[str, int] = {}
 _SUFFIXES = frozenset([".pt", ".pth", ".ckpt", ".safetensors"])
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _HEAD = 256
+# Taken before `install` puts others in their place.
 _real_open, _real_stat, _real_remove = io.open, os.stat, os.remove
 
 
@@ -44,6 +45,7 @@ def _on_disk(key: str) -> bool:
 
 
 def _named_so(key: str) -> bool:
+    # Any of several suffixes: `model.pt.tmp` is one, too.
     return not _SUFFIXES.isdisjoint(Path(key).suffixes)
 
 
@@ -59,6 +61,7 @@ def _holds_checkpoint(key: str) -> bool:
     except OSError:
         return False
     return (
+        # torch's zip files, its older format, tokens, and safetensors' header of JSON behind eight bytes.
         (head.startswith(b"PK\x03\x04") and b"/data.pkl" in head)
         or head.startswith((_LEGACY, archives.TOKEN))
         or head[8:10] == b'{"'
@@ -99,6 +102,7 @@ def _let_go(key: str) -> None:
     """The program is to find nothing at a path any more."""
     held.pop(key, None)
     if _on_disk(key):
+        # What lies on the disk stays there; the program finds nothing.
         held[key] = None
 
 
@@ -113,6 +117,7 @@ class _Held(io.BytesIO):
 
     def close(self) -> None:
         """As of a file."""
+        # Closing twice is allowed, as of any file.
         if not self.closed and self._writes:
             held[self._key] = self.getvalue()
         super().close()
@@ -133,6 +138,7 @@ class _Open:
             if isinstance(data, Path):
                 return _real_open(data, mode, *args, **kwargs)
             return _Held(file, key, mode, data) if "b" in mode else io.StringIO(data.decode("latin-1"))
+        # Texts (logs, metrics) are written as ever, and undone by `undo/`.
         if key is not None and "b" in mode and mode[0] in "wxa" and (_named_so(key) or _holds_checkpoint(key)):
             return self._to_write(file, key, mode)
         return _real_open(file, mode, *args, **kwargs)
@@ -144,6 +150,8 @@ class _Open:
         if there and mode[0] == "x":
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), file)
         _count("open(..., 'wb')")
+        # Appending goes on from what the program has written; what is on disk is no checkpoint that can be
+        # appended to.
         before = held.get(key)
         return _Held(file, key, mode, before if mode[0] == "a" and isinstance(before, bytes) else b"")
 
@@ -154,6 +162,7 @@ def _moving(name: str, move: Callable[..., None]) -> Callable[..., None]:
         # A path below a folder's descriptor does not say where it lies.
         if one is None or other is None or src_dir_fd is not None or dst_dir_fd is not None:
             move(src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        # Folders are really moved: other files in them are undone by `undo/`.
         elif os.path.isdir(one):
             move(src, dst)
             # What the program wrote into the folder is in memory alone, and goes with it.
@@ -205,6 +214,7 @@ def _stat(path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> os.
         raise _missing(path)
     if isinstance(data, Path):
         return _real_stat(data)
+    # Programs look for the newest checkpoint by its time.
     now = int(time.time())
     return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, len(data), now, now, now))
 
@@ -213,6 +223,7 @@ def _rmtree(remove: Callable[..., None]) -> Callable[..., None]:
     def rmtree(path: Any, *args: Any, **kwargs: Any) -> None:
         root = _key(path)
         files = [os.path.join(folder, n) for folder, _, names in os.walk(root) for n in names] if root else []
+        # One checkpoint of the user's is enough: then nothing of the folder is removed.
         theirs = [key for key in map(os.path.realpath, files) if _holds_checkpoint(key)]
         for key in [k for k in held if k.startswith(f"{root}{os.sep}")]:
             _let_go(key)

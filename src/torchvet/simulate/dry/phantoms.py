@@ -45,6 +45,7 @@ def is_storage(storage: torch.UntypedStorage) -> bool:
 
 def phantom(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A host tensor of this shape that takes no memory."""
+    # The extent that strides reach, which may be less or more than the elements.
     count = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if math.prod(size) else 0
     needed = max(1, count * dtype.itemsize)
     with torch._C._DisableTorchDispatch():
@@ -59,6 +60,7 @@ def phantom(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> t
 def _pages(size: int) -> Any:
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
+    # Untouched pages read as one shared page of zeros.
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
 
 

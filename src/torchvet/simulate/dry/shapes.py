@@ -43,6 +43,7 @@ arithmetic = _Arithmetic()
 
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """In place of the CPU's kernel: `args` hold meta tensors, or tensors of the host; results are meta tensors."""
+    # Operators that read numbers or end on the host.
     special = _SPECIAL.get(func)
     if special is not None and args and isinstance(args[0], torch.Tensor):
         return special(*args)
@@ -71,8 +72,10 @@ def _shaped(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: li
     if plan.views or plan.reshapes or func in _by_numbers or plan.name in bounds.LARGEST:
         return _asked(func, plan.name, args, kwargs)
     try:
+        # The default dtype decides some results without being an argument.
         key = (func, torch.get_default_dtype(), _key(args), _key(kwargs.items()))
         seen = _seen.get(key, _NEVER)
+    # An argument that cannot be a key (a generator, a symbolic size).
     except (TypeError, RuntimeError):
         return _asked(func, plan.name, args, kwargs)
     if seen is _NEVER:
@@ -91,6 +94,7 @@ def _first(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], tensors: lis
     before = arithmetic.operations
     out = _asked(func, plan.name, args, kwargs)
     # Asking may only now have found that numbers decide the shape.
+    # The same shapes may lead to other results.
     if func in _by_numbers:
         return out
     made = None if _own_results(func, plan) else _layout(out, _storages(tensors))
@@ -122,6 +126,7 @@ def _asked(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     try:
         out = func(*args, **kwargs)
     except (NotImplementedError, RuntimeError) as error:
+        # No meta kernel, or one that wants numbers; any other error is the program's.
         if isinstance(error, NotImplementedError) or "meta" in str(error):
             _by_numbers.add(func)
             return bounds.by_zeros(func, args, kwargs)
@@ -162,6 +167,7 @@ def _layout(out: Any, given: set[int]) -> Any:
 
 def _layout_of(out: torch.Tensor, given: set[int]) -> Any:
     """Only a tensor that has a whole storage to itself is made again: any other shares memory with something."""
+    # A result that is an argument's memory must stay that.
     if not _dense(out) or out.storage_offset() or out.untyped_storage()._cdata in given:
         return None
     given.add(out.untyped_storage()._cdata)
@@ -206,12 +212,14 @@ def _write(func: Any, plan: Any, args: Any, kwargs: dict[str, Any], all_known: b
     """What is written in place is worked out where all is known, else it is not known any more."""
     owners = [kwargs.get(o) if isinstance(o, str) else args[o] for o in _changed(func) if _given(o, args)]
     written = list(tensors_in(owners))
+    # On the small host tensors that hold the known numbers.
     if all_known and all(phantoms.bytes_of(t) <= values.MOST for t in written) and not plan.reshapes:
         func(*[_numbers(a) for a in args], **{n: _numbers(a) for n, a in _on_cpu(kwargs).items()})
         return
     if plan.name == "_amp_foreach_non_finite_check_and_unscale_":
         return  # gradients are not known anyway, and the flag that an infinity was found keeps its zero
     for tensor in written:
+        # A copy makes known what its source is.
         if plan.name == "copy_" and values.take_over(tensor, args[1]):
             continue
         values.forget(tensor)
@@ -275,6 +283,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor, *_: Any) -> torch.Tensor:
             values.forget(target)
     elif not phantoms.is_phantom(target):
         numbers = values.known(source) if source.device.type == "meta" else source
+        # What the host reads of unknown numbers is always the same.
         target.copy_(numbers) if numbers is not None else target.fill_(values.stand_in(source))
     return target
 

@@ -42,6 +42,7 @@ class _Known:
 def known(meta: torch.Tensor) -> torch.Tensor | None:
     """The numbers of a meta tensor where they are known, as a host tensor."""
     found: _Known | None = meta.__dict__.get("torchvet_known")
+    # A write of something unknown through any view has made it invalid.
     return None if found is None or not found.valid[0] else found.numbers
 
 
@@ -97,10 +98,12 @@ def say(name: str, args: Any, given: list[torch.Tensor], out: torch.Tensor) -> N
 
 
 def _said(name: str, args: Any, told: list[bool | None]) -> bool | None:
+    # Identity: `x == x` is how torch asks for NaN.
     if name in ("eq", "ne") and (args[0] is args[1] or (isinstance(args[1], float) and args[1] == math.inf)):
         # What torch makes `isnan`, `isinf` and `isfinite` of: equal to itself, and to no infinity.
         return (name == "eq") is (args[0] is args[1])
     if name in _NEGATES:
+        # Of an unknown truth value the opposite of False.
         return not (told and told[0])
     if name in _SAME and any(t is not None for t in told):
         return all(t is not False for t in told) if name in _OF_EVERY else any(told)

@@ -53,6 +53,7 @@ def add(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if not _is_the_engines() or kwargs or len(args) != 2 or not isinstance(args[1], SimulatedTensor):
         return compute(func, args, kwargs)
     one, other = args
+    # The engine adds only like to like; a broadcast is the program's.
     alike = isinstance(one, SimulatedTensor) and one.shape == other.shape and one.dtype is other.dtype
     if alike and _free(one):
         return _in_place(func, args, kwargs, _added)
@@ -71,6 +72,7 @@ def _is_the_engines() -> bool:
     """Whether autograd's engine asks by itself: no Python of the program's or of torch's lies between them."""
     if _in_backward() < 0:
         return False
+    # Past `add` or `scatter`.
     frame = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         if frame.f_back is None:
@@ -81,6 +83,7 @@ def _is_the_engines() -> bool:
 
 def _in_place(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel = on_host) -> Any:
     out = numbers(func, [host_of(a) for a in args], {n: host_of(a) for n, a in kwargs.items()})
+    # The numbers are new, the device's block is the old one's.
     memory.hand_over(args[0].host.untyped_storage(), out.untyped_storage())
     return wrap(out, args[0].ordinal)
 
@@ -91,6 +94,7 @@ def _free(first: Any) -> bool:
         return False
     host, storage = first.host, first.host.untyped_storage()
     dense = host.is_contiguous() or host.numel() * host.element_size() == storage.nbytes()
+    # Private: how many refer to the storage. Without it every sum would take a block that CUDA does not.
     return dense and torch._C._storage_Use_Count(storage._cdata) <= _ALONE
 
 

@@ -37,6 +37,7 @@ def raise_as_cuda(name: str, caught: BaseException) -> NoReturn:
 
     What is wrong with shapes, dimensions or plain numbers is seen before any kernel runs.
     """
+    # `x[5]` by a plain number is an IndexError on both.
     by_value = not isinstance(caught, IndexError) or _BY_VALUE.search(name) is not None
     if not by_value or _REFUSALS.search(str(caught)) is None:
         raise

@@ -37,6 +37,7 @@ def attend(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """`scaled_dot_product_attention`: fused where CUDA would, else composed."""
+    # Autocast has cast the arguments already.
     with torch._C._ExcludeDispatchKeyGuard(_CASTING):
         kernel = _kernel(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
         bias = attn_mask
@@ -49,6 +50,7 @@ def attend(
             )[0]
         if kernel == "efficient" and bias is not None:
             bias = _as_the_kernel_reads(bias).expand(*query.shape[:3], key.size(2))
+        # torch pads heads to a multiple of 8 for flash, and scales by the width before.
         width = query.size(-1)
         if kernel == "flash" and width % 8:
             query, key, value = (torch.nn.functional.pad(t, (0, -width % 8)) for t in (query, key, value))
@@ -87,8 +89,10 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     bias, dropout, causal = (*rest, *(None, 0.0, False)[len(rest) :])[:3]
     given = [*args[:3], None if bias is None else args[3]]
     kernel = _kernel(*given, dropout, causal, query.size(1) != key.size(1)) or "flash"
+    # The backward pass tells the kernels apart by what this looks like.
     seed, offset = _random_state(kernel, index)
     scale = kwargs.get("scale")
+    # The CPU's fused kernel gives no gradient of a bias.
     learned = bias is not None and args[3].requires_grad
     if without_arithmetic() or (not learned and _fused_on_host(query, key, value, bias, dropout, causal, scale)):
         out, sums = on_host(
@@ -104,6 +108,7 @@ def forward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         sums = torch.empty(query.shape[:3], dtype=torch.float32)
     sums = _kept(sums, kernel, torch.is_grad_enabled() and any(t.requires_grad for t in args[:3]))
     out, sums = wrap(_laid_out(out, query, kernel), index), wrap(sums, index)
+    # After the results, which the kernel has beside its temporaries.
     temporaries.held(index, attention_memory.while_forward(kernel, _call(query, key, value, dropout)))
     nothing = [wrap(torch.empty(0, dtype=torch.int64), index) for _ in range(3)]
     return out, sums, *nothing[:2], query.size(-2), key.size(-2), seed, offset, nothing[2]
@@ -191,6 +196,7 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
     index = next(a.ordinal for a in args if isinstance(a, SimulatedTensor))
     by_out, query, key, value, bias, wanted, out, sums = (numbers_of(a) for a in args[:8])
     scale = kwargs.get("scale")
+    # By the random state's storage: saved tensors may be copies.
     composed = attention_graphs.found_by(args[14], [query, key, value, bias], args[12], args[13], scale)
     if composed is not None:
         found = attention_graphs.gradients(composed, by_out)
@@ -208,6 +214,7 @@ def backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         by_bias = on_host(_aten.empty_like.default, [bias], {}) if composed is None else found[3]
         by_bias = wrap(_in_rows(by_bias), index)
     copies = tuple([0 if t.transpose(1, 2).is_contiguous() else t.numel() * t.element_size() for t in (by_out, out)])
+    # Phases one after the other: each gives back what it held.
     for sizes in attention_memory.while_backward(kernel, _call(query, key, value, args[12], copies)):
         temporaries.held(index, sizes)
     return (*(g if needed else None for g, needed in zip(by_each, wanted, strict=False)), by_bias)

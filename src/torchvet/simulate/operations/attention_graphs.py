@@ -37,6 +37,7 @@ _composed: dict[int, Composed] = {}
 def compose(given: Sequence[Any], dropout: float, causal: bool, scale: Any) -> Composed:
     """Query, key, value and bias of the host to a result with its graph."""
     query, key = given[0], given[1]
+    # Dropout draws: the same numbers are needed if the call is composed anew.
     drawn = torch.default_generator.get_state()
     guard = torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM)
     with guard, torch._C._DisableTorchDispatch(), torch.enable_grad():
@@ -51,6 +52,7 @@ def keep(composed: Composed, seed: torch.Tensor) -> None:
     """For the backward pass, as long as the random state's storage lives."""
     storage = numbers_of(seed).untyped_storage()
     number = storage._cdata
+    # The graph goes when nobody holds the random state any more, as a saved tensor or by hand.
     _composed[number] = composed._replace(state=weakref.ref(storage, lambda _: _composed.pop(number, None)))
 
 
@@ -89,6 +91,7 @@ def gradients(composed: Composed, by_out: torch.Tensor) -> tuple[torch.Tensor, .
     leaves = [t for t in composed.given if t is not None]
     # The engine itself: `torch.autograd.grad` is what a program calls, and is watched as such.
     with torch._C._ForceDispatchKeyGuard(*_AS_A_PROGRAM), torch._C._DisableTorchDispatch():
+        # Kept: a program may go backward twice with `retain_graph`.
         return torch.autograd.Variable._execution_engine.run_backward(
             (composed.out,), (by_out,), True, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False
         )

@@ -61,6 +61,7 @@ def kernel_of(asked: Asked) -> Kernel | None:
         if number == _MATH and c._get_math_sdp_enabled():
             return None
         enabled, name, takes = kernels.get(number, (False, None, None))
+        # In the order of preference: the first that takes it, as torch chooses.
         if enabled and name is not None and takes is not None and _alike(asked) and takes(asked):
             return name
     raise RuntimeError("No available kernel. Aborting execution.")

@@ -26,6 +26,7 @@ def _creators() -> Iterator[tuple[str, Any]]:
         except AttributeError:
             continue
         schema = func._schema
+        # A device argument without a tensor to take it from.
         if [str(r.type) for r in schema.returns] != ["Tensor"] or not any(a.name == "device" for a in schema.arguments):
             continue
         if not any("Tensor" in str(a.type) for a in schema.arguments):
@@ -42,6 +43,7 @@ def _creator(func: Any) -> Any:
 
     def create(*args: Any, **kwargs: Any) -> torch.Tensor:
         with torch._C.DisableTorchFunction():
+            # Raises CUDA's error for a device that is not there, before anything is made.
             index = devices.index_of(kwargs.get("device"))
             kwargs["device"] = torch.device("cpu")
             kwargs.pop("pin_memory", None)
@@ -66,6 +68,7 @@ def _whole() -> Iterator[tuple[str, Any]]:
     for qualified in torch._C._dispatch_get_all_op_names():
         if not qualified.startswith("aten::") or not has(qualified, "CPU"):
             continue
+        # Composed, they would round as no single kernel does.
         if has(qualified, "CompositeImplicitAutograd") and not has(qualified, "PrivateUse1"):
             name, _, overload = qualified.partition("::")[2].partition(".")
             yield qualified.partition("::")[2], getattr(getattr(torch.ops.aten, name), overload or "default")

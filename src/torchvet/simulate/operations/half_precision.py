@@ -25,6 +25,7 @@ _ROUNDED = (*_SAMPLING, *(f"{name}_backward" for name in _SAMPLING), *_MARGINS, 
 def _in_float32(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel for float32; what is not in one half precision throughout as it is."""
     dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor) and a.is_floating_point()}
+    # Mixed dtypes go to the CPU's kernel, which refuses them.
     (dtype,) = dtypes if len(dtypes) == 1 else (None,)
     if dtype not in _HALF:
         return on_host(func, args, kwargs)
@@ -43,6 +44,7 @@ def _batch_norm(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out, mean, deviation = on_host(func, wider, kwargs)
     for running, new in zip(args[3:5], wider[3:5], strict=True):
         if running is not None:
+            # The float32 copies were updated: the program's own statistics must be.
             running.copy_(new)
     return _narrow(out, dtype), mean, deviation
 

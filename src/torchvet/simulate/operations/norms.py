@@ -44,6 +44,7 @@ def rms_norm_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tor
     parts = gradient * each, by_squares * (2 * numbers.pow(1))
     by_given = (parts[0] + parts[1]).to(given.dtype)
     if given.dtype is wide and not without_arithmetic():
+        # The CPU adds its two parts to a gradient one after the other: rounding differs by the order.
         accumulating.is_sum_of(by_given, *parts)
     index = given.ordinal
     found = (
@@ -71,6 +72,7 @@ def _from_statistics(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """What was widened is narrowed again, which loses nothing, where the CPU's kernel wants it as it gave it."""
     gradient, given, shape, *known, weight, bias, wanted = args
     if given.dtype in _HALVES and (weight is None or weight.dtype is given.dtype):
+        # See `_statistics`, which widened them.
         known = [t.to(given.dtype) for t in known]
     return on_host(func, [gradient, given, shape, *known, weight, bias, wanted], kwargs)
 

@@ -60,6 +60,7 @@ def _written(schema: Any) -> list[int | str | None]:
     for position, argument in enumerate(schema.arguments):
         alias = argument.alias_info
         if alias is not None and alias.is_write:
+            # The schema names aliases by letters: the same letter on a result says whose it is.
             for name in alias.before_set:
                 owners[name] = argument.name if argument.kwarg_only else position
     found = [
@@ -97,9 +98,11 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
     plan = _plans.get(id(func)) or plan_of(func)
     seen: list[int] = []
     strangers: list[torch.Tensor] = []
+    # One walk finds the devices as well: this is done for every operator.
     host_args = [a if a.__class__ in _PLAIN else _host(a, seen, strangers) for a in args]
     host_kwargs = {n: _host(a, seen, strangers) for n, a in kwargs.items()}
     # Tensors nearly always lie on one device, which these two lists show without a second walk.
+    # Only then does the exact check run, which names the tensors.
     if strangers or plan.outs or seen.count(seen[0]) != len(seen):
         placement.check(plan.name, args, kwargs, SimulatedTensor)
     index: int | None = seen[0]
@@ -116,6 +119,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any], numbers: Kernel | None
                 out = on_host(func, host_args, host_kwargs)
         else:
             out = (numbers or on_host)(func, host_args, host_kwargs)
+    # The CPU's kernels say what is wrong; CUDA's assert.
     except (IndexError, RuntimeError) as error:
         asserts.raise_as_cuda(plan.name, error)
     return _put(plan, args, kwargs, out, index)
@@ -133,6 +137,7 @@ def _put(plan: _Plan, args: Any, kwargs: dict[str, Any], out: Any, index: int | 
 def _view(base: Any, out: Any, index: int) -> Any:
     if torch.is_inference_mode_enabled() and not base.is_inference():
         # A view of a tensor from outside of inference mode is one too.
+        # It would be an inference tensor otherwise, and torch refuses it in a graph.
         with torch.inference_mode(False):
             return _wrapped(out, index)
     return _wrapped(out, index)
@@ -142,6 +147,7 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The numbers, by the CPU's kernel. Raises `HostMemoryError` where this machine has too little memory for them."""
     carry_out = _instead[0] if _instead else _call
     try:
+        # Private: whether a `torch.func` transform is under way.
         if _transforming() is not None:
             # Within `torch.func` only what the program sees is transformed, not the numbers below.
             with temporarily_clear_interpreter_stack(), torch._C._AutoDispatchBelowAutograd():
@@ -152,6 +158,7 @@ def on_host(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     except RuntimeError as error:
         if _HOSTS_OWN.search(str(error)):
             raise refusal(str(func), f"The CPU has no kernel for it: {error}.") from None
+        # This machine ran out, and not the simulated card.
         if "DefaultCPUAllocator" not in str(error):
             if error.args and isinstance(error.args[0], str):
                 error.args = (as_cuda(error.args[0], by_kernel=True), *error.args[1:])
@@ -202,6 +209,7 @@ def _host(value: Any, seen: list[int], strangers: list[torch.Tensor]) -> Any:
         if value.dim():
             strangers.append(value)
         return value
+    # Lists of numbers are sizes: they are frequent, and hold no tensor.
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
         return [_host(item, seen, strangers) for item in value]
     return value
@@ -227,6 +235,7 @@ def _wrapped(out: Any, index: int) -> Any:
     if isinstance(out, torch.Tensor):
         return out if isinstance(out, SimulatedTensor) else wrap(out, index)
     if isinstance(out, (list, tuple)):
+        # Named tuples of results are made by torch outside.
         return type(out)([_wrapped(item, index) for item in out]) if type(out) in (list, tuple) else out
     return out
 

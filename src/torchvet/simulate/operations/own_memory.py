@@ -23,8 +23,10 @@ def embedding_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     count, width = indices.numel(), by_out.size(-1)
     if count and (count > _FEW or by_frequency):
         some = min(count, rows)
+        # As many partial sums as the kernel has: rows of ten, and one for each index.
         parts = count // _ROWS + some
         numbers = [count, count, count, some, some, parts, count if by_frequency else 0]
+        # Sums of half gradients are kept in float32.
         wide = max(4, by_out.element_size())
         held(out.ordinal, [*(indices.element_size() * n for n in numbers), wide * parts * width])
     return out
@@ -45,6 +47,7 @@ def _indices(given: torch.Tensor, indices: list[torch.Tensor | None], values: to
     if all(i.dtype not in (torch.bool, torch.uint8) for i in by_number):
         shape: torch.Size = torch.broadcast_shapes(*(i.shape for i in by_number))  # type: ignore[no-untyped-call]
         return shape.numel()
+    # `None` stands for a whole dimension before the indexed ones.
     first = next(place for place, i in enumerate(indices) if i is not None)
     rest = given.shape[first + sum(i.dim() if i.dtype is torch.bool else 1 for i in by_number) :]
     return values.numel() // max(1, given.shape[:first].numel() * rest.numel())
@@ -74,6 +77,7 @@ def log_softmax_backward(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def log_sigmoid(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """`log_sigmoid_forward`: CUDA's kernel keeps nothing (`cuda/ActivationLogSigmoidKernel.cu`)."""
     out, _ = on_host(func, [args[0].host], kwargs)
+    # The second result is the CPU kernel's buffer; CUDA gives an empty one.
     return wrap(out, args[0].ordinal), wrap(out.new_empty(0), args[0].ordinal)
 
 

@@ -21,6 +21,7 @@ ANY_DEVICE = frozenset(
 def devices_differ(name: str, found: list[str]) -> RuntimeError:
     """CUDA's refusal of tensors on different devices. `found` in the order of the arguments."""
     first, second = dict.fromkeys(found)
+    # CUDA names the GPU first.
     if "cpu" in (first, second) and first == "cpu":
         first, second = second, first
     return RuntimeError(
@@ -42,6 +43,7 @@ def check(name: str, args: Any, kwargs: dict[str, Any], simulated: type[torch.Te
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, simulated):
                 found.append(str(tensor.device))
+            # See the docstring: a number may stay on the host.
             elif isinstance(tensor, torch.Tensor) and (tensor.dim() or tensor is kwargs.get("out")):
                 found.append(str(tensor.device))  # the host's, or meta
     if len(set(found)) > 1:

@@ -38,6 +38,8 @@ class _Whole(torch.autograd.Function):
     def forward(ctx: Any, func: Any, spec: Any, *leaves: Any) -> tuple[torch.Tensor, ...]:
         index = next(leaf.ordinal for leaf in leaves if isinstance(leaf, SimulatedTensor))
         hosts = [
+            # Leaves of a graph of their own: the CPU's operator records it, and this Function goes back
+            # through it.
             numbers_of(leaf).detach().requires_grad_(needed) if isinstance(leaf, torch.Tensor) else leaf
             for leaf, needed in zip(leaves, ctx.needs_input_grad[2:], strict=True)
         ]
@@ -48,6 +50,7 @@ class _Whole(torch.autograd.Function):
         if grad:
             ctx.index, ctx.hosts, ctx.outs = index, hosts, outs
             kept = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            # The reserve only takes the place that cuDNN's would in device memory.
             ctx.save_for_backward(_reserve(func._schema.name, outs, index), *kept)
         return tuple([wrap(out.detach(), index) for out in outs])
 
@@ -56,6 +59,7 @@ class _Whole(torch.autograd.Function):
         _, *kept = ctx.saved_tensors  # torch's error where the graph has been freed
         with torch.no_grad():
             found = _Whole._found(ctx, gradients)
+        # `create_graph`: the gradients get a node that refuses.
         if torch.is_grad_enabled():
             found = _Once.apply(len(found), *found, *kept, *gradients)  # type: ignore[no-untyped-call]
         return None, None, *found
@@ -97,6 +101,7 @@ def _kernel(func: Any) -> Any:
     packed = func._schema.overload_name == "data"
 
     def kernel(*args: Any) -> Any:
+        # torch composes cells then, which can be differentiated twice.
         if not torch.backends.cudnn.enabled:
             return func.decompose(*args)
         casting = torch.is_autocast_enabled("cuda")

@@ -30,6 +30,7 @@ def to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     if asked is not None and after is None and torch.device(asked).type != "cpu":
         host: torch.Tensor = on_host(func, [numbers_of(source)], kwargs)
         return host
+    # On the host the copy is an ordinary one.
     options = {n: v for n, v in kwargs.items() if n not in ("device", "non_blocking", "pin_memory")}
     host = on_host(func, [numbers_of(source)], options)
     if after is None:
@@ -65,6 +66,7 @@ def copy_into(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
     """`copy_`: the one operator whose two tensors may be anywhere."""
     target, source = args[0], args[1]
     on_host(func, [numbers_of(target), numbers_of(source)], {})
+    # `non_blocking` is the third argument.
     if isinstance(target, SimulatedTensor) and not isinstance(source, SimulatedTensor) and args[2:] == (True,):
         _converted(source, target, target.ordinal)
     # A copy of the list: who hears of it may take itself off.

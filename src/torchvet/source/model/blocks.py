@@ -33,6 +33,7 @@ def blocks_around(within: ast.AST, statement: ast.stmt) -> list[list[ast.stmt]]:
 def holding(block: Sequence[ast.stmt], node: ast.AST) -> int | None:
     """The position in a block of the statement that is a node or has it within; None where none does."""
     line = int(getattr(node, "lineno", 0))
+    # By lines first, as a walk of every statement is dear; several may share a line, so then by identity.
     found = (i for i, s in enumerate(block) if s.lineno <= line <= last_line(s))
     return next((i for i in found if any(one is node for one in walk(block[i]))), None)
 
@@ -46,6 +47,7 @@ def without(file: SourceFile, statements: Sequence[ast.stmt]) -> list[Edit]:
     """Take neighbouring statements out with their lines; nothing where they share these."""
     if not statements or not have_lines_of_their_own(file, statements):
         return []
+    # The line end goes as well, so that no empty line is left.
     end = (last_line(statements[-1]) + 1, 1)
     return [Edit(path=file.path, start=(first_line(statements[0]), 1), end=end, text="")]
 
@@ -59,6 +61,7 @@ def moved(file: SourceFile, statement: ast.stmt, other: ast.stmt, behind: bool =
     inner, outer = margin(file, statement), margin(file, other)
     # Other white space within a string would change what it says.
     torn = inner != outer and any(n.lineno != n.end_lineno for n in strings)
+    # Behind the last row there may be no line end to write after.
     if not removed or line > len(file.lines) or torn:
         return []
     rows = file.lines[first_line(statement) - 1 : last_line(statement)]
@@ -74,7 +77,9 @@ def text_of_lines(file: SourceFile, first: int, last: int) -> str:
 def dedented(file: SourceFile, lines: Sequence[int], inner: str, outer: str) -> list[Edit] | None:
     """Take lines from one margin out to another; None where that cannot be done. Lines within strings stay as they are,
     and so do comments and continued lines that stand further left than their block."""
+    # White space at the beginning of such a line is a part of the string.
     kept = _within_strings(file)
+    # Only a statement must be at its margin; brackets let other lines begin anywhere.
     begin = {node.lineno for node in walk(file.tree) if isinstance(node, ast.stmt)}
     found = []
     for line in lines:
@@ -103,6 +108,7 @@ def opened_around(file: SourceFile, statements: Sequence[ast.stmt], header: str,
     first, last = first_line(statements[0]), last_line(statements[-1])
     put = Edit(path=file.path, start=(first, 1), end=(first, 1), text=f"{margin(file, statements[0])}{header}")
     head, *rest = indented(file, first, last, more)
+    # One edit for both: two at one place would have no order.
     whole = f"{put.text}{file.newline}{head.text}"
     return [Edit(path=file.path, start=put.start, end=put.end, text=whole), *rest]
 
@@ -114,8 +120,10 @@ def step_of(file: SourceFile, body: Sequence[ast.stmt], owner: ast.stmt | None) 
         statements = (n for n in walk(file.tree) if isinstance(n, ast.stmt))
         nested = ((getattr(n, "body", None), n) for n in statements)
         first = next(((block, n) for block, n in nested if block and block[0].lineno > n.lineno), None)
+        # The file's own habit, by its first block on lines of its own.
         return step_of(file, *first) if first is not None else "    "
     outer, inner = margin(file, owner), margin(file, body[0])
+    # With tabs in one and spaces in the other no white space leads from one margin to the other.
     return inner[len(outer) :] if inner.startswith(outer) and inner != outer and not inner.strip() else ""
 
 
@@ -131,6 +139,7 @@ def _within_strings(file: SourceFile) -> set[int]:
 def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> list[Edit]:
     """Put neighbouring statements under `with head:`, indented as the file's first block is; nothing where they share
     lines with others."""
+    # A file may mix both: a tab's block is indented by a tab.
     tabs = margin(file, statements[0]).endswith("\t")
     return opened_around(file, statements, f"with {head}:", "\t" if tabs else step_of(file, file.tree.body, None))
 
@@ -144,6 +153,7 @@ def importing(file: SourceFile, module: str) -> list[Edit]:
         if not isinstance(statement, (ast.Import, ast.ImportFrom)) or future:
             continue
         last = statement
+        # A `from` import comes after all plain ones, as import sorters have it.
         if not (isinstance(statement, ast.Import) and statement.names[0].name < module):
             return edits.before(file, statement, f"import {module}")
     return edits.after(file, last, f"import {module}") if last is not None else []
@@ -157,4 +167,5 @@ def within(statement: ast.stmt, other: ast.stmt) -> bool:
 def tried(code: ast.AST, statement: ast.stmt) -> bool:
     """Whether a statement lies in a `try` of some code: what follows may run although it was not done to its end."""
     path = path_to_node(code, statement) if isinstance(statement, ast.stmt) else []
+    # By name: `ast.TryStar` is there from Python 3.11 on.
     return any(place.statement.__class__.__name__ in ("Try", "TryStar") for place in path)

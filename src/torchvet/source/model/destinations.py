@@ -18,6 +18,7 @@ from torchvet.source.walking import walk
 if TYPE_CHECKING:
     from torchvet.source.model.file import SourceFile
 
+# A round follows a value one unit further at least; more hops than that are not seen in programs.
 _ROUNDS = 12
 _TO_NUMBERS = name_set("""
     print len float int str repr round isinstance type id hash format bool hasattr range warnings.warn
@@ -43,6 +44,7 @@ _OTHERS = name_set("""
     masked_select logical_and logical_or lerp cosine_similarity where addmm baddbmm cross fmod remainder true_divide
 """)
 """More methods of tensors: what goes into them comes out again, or not at all."""
+# `x.data` and `x.grad` share no graph with `x`, and sizes are numbers.
 _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
 
 
@@ -55,6 +57,7 @@ def reaching(name: str, event: Event) -> list[Event]:
     around = event.loop
     # In a loop around both, what stands further down is read in the next turn.
     while around is not None and not (stop is not None and stop.inside(around)):
+        # `>=`: `loss = f(loss)` reads what it has bound in the turn before.
         later = (b for b in bindings if b.index >= event.index and b.inside(around))
         found += [b for b in later if b not in found]
         around = around.parent
@@ -116,6 +119,7 @@ class Destinations:
     def held_by(self, node: ast.expr, event: Event) -> None:
         """Follow what is put into a name, an attribute or a subscript of one."""
         while isinstance(node, (ast.Subscript, ast.Call)):
+            # `stats["loss"].append(x)`, `self.meters().add(x)`: down to what holds it all.
             node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
         if isinstance(node, ast.Attribute):
             self._attribute(node.attr)
@@ -129,6 +133,7 @@ class Destinations:
         if home is None:
             self.escaped = True
             return
+        # In another unit nobody knows which binding is the one: all of them are.
         found = reaching(name, event) if home is event.unit else home.bindings.get(name, [])
         self.bindings.update(map(id, found))
         if not found and (id(home), name) not in self.parameters:
@@ -158,6 +163,7 @@ class Destinations:
             return
         self.bindings.add(id(event))
         home = event.unit.home(target.id)
+        # A name that no unit binds comes from `import *` or the builtins.
         if home is not None:
             self._involve_readers(target.id, home, event)
         # A function that is defined in this one may read the name as a closure.
@@ -177,6 +183,7 @@ class Destinations:
                     self._follow_event(event)
                 if self.backward or self.escaped:  # nothing that follows makes them harmless again
                     return self
+            # Nothing new in a whole round: nothing will ever be.
             if self._state() == before:
                 return self
         self.escaped = True  # no end in sight: not proven harmless
@@ -212,6 +219,7 @@ class Destinations:
         callers = self._file.callers(unit)
         self.loose |= not callers
         # A module is handed on, wrapped and kept in dicts: who else runs it is not seen.
+        # Also where callers are seen.
         self.escaped |= unit.name == "forward" and unit.owner is not None
         for event in callers:
             self._involve(event.unit)
@@ -233,6 +241,7 @@ class Destinations:
     def _give(self, call: ast.Call, dotted: str, event: Event) -> None:
         """Follow what a call is given: into a container, into a function of the file, or out of sight."""
         on, callee = receiver(call), self._file.callee(event)
+        # First: `self.losses.append` is no function of the file, whatever else is called `append`.
         if on is not None and terminal(call) in _ADDING:
             self.held_by(on, event)
         elif callee is not None:
@@ -248,10 +257,12 @@ class Destinations:
         if name in _READERS or name in names.TENSOR_METHODS or name in _OTHERS:
             return True
         if on is not None and name == "step":
+            # `scheduler.step(loss)` compares numbers; an optimizer's closure is another matter.
             return roles.is_a("scheduler", on, event.unit)
         # Lightning's `self.log` only reads, and `scaler.scale` gives on what it was given.
         if on is not None and name in ("log", "scale"):
             return True
+        # On what is followed already: its holder is known, and so is what comes out.
         if on is not None and name in ("update", "items", "get") and self.flows(on, event):
             return True
         return bool(roles.of(call.func, event.unit) & {"module", "criterion"}) or roles.hinted("criterion", call.func)
@@ -259,6 +270,7 @@ class Destinations:
     def _enter(self, callee: Unit, call: ast.Call, event: Event) -> None:
         """Tainted arguments become tainted parameters."""
         parameters = callee.given_parameters
+        # Longest: more arguments than parameters go into `*args`.
         by_position = zip_longest(call.args, parameters[: len(call.args)])
         by_name = ((k.value, k.arg if k.arg in parameters else None) for k in call.keywords)
         for value, name in (*by_position, *by_name):
@@ -274,11 +286,13 @@ class Destinations:
 
     def flows(self, node: ast.AST | None, event: Event) -> bool:
         """Whether the value of an expression, read at an event, may hold on to what is followed."""
+        # Comparisons of tensors are tensors of bools, which carry no gradient.
         if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr)):
             return False
         if isinstance(node, ast.Name):
             return self._name_flows(node.id, event)
         if isinstance(node, ast.Attribute):
+            # By name whatever it is on, as in `_attribute`.
             if node.attr in self.attributes:
                 return True
             return node.attr not in _NO_GRAPH and self.flows(node.value, event)
@@ -287,6 +301,7 @@ class Destinations:
         return any(self.flows(part, event) for part in _parts(node))
 
     def _name_flows(self, name: str, event: Event) -> bool:
+        # The unit whose variable it is: another unit's bindings count whatever their order.
         home = event.unit.home(name)
         if home is None:
             return False
@@ -299,6 +314,7 @@ class Destinations:
         return not sure and (id(home), name) in self.parameters
 
     def _call_flows(self, node: ast.Call, event: Event) -> bool:
+        # The call that was asked about gives what is followed, whatever it is given.
         if id(node) in self.nodes:
             return True
         name, on = terminal(node), receiver(node)
@@ -317,6 +333,7 @@ def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
     if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         yield from ((target, (node.iter,)) for target in targets_of(node))
     elif isinstance(node, ast.AugAssign):
+        # `x += y` keeps what was in `x`.
         yield node.target, (node.target, node.value)
     for number, (target, value, _) in enumerate(bindings(node)):
         if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
@@ -326,6 +343,7 @@ def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
 def _parts(node: ast.AST) -> Iterable[ast.AST]:
     """The expressions within an expression whose values may be part of its value."""
     if isinstance(node, ast.Lambda):
+        # A lambda holds on to the variables that it reads, whatever it computes of them.
         return [n for n in walk(node.body) if isinstance(n, ast.Name)]
     if isinstance(node, ast.DictComp):
         return [node.key, node.value]

@@ -24,12 +24,14 @@ Place = Literal["cpu", "device", ""]
 """`device` is whatever the program moves its work to; empty where nothing is known."""
 
 ACCELERATORS = ("cuda", "mps", "xpu", "hpu", "npu", "xla", "mtia")
+# What programs call their device: `device`, `dev`, `local_rank`, `gpu_id`.
 _DEVICE_NAME = re.compile(r"(^|_)dev(ice)?s?(_|\d|$)|device$|(^|_)rank$|(^|_)gpu(_?id)?$|^cuda$|^DEVICE$")
 _WRAPPERS = name_set("""
     DataParallel DistributedDataParallel DDP FullyShardedDataParallel FSDP prepare setup prepare_model initialize
 """)
 """Wrappers that move inputs to the right device themselves."""
 _HOST_DATASETS = ("torchvision.datasets.", "torchvision.datasets.folder.", "torchaudio.datasets.", "datasets.load_")
+# Looked for in the text of a whole function: a hint of a move is enough to know nothing.
 _CALLS_THAT_MOVE = (".to(", ".cuda(", "device=", "type_as(", "to_device", "move_to", ".pin_memory(")
 _SIZED = name_set("zeros ones empty full rand randn randint randperm arange linspace eye logspace")
 _SHAPING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as"} | name_set("""
@@ -60,6 +62,7 @@ class Devices:
         if isinstance(node, ast.Constant):
             return _written(node.value)
         if isinstance(node, ast.JoinedStr):
+            # `f"cuda:{rank}"`: its first part says it.
             return self.named(node.values[0], unit, depth + 1) if node.values else ""
         if isinstance(node, ast.IfExp):
             return _joined(self.named(part, unit, depth + 1) for part in parts(node))
@@ -67,12 +70,15 @@ class Devices:
             return self._of_device_variable(node, unit, depth)
         if not isinstance(node, ast.Call):
             return ""
+        # `torch.device(name)` of an unknown name still is what the program moves its work to.
         if terminal(node) == "device" and node.args:
             return self.named(node.args[0], unit, depth + 1) or "device"
+        # `get_device()`.
         return "device" if _DEVICE_NAME.search(terminal(node)) else ""
 
     def _of_device_variable(self, node: ast.Name | ast.Attribute, unit: Unit, depth: int) -> Place:
         found = {self.named(v, where, depth + 1) for v, where in self._file.roles.values(node, unit)}
+        # Whatever it is called: every value that is seen says the host.
         if found == {"cpu"}:
             return "cpu"
         if "device" in found or _DEVICE_NAME.search(terminal(node)):
@@ -96,11 +102,13 @@ class Devices:
         if name not in ("to", "cuda", "cpu") or not isinstance(call.func, ast.Attribute):
             return None
         if name == "cuda":
+            # `.cuda()` without an argument goes to the current device.
             return "device", call.args[0] if call.args else None
         if name == "cpu":
             return "cpu", None
         given = argument(call, "device", 0)
         place = self.named(given, unit)
+        # `.to(torch.float16)` moves nothing.
         return (place, given) if place else None
 
     # Tensors and modules ---------------------------------------------------------------------------------------------
@@ -114,6 +122,8 @@ class Devices:
         if isinstance(node, ast.Name):
             return self._of_name(node, event, depth)
         if isinstance(node, ast.Attribute):
+            # Attributes that are tensors of the same device; of others it is not known that they are
+            # tensors.
             same = node.attr in ("T", "mT", "data", "grad", "logits")
             return self.of(node.value, event, depth + 1) if same else ""
         computed = isinstance(node, (ast.Subscript, ast.UnaryOp, ast.BinOp, ast.Compare))
@@ -133,6 +143,7 @@ class Devices:
             return self.of(on, event, depth + 1)
         if dotted.startswith("torch.") and node.args:
             return self._of_operation(operands(node), event, depth)
+        # A criterion has no parameters as a rule: its result lives where its arguments do.
         if "module" in roles.of(node.func, event.unit) and "criterion" not in roles.of(node.func, event.unit):
             return "device" if self.module_moved(node.func, event, depth + 1) else ""
         return ""
@@ -153,6 +164,7 @@ class Devices:
         if any(k.arg is None for k in node.keywords) or self.default_changed:
             return ""
         if last.endswith("_like") or last in ("tril", "triu", "bernoulli", "multinomial"):
+            # These follow the tensor that they are given.
             return self.of(node.args[0], event, depth + 1) if node.args else ""
         if last in _SIZED:
             return "cpu" if node.args else ""
@@ -162,6 +174,7 @@ class Devices:
 
     def reaching(self, name: str, event: Event) -> list[Event]:
         """Bindings of a name in the event's unit that may be what it holds there; empty where others may be too."""
+        # `x += y` leaves `x` where it was.
         bindings = [e for e in event.unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
         found = last_bindings(bindings, event)
         return found if found and is_sure(found[-1], event) else []
@@ -170,12 +183,14 @@ class Devices:
         if event.unit.home(node.id) is not event.unit:
             return ""
         reaching = self.reaching(node.id, event)
+        # Asked of the text first, as most names are never subscripted.
         filled = self._file.mentions(f"{node.id}[")
         for before in event.unit.events[: event.index] if filled else ():
             targets = before.node.targets if isinstance(before.node, ast.Assign) else ()
             if any(isinstance(t, ast.Subscript) and terminal(t.value) == node.id for t in targets):
                 return ""  # `blocks[i] = blocks[i].to(device)`
         found = {self._of_binding(b, node.id, depth) for b in reaching}
+        # Several bindings must agree.
         return found.pop() if len(found) == 1 else ""
 
     def _of_binding(self, binding: Event, name: str, depth: int) -> Place:
@@ -196,9 +211,11 @@ class Devices:
             return False
         values = self._file.roles.values(node, event.unit)
         made = [(value, where) for value, where in values if isinstance(value, ast.Call)]
+        # `accelerator.prepare` moves by itself, and so does what it gives back: then inputs need no move.
         if self._bound_otherwise(node, event.unit) or any(self._wrapped(value) for value, _ in made):
             return False
         name = node.id if isinstance(node, ast.Name) else ""
+        # `model = model.cpu()`: moved back.
         if any(terminal(getattr(b.node, "value", None)) == "cpu" for b in self.reaching(name, event)):
             return False
         if any(self._moved_by(value, where) for value, where in made):
@@ -220,6 +237,7 @@ class Devices:
         home = unit.home(node.id) if isinstance(node, ast.Name) else None
         if home is None or not isinstance(node, ast.Name):
             return False
+        # More bindings than values: some of them take something apart.
         return len(self._file.roles.values(node, unit)) < len(home.bindings.get(node.id, ()))
 
     def _wrapped(self, value: ast.Call) -> bool:
@@ -233,6 +251,7 @@ class Devices:
     def _moved_by(self, value: ast.Call, unit: Unit) -> bool:
         moved = self.move(value, unit)
         on = receiver(value)
+        # `Net().to(device).eval()`: methods that give the module back.
         if moved is None and isinstance(on, ast.Call) and terminal(value) in ("train", "eval", "to", "float", "half"):
             return self._moved_by(on, unit)
         return moved is not None and moved[0] == "device"
@@ -240,6 +259,7 @@ class Devices:
     def _moves(self, node: ast.AST, call: Event, event: Event) -> bool:
         """Whether an unconditional `model.to(device)` stands before an event, or in another method of the class."""
         on = receiver(call.call)
+        # By structure: `self.model` is written anew at each place.
         if on is None or ast.dump(on) != ast.dump(node):
             return False
         if call.unit is event.unit and not (call.index < event.index and event.sure_after(call)):
@@ -256,6 +276,7 @@ class Devices:
 
     def loader_calls(self, node: ast.AST, unit: Unit, depth: int = 0) -> Iterator[tuple[ast.Call, Unit]]:
         """The `DataLoader(…)` calls that what is iterated over may come from: names, parameters, enumerate, tqdm."""
+        # `enumerate(tqdm(loader))` within a parameter: two levels of each are common.
         if depth > 4:
             return
         followed: list[tuple[ast.expr, Unit]] = []
@@ -281,6 +302,7 @@ class Devices:
         collate = given.get("collate_fn")
         collating = [self._file.text_of(u) for u in self._file.functions(terminal(collate))] if collate else [""]
         # A collate function that is not in this file, or that moves, may put the batch anywhere.
+        # `None` is the key of `**options`, which may have a `collate_fn`.
         if None in given or not collating or any(map(_moves, collating)):
             return False
         dataset = loader.args[0] if loader.args else given.get("dataset")

@@ -42,6 +42,7 @@ def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword | ast.arg) 
 def text_between(file: SourceFile, start: tuple[int, int], stop: tuple[int, int]) -> str:
     """The text from one place to another, each a line and a column from 1."""
     rows = file.lines[start[0] - 1 : stop[0]]
+    # The last row first: where both are one row, cutting its beginning would shift the end.
     rows[-1] = rows[-1][: stop[1] - 1]
     rows[0] = rows[0][start[1] - 1 :]
     return "\n".join(rows)
@@ -55,6 +56,7 @@ def on_one_line(node: ast.expr | ast.stmt) -> bool:
 def operand(file: SourceFile, node: ast.expr) -> str:
     """A node's text as a part of another expression: in brackets where it needs them."""
     text = file.segment(node)
+    # `a + b` would give `.float()` to `b` alone.
     return text if isinstance(node, _CLOSED) else f"({text})"
 
 
@@ -84,6 +86,7 @@ def before(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
 def after(file: SourceFile, statement: ast.stmt, code: str) -> list[Edit]:
     """A line of code after a statement, at its indentation; nothing where the statement shares its line."""
     line, _ = end_of(file, statement)
+    # Behind a comment, too, that ends the statement's line.
     place = (line, len(file.lines[line - 1]) + 1)
     return _inserted(file, statement, place, f"{file.newline}{margin(file, statement)}{code}")
 
@@ -96,6 +99,7 @@ def before_the_bracket(file: SourceFile, node: ast.expr | ast.arg, text: str) ->
     """A text behind the last parameter of a function, before the bracket that closes them; nothing where the parameter
     ends in a bracket of its own, behind which nothing may be put, or where a comment stands."""
     line, column = place = end_of(file, node)
+    # Two lines more: the comma and the bracket may have one each.
     rest = "\n".join([file.lines[line - 1][column - 1 :], *file.lines[line : line + 2]])
     return [insert(file, place, text)] if _HEADER_ENDS.match(rest) else []
 
@@ -106,12 +110,14 @@ def with_argument(file: SourceFile, call: ast.Call, text: str) -> list[Edit]:
     # `**options` may stand before other arguments: the last one is told by its place.
     given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     if not given:
+        # Over several lines a comment may stand in the empty brackets.
         return [insert(file, (line, column - 1), text)] if on_one_line(call) else []
     last = max(given, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
     start = end_of(file, last)
     # `f((x))`: after the last argument stands a bracket of its own, behind which nothing may be put.
     rows = text_between(file, start, (line, column - 1)).splitlines()
     between = "".join(row.partition("#")[0].strip() for row in rows)
+    # A generator beside another argument needs brackets of its own.
     if between not in ("", ",") or isinstance(last, ast.GeneratorExp):
         return []
     return [insert(file, start, f", {text}")]
@@ -130,8 +136,10 @@ def without_argument(file: SourceFile, call: ast.Call, keyword: str) -> list[Edi
         start, stop = start_of(file, one), start_of(file, given[1])
     else:
         start, (line, column) = start_of(file, one), end_of(file, one)
+        # The only argument may have a comma behind it.
         comma = _COMMA.match(file.lines[line - 1], column - 1)
         stop = line, column + len(comma[0]) if comma is not None else column
+    # What is left of two rows may need another indentation.
     if start[0] != stop[0]:
         return []
     between = file.lines[start[0] - 1][start[1] - 1 : stop[1] - 1]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
+# `eq=False`: two events are the same only if they are one, and they are looked up in sets.
 class Event:
     """One call, binding, return, yield or deletion. `index` counts in the order of evaluation within the unit.
 
@@ -55,6 +56,7 @@ class Event:
     def sure_after(self, other: Event) -> bool:
         """Whether a pass that reaches `self` has been through the branches of `other`."""
         mine, others = self.context.arms, other.context.arms
+        # Whatever branches `other` lies in, `self` lies in them too.
         return not others or all(arm in mine for arm in others)
 
     def is_own(self, node: ast.AST | None) -> TypeGuard[ast.Name]:

@@ -31,6 +31,7 @@ def is_set(call: ast.Call, name: str, value: object = True) -> bool:
 
 def is_literal(node: ast.AST | None, value: object) -> bool:
     """Whether a node is a literal of this value: None, True or False, or a small number."""
+    # By identity: `1 == True`, and `None` has no other.
     return isinstance(node, ast.Constant) and node.value is value
 
 
@@ -46,6 +47,7 @@ def names_in(node: ast.AST | None) -> set[str]:
 
 def reads_of(node: ast.AST, name: str) -> list[ast.Name]:
     """Where a variable is read within some code."""
+    # `x += 1` has `x` with a Store, although it reads.
     return [n for n in walk(node) if is_name(n, name) and isinstance(n.ctx, ast.Load)]
 
 
@@ -94,5 +96,6 @@ def value_bound(node: ast.AST | None, name: str) -> ast.expr | None:
 def operand(file: SourceFile, call: ast.Call) -> ast.expr | None:
     """The tensor that an operation is about: the first argument of torch's function, what a method is called on."""
     if file.dotted(call.func).startswith("torch."):
+        # `torch.relu(x)` and `x.relu()` are the same operation.
         return call.args[0] if call.args else None
     return receiver(call)

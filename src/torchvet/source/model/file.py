@@ -11,11 +11,12 @@ from torchvet.finding import Location
 from torchvet.source.lazily import lazy
 from torchvet.source.model.devices import Devices
 from torchvet.source.model.events import Event
+from torchvet.source.model.expressions import is_name
 from torchvet.source.model.gradients import Gradients
 from torchvet.source.model.imports import Imports
 from torchvet.source.model.roles import RoleFinder
 from torchvet.source.model.steps import Effect, Step, StepFinder
-from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, receiver, targets_of, terminal
+from torchvet.source.model.units import ClassModel, FunctionNode, Unit, passed, targets_of, terminal
 from torchvet.source.model.words import Words
 from torchvet.source.statements import DEFINITIONS
 from torchvet.source.text import SourceText
@@ -41,6 +42,7 @@ class SourceFile:
         self.tree = ast.parse(text)
         self.units: list[Unit] = []
         self.classes: dict[str, ClassModel] = {}
+        # Wherever they stand: imports within functions give names as well.
         self._statements: list[ast.Import | ast.ImportFrom] = []
         self._cache: dict[str, list[Event]] = {}
         self._calling: dict[str, list[Unit]] = {}
@@ -48,6 +50,7 @@ class SourceFile:
         self._source = SourceText(text)
         self.column = self._source.column_at
         self.line_of = self.words.line_of
+        # Before `_read`, which makes the other units its children.
         self.top = Unit(self, self.tree)
         self.units.append(self.top)
         # Definitions and imports are found at once: every question needs them. All else waits until a rule asks.
@@ -61,9 +64,11 @@ class SourceFile:
 
     def _read(self, statements: list[ast.stmt], unit: Unit, owner: ClassModel | None, prefix: str) -> None:
         """Find definitions and imports, by statements alone: expressions are walked when a rule asks for them."""
+        # A stack and no recursion: this runs for every statement of every file.
         waiting = _readable(statements, fields=owner is not None)
         while waiting:
             node = waiting.pop()
+            # By class, as `isinstance` with this many types takes longer.
             blocks = _BLOCKS.get(node.__class__)
             if blocks is not None:
                 for name in blocks:
@@ -81,7 +86,9 @@ class SourceFile:
         function = Unit(self, node, prefix + node.name, unit, owner)
         self.units.append(function)
         if owner is not None:
+            # The last of a name counts, as in Python; of a property that is the setter.
             owner.methods[node.name] = function
+        # Without an owner: a function in a method is no method.
         self._read(node.body, function, None, f"{function.qualname}.<locals>.")
 
     @lazy
@@ -114,6 +121,7 @@ class SourceFile:
         """The innermost unit that holds a line."""
         starts, units = self._spans
         unit = units[bisect_right(starts, line) - 1]
+        # Two functions may share a line, and one ends where another goes on.
         while not unit.first <= line <= unit.last and unit.parent is not None:
             unit = unit.parent
         return unit
@@ -148,6 +156,7 @@ class SourceFile:
         """Calls of functions or methods whose last identifier is one of `names`, in the order of the file."""
         for name in names:
             if name not in self._cache:
+                # Units are walked only where the word stands: that is what keeps `check` quick.
                 found = [e for unit in self.units_calling(name) for e in unit.calls.get(name, ())]
                 self._cache[name] = sorted(found, key=lambda e: (e.line, e.index))
         if len(names) == 1:
@@ -186,23 +195,24 @@ class SourceFile:
     def callee(self, event: Event) -> Unit | None:
         """The function or method of this file that a call runs; None where that is elsewhere or not sure."""
         function = event.call.func
+        # Asked first: nearly every call is of something elsewhere.
         if terminal(function) not in self._by_name:
             return self._instance_called(event) if "__call__" in self._by_name else None
         if isinstance(function, ast.Name):
             return self._function_seen_from(event.unit, function.id)
-        on = receiver(event.call)
-        if not isinstance(function, ast.Attribute) or on is None:
-            return None
-        if isinstance(on, ast.Call) and isinstance(on.func, ast.Name) and on.func.id == "super":
-            owner = event.unit.method_class()
-            return next(
-                (c.methods[function.attr] for c in (owner.lineage[1:] if owner else ()) if function.attr in c.methods),
-                None,
-            )
-        if isinstance(on, ast.Name) and on.id in self.classes:
-            return self.classes[on.id].method(function.attr)
-        known = self.roles.class_of(on, event.unit)
-        return known.method(function.attr) if known is not None else None
+        return self._method_called(event.unit, function) if isinstance(function, ast.Attribute) else None
+
+    def _method_called(self, unit: Unit, called: ast.Attribute) -> Unit | None:
+        on, name = called.value, called.attr
+        if isinstance(on, ast.Call) and is_name(on.func, "super"):
+            owner = unit.method_class()
+            # The bases alone, as `super()` looks.
+            bases = owner.lineage[1:] if owner is not None else ()
+            return next((base.methods[name] for base in bases if name in base.methods), None)
+        # `Trainer.step(self, x)`, called on the class.
+        known = self.classes.get(on.id) if isinstance(on, ast.Name) else None
+        known = known if known is not None else self.roles.class_of(on, unit)
+        return known.method(name) if known is not None else None
 
     def _instance_called(self, event: Event) -> Unit | None:
         """`__call__` of the class, no module, that what is called is an instance of."""
@@ -210,6 +220,7 @@ class SourceFile:
         if not isinstance(function, (ast.Name, ast.Attribute)) or self.dotted(function).startswith("torch."):
             return None
         known = self.roles.class_of(function, event.unit)
+        # Of a module `__call__` is torch's, which runs `forward`.
         return known.method("__call__") if known is not None and known.method("forward") is None else None
 
     def _function_seen_from(self, unit: Unit | None, name: str) -> Unit | None:
@@ -217,6 +228,7 @@ class SourceFile:
         while unit is not None and candidates:
             found = [f for f in candidates if f.parent is unit]
             if found:
+                # Defined twice on one level: the later one has replaced the other.
                 return found[-1]
             unit = unit.parent
         return None
@@ -259,6 +271,7 @@ class SourceFile:
         if not hasattr(node, "lineno"):
             return ast.unparse(node)
         rows = self._source.rows(node)  # type: ignore[arg-type]
+        # Joined to one line a comment would swallow what follows it.
         if len(rows) > 1 and any("#" in row or row.endswith("\\") or '"""' in row or "'''" in row for row in rows):
             return " ".join(ast.unparse(node).split("\n"))
         return " ".join(row.strip() for row in rows)

@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
 Answer = Literal["yes", "no", "unknown"]
 
+# What has no weights carries a graph only if its input does.
 _WITHOUT_PARAMETERS = re.compile(
     r"^torch\.nn\.(ReLU\d?|LeakyReLU|ELU|SELU|CELU|GELU|SiLU|Mish|Softplus|Softsign|Tanh\w*|Sigmoid|LogSigmoid|Hard\w+|"
     r"Log[sS]oftmax|LogSoftmax|Soft(max|min|max2d|shrink)|Threshold|GLU|(Lp|Max|Avg|AdaptiveMax|AdaptiveAvg|FractionalMax)"
     r"(Un)?[pP]ool\dd|\w*Pad\dd|\w*Dropout\d?d?|Flatten|Unflatten|Identity|Upsample\w*|Upsampling\w*|Pixel(Uns|S)huffle|"
     r"(Unf|F)old|CosineSimilarity|PairwiseDistance|ChannelShuffle)$"
 )
+# In a class's text: names of layers, and of what makes whole models.
 _LAYERS = re.compile(
     r"\b(Linear|LazyLinear|Conv\w*|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|\w*Norm\w*|Parameter|ParameterList|Transformer\w*|"
     r"Sequential|ModuleList|ModuleDict|MultiheadAttention|Bilinear|PReLU|from_pretrained|add_module|create_model|models)\b"
 )
+# `requires_grad_(False)` and `p.requires_grad = False`.
 _FREEZING = re.compile(r"requires_grad(_\(\s*(requires_grad\s*=\s*)?|\s*=\s*)False")
 _USED_AS_MODULE = ("eval", "train", "parameters", "state_dict", "load_state_dict", "zero_grad", "named_parameters")
 _VALUES = re.compile(r"loss|logit|hidden|feat|emb|recon|logvar|^h\d?$|^h[_c]")
 """Names of results that are computed. A `pred` may be the labels, a `score` a number."""
 RECURRENT = {f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")}
+# With a `dim` these give values and indices; indices carry no graph.
 INDICES = {"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin", "nanmedian"}
 
 
@@ -45,6 +49,7 @@ class Forwards:
         """Whether a call runs a module: one by its making, else one by name that is used as only modules are."""
         found = self._file.roles.of(call.func, unit)
         if found:
+            # A criterion is a module too, and its call is no forward pass.
             return "module" in found and "criterion" not in found
         return self._file.roles.hinted("module", call.func) and self.used_as_module(call.func)
 
@@ -69,6 +74,7 @@ class Forwards:
                 dotted = self._file.dotted(value.func)
                 if dotted.startswith("torch.nn."):
                     return dotted
+                # `nn.Linear(3, 4).to(device)`: down to what was made.
                 value = receiver(value)  # type: ignore[assignment]
         return ""
 
@@ -80,6 +86,7 @@ class Forwards:
         dotted = self._file.dotted(made.func) if made is not None else self.kind(call.func, event.unit)
         if on == "no":
             return "no"
+        # After `on`, as without gradients its result has none either.
         if _WITHOUT_PARAMETERS.match(dotted):
             return gradients.any_of(given(call), event, depth)
         known = self.class_run(call, event.unit)
@@ -94,6 +101,7 @@ class Forwards:
         return self._file.roles.class_of(call.func, unit)
 
     def _of_class(self, model: ClassModel, call: ast.Call, event: Event, on: Answer, depth: int) -> Answer:
+        # As with an activation: only its input can bring a graph.
         if not self._has_parameters(model):
             return self._file.gradients.any_of(given(call), event, depth)
         forward = model.method("forward")
@@ -119,6 +127,7 @@ class Forwards:
     def contains(self, outer: ClassModel | None, inner: ClassModel | None) -> bool:
         """Whether a module is of a class, or makes one of that class somewhere below."""
         reached = [outer] if outer is not None else []
+        # The list grows while it is gone through: classes that are reached are looked into as well.
         for one in reached:
             if one is inner:
                 return True
@@ -132,6 +141,7 @@ class Forwards:
         if terminal(call) in INDICES and number == 1:
             return "no"
         whole = gradients.of_call(call, event, depth)
+        # The first of several results is the output by custom; of the others only their name tells.
         if whole == "no" or number == 0 or not self.runs_module(call, event.unit):
             return whole
         # A recurrent layer's state carries the graph as its output does.
@@ -147,6 +157,7 @@ class Forwards:
         answers: set[Answer] = set()
         for value, event in forward.returned:
             if value is not None:
+                # `return outputs` may be anything that can be taken apart.
                 if not isinstance(value, ast.Tuple) or len(value.elts) != of or depth > 12:
                     return "unknown"
                 answers.add(self._file.gradients.carries(value.elts[number], event, depth + 2))

@@ -53,6 +53,7 @@ class Gradients:
 
     def enabled(self, event: Event) -> Answer:
         """Whether autograd records at an event: `with` blocks, decorators, frameworks' hooks, callers."""
+        # The innermost decides: `enable_grad` within `no_grad` records.
         for context in reversed(event.context.withs):
             found = self._of_context(context)
             if found is not None:
@@ -69,6 +70,7 @@ class Gradients:
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
         # `inference_mode(False)` switches nothing off.
         if dotted in _OFF:
+            # As a decorator without brackets `inference_mode` gets the function.
             return "no" if first is None or getattr(first, "value", None) is True else "unknown"
         if dotted in _ON:
             return "yes"
@@ -79,6 +81,7 @@ class Gradients:
     def _is_suspect(self, node: ast.expr) -> bool:
         """Whether a context manager may switch gradients off: by its name, or by the text of what makes it."""
         name = terminal(node)
+        # `with (torch.no_grad() if frozen else nullcontext()):` may or may not.
         if not name or isinstance(node, ast.IfExp) or _sounds_suspect(name):
             return True
         if isinstance(node, ast.Name):
@@ -92,6 +95,7 @@ class Gradients:
     def _in_unit(self, unit: Unit) -> Answer:
         key = id(unit)
         if key not in self._units:
+            # Set before it is found: a function that calls itself asks for itself.
             self._units[key] = "unknown"  # recursion ends here
             self._units[key] = self._find(unit)
         return self._units[key]
@@ -101,9 +105,11 @@ class Gradients:
         decorator = next(switching, None)
         if decorator is not None:
             return "no" if decorator in _OFF else "unknown"
+        # Methods only: Lightning calls these under `no_grad`, a function of that name anybody may call.
         if unit.owner is not None and unit.name in _OFF_BY_FRAMEWORK:
             return "no"
         # What switches gradients off around a nested function's definition may hold where it is called.
+        # Of a method the unit around is the class's module, which is no place that it is called at.
         around = unit.parent if unit.owner is None else None
         outer = self._in_unit(around) if around is not None and not around.is_module else "yes"
         # Called from nowhere in this file, it is taken to run as torch begins: with gradients on.
@@ -116,6 +122,7 @@ class Gradients:
 
         `depth` is that of the question that this one is asked for.
         """
+        # No answer is a safe answer: rules report nothing on it.
         if node is None or depth > _DEEPEST:
             return "unknown"
         if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
@@ -165,6 +172,7 @@ class Gradients:
             return self.any_of(given(node), event, depth)
         if on is not None and (name in names.TENSOR_METHODS or roles.of(on, event.unit) & {"tensor", "loss", "output"}):
             return self.carries(on, event, depth + 1)
+        # A callee is found by the call's own event, which knows its loops and branches.
         own = event.unit.call_of(node)
         callee = self._file.callee(own) if own is not None else None
         return self.of_function(callee, depth) if callee is not None else "unknown"
@@ -175,8 +183,10 @@ class Gradients:
 
     def of_function(self, unit: Unit, depth: int) -> Answer:
         """Whether what a function returns carries a graph."""
+        # Whatever its callers do.
         if any(d in _OFF for d in unit.decorators):
             return "no"
+        # Twice as deep: functions that call each other must come to an end soon.
         return _same(self.carries(value, e, depth + 2) for value, e in unit.returned if value is not None)
 
     def _of_name(self, name: str, event: Event, depth: int) -> Answer:
@@ -186,12 +196,14 @@ class Gradients:
         before = event.bindings_before(name)
         if not before:
             passed = [(v, e) for e in self._file.callers(unit) for v in self._file.passed(e, unit, name)]
+            # Of all callers that are seen.
             return _same(self.carries(v, e, depth + 1) for v, e in passed if name in unit.parameters)
         last = before[-1]
         # A binding within a branch that this event is not in may or may not have run. The three before it are asked, no
         # more: each may lead to further questions.
         others = [] if event.sure_after(last) else before[:-1][-3:]
         found = _same(self._of_binding(e, name, depth) for e in (last, *others))
+        # Only a "no" can be wrong by it: a graph is not lost by a write in place.
         return "unknown" if found == "no" and self._changes(name, event, depth) else found
 
     def _changes(self, name: str, event: Event, depth: int) -> bool:
@@ -218,6 +230,7 @@ class Gradients:
         if value is not None:
             return self.carries(value, binding, depth + 1)
         # `output, hidden = model(x)`: what is taken apart came from one call.
+        # By position, as `forward` returns them in this order.
         targets = targets_of(node)
         number = next((i for i, target in enumerate(targets) if is_name(target, name)), None)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and number is not None:
@@ -236,6 +249,7 @@ class Gradients:
     def _is_buffer(node: ast.Attribute, unit: Unit) -> bool:
         """Whether an attribute of the module is registered as a buffer, and never bound to anything else."""
         owner = unit.method_class() if is_name(node.value, unit.self_name()) else None
+        # An assignment somewhere may have put a parameter, or a result, in its place.
         if owner is None or node.attr in owner.attributes:
             return False
         made = (e for one in owner.lineage for m in one.methods.values() for e in m.calls.get("register_buffer", ()))
@@ -245,6 +259,7 @@ class Gradients:
 
 def _known_by_name(node: ast.Call, name: str, dotted: str) -> Answer | None:
     """What the name of a call alone says; None where it says nothing."""
+    # Leaves: they need gradients and carry no graph, which neither "yes" nor "no" says.
     if name == "requires_grad_" or dotted == "torch.nn.Parameter" or name in ("parameters", "named_parameters"):
         return "unknown"
     if name in names.DETACHING or dotted in ("float", "int", "len", "str", "bool", "round", "repr", "range"):
@@ -275,6 +290,7 @@ def _sounds_suspect(name: str) -> bool:
 
 def _any(answers: Iterable[Answer]) -> Answer:
     found = set(answers)
+    # One part with a graph gives it to the whole.
     return "yes" if "yes" in found else _same(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+# The modules in which torch defines them: IDEs import from there.
 _MOVED = (
     ("torch.nn.modules.loss.", "torch.nn."),
     ("torch.optim.optimizer.", "torch.optim."),
@@ -37,6 +38,7 @@ class Imports:
                 self.names[alias.asname] = alias.name
             else:
                 root = alias.name.partition(".")[0]
+                # `import torch.nn` binds `torch`.
                 self.names[root] = root
 
     def _import_from(self, statement: ast.ImportFrom) -> None:
@@ -51,6 +53,7 @@ class Imports:
         A chain whose first name was not imported stays as it is written: `self.optimizer`, `model.train`.
         """
         tail = ""
+        # Asked for every call of a file: comparing the class is quicker than `isinstance`.
         while node.__class__ is ast.Attribute:
             tail = f".{node.attr}{tail}"
             node = node.value

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Identity = frozenset[tuple[object, ...]]
 _DEEPEST = 8
+# Weak: it must not keep files that are done.
 _KNOWN: WeakKeyDictionary[SourceFile, dict[tuple[int, int], Identity]] = WeakKeyDictionary()
 """What was found for a node in a unit, by file: rules ask for the same few again and again."""
 
@@ -47,11 +48,13 @@ def _identity(node: ast.AST | None, unit: Unit) -> Identity:
     for value, where in made_by(node, unit):
         if isinstance(value, ast.Name):
             home = where.home(value.id)
+            # With its unit, as two functions may have a variable of one name.
             keys.add(("name", id(home) if home is not None else 0, value.id))
         elif isinstance(value, ast.Attribute):
             owner = where.method_class()
             text = _written(value)
             on_self = owner is not None and text.startswith(f"{where.self_name()}.")
+            # Of `self` by the class: all its methods mean the same one, whatever they call it.
             keys.add(("attribute", id(owner) if on_self else id(where), text.partition(".")[2] if on_self else text))
         else:
             keys.add(("made", id(value)))
@@ -69,6 +72,7 @@ class _Origins:
         """Add what an expression stands for."""
         if depth > _DEEPEST:
             self.found.append((node, unit))
+        # `.module` is what DDP and DataParallel keep the model under.
         elif isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and node.attr != "module"):
             self._bound(node, unit, depth)
         else:
@@ -95,6 +99,7 @@ class _Origins:
             values = [*values, *unit.file.arguments(home, name)]
         before = len(self.found)
         for value, where in values:
+            # `self.model = None` in `__init__` is a place kept free.
             if not is_literal(value, None):
                 self.follow(value, where, depth + 1)
         # A parameter may be given more in files that are not seen here: it stands for itself too.
@@ -122,6 +127,7 @@ def _wrapped(call: ast.Call) -> ast.expr | None:
     """What a wrapper is given: it stands for that; None for any other call."""
     name, on = terminal(call), receiver(call)
     if on is not None and name in KEEPS_ROLE and not isinstance(on, ast.Constant):
+        # `x.type(torch.half)` is a cast of a tensor; `torch.compile(model)` has the model as its argument.
         return None if call.args and name == "type" else (on if name != "compile" else (call.args or [on])[0])
     # A deep copy has the role of what it copies, and is another object.
     if name in WRAPPERS and call.args and not isinstance(call.args[0], ast.Starred):

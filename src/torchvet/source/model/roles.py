@@ -52,6 +52,7 @@ _OF_OUTPUT = ("logits", "last_hidden_state", "pooler_output")
 @lru_cache(maxsize=8192)
 def _reads_like(role: str, name: str) -> bool:
     pattern = _HINTS[role]
+    # As written first: `netG` and `errD` are told by their capitals.
     return bool(name) and bool(pattern.search(name) or pattern.search(name.lower()))
 
 
@@ -86,6 +87,7 @@ class RoleFinder:
         key = (id(node), id(unit))
         found = self._known.get(key)
         if found is None:
+            # `x = f(x)` in a loop asks for itself.
             self._known[key] = NOTHING  # recursion ends here
             found = self._known[key] = self._find(node, unit, depth)
         return found
@@ -101,12 +103,14 @@ class RoleFinder:
             return _of_literal(node)
         found = NOTHING.union(*(self._of(part, unit, depth + 1) for part in parts(node)))
         if isinstance(node, ast.UnaryOp):
+            # `-loss` is one; `not model` is no model.
             return found & {*_TENSORS, "number"}
         return found & _TENSORS if isinstance(node, ast.BinOp) else found
 
     def _of_call(self, node: ast.Call, unit: Unit, depth: int) -> Roles:
         made = names.role_of_call(self._file.dotted(node.func))
         if made:
+            # What torch says of the name goes before any class of this file that is called so.
             return made
         known = self.class_named(node.func)
         if known is not None:
@@ -114,11 +118,13 @@ class RoleFinder:
         name, on = terminal(node), receiver(node)
         before = self._of(on, unit, depth + 1)
         # A method of something known keeps its own meaning: `model.compile()` wraps nothing that it is given.
+        # A wrapper gives what it wraps, in most cases as its first argument.
         if name in WRAPPERS and node.args and not before:
             return self._of(node.args[0], unit, depth + 1)
         by_name = self._of_method(name, before, on, unit) if on is not None else None
         if by_name is not None:
             return by_name
+        # Calling a module gives its output, calling a criterion a loss.
         called = self._of(node.func, unit, depth + 1)
         if "criterion" in called or (not called and self.hinted("criterion", node.func)):
             return frozenset({"loss", "tensor"})
@@ -137,6 +143,7 @@ class RoleFinder:
 
     def of_class(self, model: ClassModel) -> Roles:
         """What instances of a class of this file are."""
+        # "object" and not nothing: it is known to be neither optimizer nor loss, whatever its name.
         return NOTHING.union(*map(names.role_of_base, model.ancestors)) or frozenset({"object"})
 
     def class_named(self, node: ast.AST, unit: Unit | None = None) -> ClassModel | None:
@@ -151,6 +158,7 @@ class RoleFinder:
             known = self._class_made(value)
             if known is not None:
                 return known
+        # A parameter that is bound anew may be something else by now.
         if isinstance(node, ast.Name) and not unit.bindings.get(node.id) and node.id in unit.parameters:
             return self._class_of_parameter(node.id, unit)
         return None
@@ -179,6 +187,7 @@ class RoleFinder:
             found = self.class_named(annotated) if annotated is not None else None
             if found is None:
                 passed = {id(c): c for c in (self.class_of(v, u) for v, u in self._file.arguments(unit, name))}
+                # Callers that pass instances of several classes leave it open.
                 found = next(iter(passed.values())) if len(passed) == 1 else None
             self._classes[key] = found
         return self._classes[key]
@@ -190,6 +199,7 @@ class RoleFinder:
         if isinstance(node, ast.Name):
             home = unit.home(node.id)
             key = (id(home), node.id)
+            # Asked for the same names by every rule.
             known = self._bound.get(key)
             if known is None:
                 given = [value_bound(event.node, node.id) for event in home.bindings.get(node.id, ())] if home else []
@@ -251,6 +261,7 @@ class RoleFinder:
     def _of_parameter(self, unit: Unit, name: str, depth: int) -> Roles:
         annotated = unit.annotation(name)
         found = self._of_annotation(annotated) if annotated is not None else NOTHING
+        # Callers' arguments lead to their callers': two levels of functions are enough.
         if found or depth > 2:
             return found
         passed = self._file.arguments(unit, name)

@@ -46,6 +46,7 @@ class Effect:
     scaled: bool = False
     arms: tuple[Arm, ...] = ()
     guards: tuple[Arm, ...] = ()
+    # By place in the step: effects of one call all stand on the line of that call.
     order: int = 0
 
     @property
@@ -93,6 +94,7 @@ class Step:
         """Calls of other code that may act: methods of `self`, functions given the optimizer, scaler or loss."""
         loop = self.loop
         inside = (e for e in self.unit.events if e.inside(loop))
+        # By class: this goes through every event of the step.
         return [e for e in inside if e.node.__class__ is ast.Call and _is_opaque(e)]
 
     def around(self) -> list[Loop]:
@@ -129,6 +131,7 @@ class StepFinder:
         if id(unit) not in training:
             return
         effects = self.sequence(unit)
+        # A step is what has a backward: an optimizer alone may be stepped for another loop's.
         loops = [self._loop_of(effect, effects) for effect in effects if effect.kind == "backward"]
         found = {id(loop): loop for loop in loops if loop is not None}
         for loop in found.values():
@@ -154,6 +157,7 @@ class StepFinder:
         """Units that act on a step in any way, or call what does in this file."""
         found = {id(u): u for word in _NAMES for u in self._file.units_calling(word)}
         if self._file.mentions("grad = None", "grad=None"):
+            # `p.grad = None` is no call, so it is found by the word.
             found.update((id(u), u) for u in self._file.units_with("grad"))
         return self._reaching(found)
 
@@ -180,6 +184,7 @@ class StepFinder:
         key = id(unit)
         if key in self._sequences:
             return self._sequences[key]
+        # Also a cache: a helper that ten functions call is laid out once.
         self._sequences[key] = []  # recursion ends here
         # Only what the file's own functions do is followed: a name from elsewhere says nothing of what it runs.
         found: list[Effect] = []
@@ -187,6 +192,7 @@ class StepFinder:
         instances = "__call__" in acting
         for event in unit.events:
             kind = event.node.__class__
+            # Of all events these two alone can be effects.
             if kind is not ast.Call and kind is not ast.Assign:
                 continue
             own = self._own(event, len(found))
@@ -208,6 +214,7 @@ class StepFinder:
         found, around = [], event.context
         for number, effect in enumerate(self._expand(callee, depth + 1), order):
             subject, through = _renamed(effect.subject, renamed), _renamed(effect.through, renamed)
+            # Both: the call may be under a condition, and what it does may be under another.
             arms, guards = (*around.arms, *effect.arms), (*around.guards, *effect.guards)
             found.append(
                 replace(effect, subject=subject, at=event, through=through, arms=arms, guards=guards, order=number)
@@ -221,6 +228,7 @@ class StepFinder:
         if callee.is_bound and callee.parameters:
             # In `step(x)` of an instance, `self` is what is called and not what stands before a dot.
             instance = callee.name == "__call__" and terminal(event.node) != "__call__"
+            # `self.optimizer` in a method of `trainer` is `trainer.optimizer` to the caller.
             renamed[callee.parameters[0]] = text_of(event.call.func if instance else receiver(event.call))
         for name, value in zip(callee.given_parameters, event.call.args, strict=False):
             renamed[name] = text_of(value)
@@ -240,6 +248,7 @@ class StepFinder:
         if act is None:
             return None
         context = event.context
+        # `p.grad = None` stands behind `if p.grad is not None:`, which is no condition on the step.
         guards = context.guards if isinstance(node, ast.Call) else ()
         return Effect(act.kind, act.subject, event, event, act.through, act.scaled, context.arms, guards, order)
 
@@ -251,11 +260,13 @@ class StepFinder:
         if on is None and self._file.callee(event) is not None:
             return None  # a function of this file: what it does is followed
         if on is None or self._file.dotted(on) in ("torch.autograd", "super()"):
+            # A function from elsewhere does the backward: who it is, nobody knows here.
             by = "" if self._file.dotted(call.func).startswith("torch.") else text_of(call.func)
             return _Act("backward", first, by) if call.args else None
         if terminal(call) == "manual_backward":
             return _Act("backward", first, text_of(on))
         # accelerator.backward(loss), fabric.backward(loss), engine.backward(loss), scaler.backward?
+        # `loss.backward(gradient)` has an argument too.
         if call.args and roles.is_a("loss", call.args[0], event.unit) and not roles.is_a("loss", on, event.unit):
             return _Act("backward", first, text_of(on))
         return _scaled(self._bound_to(on, event) if isinstance(on, ast.Name) else on) or _Act("backward", text_of(on))
@@ -271,6 +282,7 @@ class StepFinder:
         if on is None:
             return None
         known = roles.of(on, event.unit)
+        # First: `scaler.step(optimizer)` has the optimizer as its argument.
         if roles.is_a("scaler", on, event.unit):
             return _Act("scaler_step", _first(call), text_of(on))
         if roles.is_a("scheduler", on, event.unit):
@@ -317,6 +329,7 @@ def _first(call: ast.Call) -> str:
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:
+    # The first name is the parameter; what hangs from it is the same object's.
     head, dot, rest = text.partition(".")
     return names.get(head, head) + dot + rest
 

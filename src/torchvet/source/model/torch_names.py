@@ -94,11 +94,13 @@ _BY_BASE: dict[str, Roles] = {
 def role_of_call(dotted: str, calling: bool = True) -> Roles:
     """What calling a dotted name gives; with `calling` False what the name itself is. Empty for what is not known."""
     last = dotted.rpartition(".")[2]
+    # Of torch alone: a program's own `nll_loss` may give anything.
     is_loss = last in LOSS_FUNCTIONS and dotted.startswith("torch.")
     if not calling:
         return _roles("criterion", "function") if is_loss else _NONE
     if is_loss:
         return _roles("loss", "tensor")
+    # By the last name wherever it is from: apex, bitsandbytes and timm have optimizers of these names.
     found = _BY_LAST_NAME.get(last) or _BY_DOTTED_NAME.get(dotted)
     if found is not None:
         return found
@@ -107,12 +109,14 @@ def role_of_call(dotted: str, calling: bool = True) -> Roles:
 
 
 def _role_of_torch(dotted: str, last: str) -> Roles:
+    # torch's own functions, as `torch.zeros`; all else is in a module of it.
     if dotted.count(".") == 1:
         return _roles("tensor", "fresh") if is_factory(dotted) else _NONE
     if dotted.startswith("torch.optim.lr_scheduler."):
         return _SCHEDULER
     if dotted.startswith("torch.nn.functional."):
         return _roles("tensor")
+    # Also an optimizer that a later torch adds.
     if dotted.startswith("torch.optim.") and last[:1].isupper():
         return _OPTIMIZER
     if last in ("Parameter", "Buffer") and dotted.startswith("torch.nn."):
@@ -123,6 +127,7 @@ def _role_of_torch(dotted: str, last: str) -> Roles:
 def _role_of_layer(dotted: str, last: str) -> Roles:
     if not dotted.startswith("torch.nn.") or not last[:1].isupper():
         return _NONE
+    # All of torch.nn's criteria, and nothing else in it, end so.
     return _roles("module", "criterion") if last.endswith("Loss") else _MODULE
 
 
@@ -143,6 +148,7 @@ def role_of_base(dotted: str) -> Roles:
         return _roles("function")
     if last.endswith("ForCausalLM"):
         return _MODULE
+    # transformers' and others', whose loop is not the program's.
     return _roles("trainer") if last.endswith("Trainer") else _role_of_layer(dotted, last)
 
 
@@ -155,4 +161,5 @@ def role_of_annotation(dotted: str) -> Roles:
         return _SCHEDULER
     if last in ("float", "int", "bool", "str"):
         return _roles("number" if last in ("float", "int") else "constant")
+    # What a caller gives may have a graph, even if its class makes new ones.
     return (role_of_call(dotted) - {"fresh"}) | role_of_base(dotted)

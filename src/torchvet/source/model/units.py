@@ -37,6 +37,7 @@ BINDING_NOTHING = frozenset((ast.Call, ast.Return, ast.Raise, ast.Yield, ast.Yie
 
 def targets_of(node: ast.AST) -> list[ast.expr]:
     """What a binding node binds, tuples taken apart, starred names bare."""
+    # First: asked of every event, and most are calls.
     if node.__class__ in BINDING_NOTHING:
         return []
     found: list[ast.expr]
@@ -49,6 +50,7 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
     else:
         return []
     if len(found) == 1 and found[0].__class__ in _WHOLE:
+        # No new list for it: this runs for every assignment of a file.
         return found  # most targets are
     return [one for target in found for one in _flat(target)]
 
@@ -166,6 +168,8 @@ class Unit:
         """The unit that a name used here belongs to; None for builtins and what is only imported."""
         if name not in self._homes:
             # What is bound here by `global` or `nonlocal` is an outer unit's.
+            # A `global` name in a nested function: the parents are asked, and the module is the last of
+            # them.
             unit = self.parent if name in self.outer_names else self
             while unit is not None and name not in unit.bindings and name not in unit.parameters:
                 unit = unit.parent
@@ -186,6 +190,7 @@ class Unit:
 
     def method_class(self) -> ClassModel | None:
         """The class whose method this is, or whose method it is nested in."""
+        # A function nested in a method sees the same `self`.
         return self._method.owner if self._method is not None else None
 
     def self_name(self) -> str:
@@ -223,12 +228,14 @@ class ClassModel:
     @lazy
     def bases(self) -> list[str]:
         """Dotted names of the direct bases."""
+        # `Dataset[int]` is `Dataset`.
         return [self.file.dotted(b.value if isinstance(b, ast.Subscript) else b) for b in self.node.bases]
 
     @lazy
     def lineage(self) -> list[ClassModel]:
         """This class and those of its ancestors that stand in the same file, nearest first."""
         found: list[ClassModel] = [self]
+        # The list grows while it is gone through, nearest ancestors first.
         for one in found:
             for base in one.bases:
                 known = self.file.classes.get(base)
@@ -255,6 +262,7 @@ class ClassModel:
                 own = method.self_name()
                 for event in method.events:
                     for target in targets_of(event.node):
+                        # Each method's own first name: it need not be `self`.
                         if isinstance(target, ast.Attribute) and terminal(target.value) == own:
                             found[target.attr].append((event, value_for(event.node, target)))
         return found
@@ -274,6 +282,7 @@ def passed(unit: Unit, name: str, call: ast.Call) -> ast.expr | None:
     if isinstance(unit.node, ast.Module):
         return None
     a = unit.node.args
+    # A keyword-only parameter has no position.
     positional = [p.arg for p in (*a.posonlyargs, *a.args)][unit.is_bound :]
     given = argument(call, name, positional.index(name) if name in positional else -1)
     return None if isinstance(given, ast.Starred) else given

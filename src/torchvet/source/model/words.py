@@ -10,6 +10,7 @@ from functools import lru_cache
 from torchvet.source.lazily import lazy
 from torchvet.source.text import line_starts
 
+# `translate` turns all else into blanks, without a regular expression over the whole text.
 _SEPARATORS = bytes(c if chr(c).isalnum() or c == ord("_") else ord(" ") for c in range(128)) + b" " * 128
 _RUN = re.compile(r"[A-Za-z0-9_]+")
 
@@ -17,6 +18,7 @@ _RUN = re.compile(r"[A-Za-z0-9_]+")
 @lru_cache(maxsize=4096)
 def _part(word: str) -> str:
     """The longest run of letters in a string, with a blank where it begins or ends within: `.to(` has all of ` to `."""
+    # The longest part is the rarest, as a rule.
     longest = max(_RUN.finditer(word), key=lambda m: len(m[0]), default=None)
     if longest is None:
         return ""
@@ -35,6 +37,7 @@ class Words(dict[str, bool]):
         self.text = text
         self.identifiers = set(text.encode("ascii", "replace").translate(_SEPARATORS).decode("ascii").split())
         """The runs of ASCII letters, digits and underscores."""
+        # Blanks at both ends: ` to ` is then a whole identifier wherever it stands.
         self._once = f" {' '.join(self.identifiers)} "
         """Each once: searching this takes a quarter of the time that searching the text takes."""
         self._signs: dict[str, bool] = {}
@@ -44,6 +47,7 @@ class Words(dict[str, bool]):
         might = self._signs.get(part)
         if might is None:
             might = part in self._once
+        # An identifier that is there needs no search of the text; anything else may still not be together.
         found = self[word] = might and (part.strip() == word or word in self.text)
         return found
 
@@ -57,6 +61,7 @@ class Words(dict[str, bool]):
 
     def lacks(self, identifier: str) -> bool:
         """Whether an identifier stands nowhere; False may also mean that this is not known."""
+        # Letters beyond ASCII were made separators above.
         return identifier not in self.identifiers and identifier.isascii() and identifier.isidentifier()
 
     @lazy
@@ -79,6 +84,7 @@ class Words(dict[str, bool]):
         """Matches of a pattern at the beginnings of lines that hold a sign, in a tenth of the time of trying all."""
         text, done = self.text, -1
         for found in sign.finditer(text):
+            # One match a line, however many signs it has.
             if found.start() > done:
                 done = text.find("\n", found.end())
                 done = len(text) if done < 0 else done
@@ -103,6 +109,7 @@ class Words(dict[str, bool]):
             return []
         text, length = self.text, len(name)
         starts = [*self.positions(f"{name}("), *(e - length for e in self._gaps if text.endswith(name, 0, e))]
+        # `to(` is in `auto(`, too.
         called = (s for s in starts if not _goes_on(text[s - 1 : s]) and text[s - 4 : s] != "def ")
         return sorted(map(self.line_of, called))
 
@@ -110,6 +117,7 @@ class Words(dict[str, bool]):
     def _gaps(self) -> list[int]:
         """Where words end that are followed by a bracket after blanks, up to seven: `print (x)`."""
         found = []
+        # A call may be written with blanks, or go on in the next line, before its bracket.
         for sign in (" (", "\\(", "\n("):
             for start in self.positions(sign):
                 before = self.text[max(0, start - 7) : start + 1]

@@ -46,6 +46,7 @@ def of(node: ast.AST, scope: Scope, context: Context) -> Iterator[Flow]:
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
         yield from _of_loop(node.target, node.iter, scope, context)
     for target, value, exact in syntax.bindings(node):
+        # Exact: of `a, b = pair` it is not known which part is whose.
         if exact and isinstance(target, (ast.Name, ast.Attribute)):
             for base, inner in _methods(value):
                 yield Flow(value, scope, context, "assign", base, target)
@@ -65,6 +66,7 @@ def _of_call(call: ast.Call, scope: Scope, context: Context) -> Iterator[Flow]:
 def _arguments(call: ast.Call) -> Iterator[tuple[ast.expr, int | None, str | None, ast.expr]]:
     """Who gets each argument, at which position or for which keyword, and the argument."""
     func, args = call.func, call.args
+    # What `partial` is given goes to the function, at the same positions.
     if syntax.ident(func) in ("partial", "partialmethod") and args:
         func, args = args[0], args[1:]
     for index, value in enumerate(args):
@@ -73,6 +75,7 @@ def _arguments(call: ast.Call) -> Iterator[tuple[ast.expr, int | None, str | Non
         yield func, index, None, value
     keywords = {k.arg: k.value for k in call.keywords if k.arg}
     yield from ((func, None, name, value) for name, value in keywords.items())
+    # `Thread` and `Process` call `target(*args)`.
     target, handed = keywords.get("target"), keywords.get("args")
     if target is not None and isinstance(handed, (ast.Tuple, ast.List)):
         yield from ((target, index, None, value) for index, value in enumerate(handed.elts))
@@ -89,6 +92,7 @@ def of_function(node: FunctionNode, outer: Scope) -> Iterator[Flow]:
 def _of_loop(target: ast.expr, iterated: ast.expr, scope: Scope, context: Context) -> Iterator[Flow]:
     """`for values in records.values()`: the targets are elements."""
     source = iterated
+    # `enumerate(zip(a, b))`: elements of the first argument, as far as a name can tell.
     while isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.args:
         source = source.args[0]
     base, _ = syntax.peel(source)

@@ -92,6 +92,8 @@ class Module:
         function = self.function_at(line)
         found = None
         for loop in self.loops:
+            # Loops are noted as they are entered, but inner ones may come before: the later beginning
+            # wins.
             if not loop.first <= line <= loop.last or (found is not None and loop.first < found.first):
                 continue
             # A `def` within the loop: its body is not run by the loop. Its own lines are the loop's statement.
@@ -110,4 +112,5 @@ class Module:
         name = syntax.ident(base)
         home = scope.resolve(name)
         found = self.mutations.get(name, ())
+        # An attribute may be anybody's: whose it is, `name_resolution.fit` judges.
         return [m for m in found if not isinstance(base, ast.Name) or m.scope.resolve(name) is home]

@@ -23,9 +23,11 @@ RemovalKind = Literal[
 STORE_METHODS: dict[str, StoreKind] = {
     "append": "append", "appendleft": "append", "extend": "extend", "extendleft": "extend", "insert": "insert",
     "add": "add", "put": "put", "put_nowait": "put", "update": "update", "setdefault": "setdefault",
+    # In both tables: it puts one in and takes one out.
     "__setitem__": "item", "heappush": "append", "heappushpop": "append",
 }  # fmt: skip
 REMOVAL_METHODS: dict[str, RemovalKind] = {
+    # `reset()` of a meter empties it.
     "pop": "pop", "popitem": "pop", "popleft": "popleft", "clear": "clear", "cache_clear": "clear", "reset": "clear",
     "remove": "remove", "discard": "remove", "difference_update": "remove", "__delitem__": "del", "heappop": "pop",
     "heappushpop": "pop", "heapreplace": "pop", "get_nowait": "get",
@@ -59,6 +61,7 @@ class Mutation(Placed):
     @property
     def rebinds(self) -> bool:
         """Whether the name itself is bound to something else, so that other names of the object see nothing of it."""
+        # `maxlen` here is `x = deque(maxlen=n)`.
         if self.store in ("assign", "setattr") or self.removal in ("fresh", "maxlen"):
             return True
         return self.removal in ("slice", "del") and isinstance(self.node, (ast.Assign, ast.Delete)) and not self.keys
@@ -66,6 +69,7 @@ class Mutation(Placed):
     @property
     def adds(self) -> bool:
         """Whether it makes a container longer."""
+        # `x += [y]` extends; `x += y` may add numbers.
         if isinstance(self.node, ast.AugAssign) and isinstance(self.value, (ast.List, ast.ListComp, ast.Tuple)):
             return True
         return self.store in ("append", "extend", "insert", "add", "put", "update", "setdefault")
@@ -102,6 +106,7 @@ class MutationReader:
             yield from self._item(base, value, node)
         elif not isinstance(base, (ast.Name, ast.Attribute)):
             return
+        # Before `is_fresh`, as `deque(maxlen=5)` is both.
         elif syntax.limit(value):
             yield from self._found(base, (), node, removal="maxlen", value=value)
         elif syntax.is_fresh(value):
@@ -119,10 +124,12 @@ class MutationReader:
         if isinstance(target.slice, ast.Slice):
             if syntax.ident(getattr(target.slice.lower, "func", None)) != "len":  # `x[len(x):] = y` adds at the end
                 yield from self._found(base, keys, node, removal="slice", value=value)
+        # `x[i % n] = y`: a ring, which stores as well.
         elif any(syntax.remainders(target.slice)):
             yield from self._found(base, keys, node, removal="modulo", value=value)
         if not syntax.is_fresh(value):
             yield from self._found(base, keys, node, store="item", value=value)
+        # `x[:] = []` was told as a slice already.
         elif not isinstance(target.slice, ast.Slice):
             yield from self._found(base, keys, node, removal="fresh", value=value)
 
@@ -130,6 +137,7 @@ class MutationReader:
         name = syntax.ident(call.func)
         if name in ("setattr", "__setattr__", "register_buffer"):
             yield from self._setattr(call, name)
+        # Functions: the heap is their first argument and not what stands before the dot.
         elif name in _HEAP and call.args:
             yield from self._method(call, name, call.args[0], call.args[1:], parent)
         elif isinstance(call.func, ast.Attribute):
@@ -144,13 +152,16 @@ class MutationReader:
         if name in _ONLY_AS_STATEMENT and not alone:
             return
         given = [*args, *(k.value for k in call.keywords)]
+        # A method may do both.
         store, removal = STORE_METHODS.get(name), _removal(name, args)
         if removal is not None:
             yield from self._found(base, keys, call, removal=removal)
         if store is not None and given:
             key, value = _stored(name, args, given)
             yield from self._found(base, (*keys, *key), call, store=store, value=value)
+        # An unknown method that is given something and returns nothing may keep it: `meter.observe(loss)`.
         elif store is None and removal is None and given and alone and name not in _READS:
+            # torch's way to name what works in place.
             kind: StoreKind = "augmented" if name.endswith("_") and not name.endswith("__") else "call"
             yield from self._found(base, keys, call, store=kind, value=given[0])
 
@@ -159,9 +170,11 @@ class MutationReader:
         if name != "setattr" and isinstance(call.func, ast.Attribute):
             receiver = call.func.value
             on_object = isinstance(receiver, ast.Name) and receiver.id == "object"
+            # `object.__setattr__(self, name, value)` has its object among the arguments.
             args = args if name == "__setattr__" and on_object else [receiver, *args]
         if len(args) >= 3:
             key = args[1]
+            # A computed name may be any attribute: it counts for the object's `__dict__`.
             text = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else "__dict__"
             yield from self._bind(syntax.attribute(args[0], text, call), args[2], call, "setattr")
 
@@ -169,6 +182,7 @@ class MutationReader:
 def _is_for_effect(call: ast.Call, parent: ast.AST | None) -> bool:
     """Whether a call is made for its effect, and not for what it returns."""
     if isinstance(parent, ast.ListComp):
+        # `[x.append(y) for y in ys]`: made for its effect although its results are collected.
         return parent.elt is call
     return isinstance(parent, _UNUSED_RESULT)
 
@@ -193,6 +207,7 @@ def _cuts(value: ast.expr, base: Base) -> bool:
     for node in ast.walk(value):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             inner, _ = syntax.peel(node.value)
+            # `x[:]` copies and `x[::2]` thins out, but of these only a bound keeps a length.
             bounded = node.slice.lower is not None or node.slice.upper is not None
             if bounded and inner is not None and syntax.same(inner, base):
                 return True

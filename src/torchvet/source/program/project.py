@@ -14,6 +14,7 @@ from torchvet.source.text import name_set
 
 _DEEPEST_CALL = 4
 CONSTRUCTORS = frozenset(("__init__", "__new__", "__post_init__"))
+# A file may write into it without the word.
 _OTHER_SPELLINGS = {"__dict__": ("setattr", "vars(")}
 CALLED_BY_FRAMEWORK = name_set("""
     forward backward __call__ __getitem__ __iter__ __next__ run training_step validation_step test_step compute_loss
@@ -28,6 +29,7 @@ class Project:
         self._sources = dict(sources)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[str, dict[str, None]] = {}
+        # By name: functions that share one are taken together, as calls are found by name.
         self._hot: dict[str, bool] = {}
         self._classes: dict[str, Scope | None] = {}
         self._made: dict[str, set[str]] = {}
@@ -46,6 +48,7 @@ class Project:
             words = (word, *_OTHER_SPELLINGS.get(word, ()))
             paths = {p: None for p, text in self._sources.items() if any(w in text for w in words)}
             self._paths[word] = paths
+        # The file at hand first: it is parsed already and the likeliest.
         for path in dict.fromkeys([*(p for p in first if p in paths), *paths]):
             found = self.module(path)
             if found is not None:
@@ -65,6 +68,7 @@ class Project:
     def class_named(self, name: str) -> Scope | None:
         """A class of this program."""
         if name not in self._classes:
+            # The first file's; two classes of one name are not told apart.
             found = (m.classes[name] for m in self.containing(name) if name in m.classes)
             self._classes[name] = next(found, None)
         return self._classes[name]
@@ -102,6 +106,7 @@ class Project:
         """Where an argument arrives: parameters of all functions that may be meant, the field of a dataclass."""
         name = syntax.ident(flow.callee)
         for function, is_bound in self._callables(flow, name):
+            # A bound method's first parameter is `self`.
             index = flow.position + is_bound if flow.position is not None else -1
             if flow.keyword is not None:
                 index = function.params.index(flow.keyword) if flow.keyword in function.params else -1
@@ -117,6 +122,7 @@ class Project:
         if name == "__init__" and home is not None:  # `super().__init__(losses)`
             yield from self._methods(self.lineage(home.name), {"__init__"}, flow.scope)
         elif self.class_named(name) is not None:
+            # Bases as well: the class itself may have no `__init__`.
             yield from self._methods({name, *self.lineage(name)}, {"__init__", "__new__"}, None)
         else:
             found = [f for m in self.containing(name, [flow.file.path]) for f in m.functions(name)]
@@ -134,6 +140,7 @@ class Project:
             found = [f for f in found if f.file is flow.file]
         for function in found:
             is_method = function.method_class() is not None
+            # `module.function(x)` looks like a method's call.
             if is_method == on_object or (on_object and function.parent is function.file.top):
                 yield function, is_method and not _is_static(function)
 
@@ -144,6 +151,7 @@ class Project:
                     yield function, True
 
     def _fields(self, flow: Flow, name: str) -> Iterator[Subject]:
+        # Only what may be a class: each other name would be looked for in every file.
         known = self.class_named(name) if name[:1].isupper() or name.startswith("_") else None
         if known is None or not isinstance(known.node, ast.ClassDef):
             return
@@ -161,6 +169,7 @@ class Project:
         if name not in function.params:
             return
         owner = function.method_class()
+        # A constructor is called by its class's name.
         called = owner.name if owner is not None and function.name == "__init__" else function.name
         index = function.params.index(name) - (owner is not None and not _is_static(function))
         for site in self.calls(called):
@@ -176,11 +185,13 @@ class Project:
         if not name or name in CALLED_BY_FRAMEWORK:
             return bool(name)
         if name not in self._hot:
+            # Two functions that call each other, and that nobody else calls, run never.
             self._hot[name] = False  # recursion ends here
             self._hot[name] = self.is_passed(name) or any(self._repeats(s, depth) for s in self.calls(name))
         return self._hot[name]
 
     def _repeats(self, site: CallSite, depth: int) -> bool:
+        # A lambda is handed on: how often it is called is not seen.
         if site.loop is not None or site.scope.kind == "lambda":
             return True
         return depth < _DEEPEST_CALL and self.is_hot(site.scope.function(), depth + 1)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def read(path: str, text: str, project: Project) -> Module | None:
     """Read a file of a project; None where Python cannot parse it."""
     source = SourceText(text)
+    # `SourceText` has normal line ends, so positions in tree and text agree.
     tree = syntax.parse(source.text)
     if tree is None:
         return None
@@ -52,6 +53,7 @@ class _Reader(Walker):
         """Note what a node does to names."""
         scope, context, module = self._scope, self.context, self._module
         targets = targets_of(node)
+        # Before names are resolved: a name that is bound anywhere in a function is local in all of it.
         scope.bound.update(one.id for one in targets if isinstance(one, ast.Name))
         for mutation in MutationReader(scope, context).read(node, parent):
             module.mutations[syntax.ident(mutation.base)].append(mutation)
@@ -59,6 +61,7 @@ class _Reader(Walker):
             module.add_flow(flow)
         if isinstance(node, ast.Call):
             module.calls[syntax.ident(node.func)].append(CallSite(node, scope, context))
+            # By name: what is passed may be called.
             module.passed.update(filter(None, map(syntax.ident, syntax.given(node))))
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             for one in targets:
@@ -85,12 +88,14 @@ class _Reader(Walker):
     def _definition(self, statement: Any, context: Context) -> None:
         super()._definition(statement, context)
         self._scope.bound.add(statement.name)
+        # Bases are evaluated in the scope around the class.
         for one in (*getattr(statement, "bases", ()), *(k.value for k in getattr(statement, "keywords", ()))):
             self._expr(one, statement)
         self._inside(statement, statement.name)
 
     def _lambda(self, node: Any, parent: ast.AST) -> None:
         for default in filter(None, (*node.args.defaults, *node.args.kw_defaults)):
+            # Defaults too: once, where the function is made.
             self._expr(default, node)
         self._inside(node, "<lambda>")
 
@@ -108,11 +113,13 @@ class _Reader(Walker):
             self._expr(node.body, node)
         else:
             self.block(node.body, Context())
+        # A body's loops are none of what follows the function.
         self._scope, self.context = outer, around
 
     def _signature(self, node: FunctionNode, scope: Scope, outer: Scope) -> None:
         named = syntax.parameters(node)
         scope.params = [one.arg for one in named]
+        # `*args` is bound but has no position that an argument could be found for.
         scope.bound.update(scope.params, (one.arg for one in (node.args.vararg, node.args.kwarg) if one is not None))
         for one in named:
             if one.annotation is not None:
@@ -162,6 +169,7 @@ def _constructors(node: ast.expr | None) -> list[str]:
         if name[:1].isupper():
             return [name]
         # `Net().to(device)`, `torch.compile(Net())`, `DDP(model)` keep what they are given.
+        # The receiver first, as in `Net(config()).to(device)`.
         return _constructors(syntax.receiver(node)) or (_constructors(node.args[0]) if node.args else [])
     parts = syntax.parts(node) if isinstance(node, (ast.BoolOp, ast.IfExp)) else []
     return [name for part in parts for name in _constructors(part)]
@@ -170,4 +178,5 @@ def _constructors(node: ast.expr | None) -> list[str]:
 def _type_names(node: ast.expr) -> set[str]:
     names = {syntax.ident(n) for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))}
     names |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    # `list` and `int` are no classes of the program.
     return {n for n in names if n[:1].isupper()}

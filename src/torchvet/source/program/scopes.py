@@ -34,6 +34,7 @@ class Scope:
     def child(self, node: FunctionNode | ast.ClassDef, name: str) -> Scope:
         """A scope right within this one."""
         kind = "class" if isinstance(node, ast.ClassDef) else "lambda" if isinstance(node, ast.Lambda) else "function"
+        # As `__qualname__` has it: recordings name functions so.
         infix = ".<locals>" if self.kind in ("function", "lambda") else ""
         prefix = f"{self.qualname}{infix}." if self.qualname else ""
         return Scope(self.file, kind, name, prefix + name, node.lineno, node.end_lineno or node.lineno, self, node)
@@ -44,6 +45,7 @@ class Scope:
 
     def resolve(self, name: str) -> Scope:
         """The scope that a name used here belongs to; the module for what is bound nowhere."""
+        # First: an assignment in the function makes it no local.
         if name in self.globals:
             return self.file.top
         if self.binds(name):
@@ -54,10 +56,12 @@ class Scope:
             # The names of a class body are not seen from the functions in it.
             if scope.kind != "class" and scope.binds(name):
                 return scope
+        # The module: a builtin, or a name that another file puts there.
         return scope
 
     def owner_class(self) -> Scope | None:
         """The class whose method (or function within a method) this is."""
+        # From itself on: a class's own scope belongs to it.
         scope: Scope | None = self
         while scope is not None and scope.kind != "class":
             scope = scope.parent
@@ -143,6 +147,7 @@ def defaults(node: FunctionNode) -> list[tuple[str, ast.expr]]:
     """Parameters that have a default, with it."""
     args = node.args
     positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+    # Python keeps defaults of the last positional ones only.
     pairs = list(zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=False))
     keyword = [(a.arg, d) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is not None]
     return pairs + keyword

@@ -76,6 +76,7 @@ class AliasSearch:
             if isinstance(subject, Variable) and subject.scope.parent is not None:
                 self._search(alias, subject.scope.file)
                 continue
+            # Only files that have the word are parsed at all.
             for module in self._project.containing(subject.name, self._first):
                 self._search(alias, module)
 
@@ -90,11 +91,13 @@ class AliasSearch:
 
     def _add(self, alias: Alias) -> None:
         # The nearest names come first, so that the limit cuts off the least certain ones.
+        # Each subject once, by the shortest way: that is the surest.
         if alias.depth <= DEEPEST and alias.subject not in self.aliases and len(self.aliases) < _MOST:
             self.aliases[alias.subject] = alias
             self._waiting.append(alias)
 
     def _fit(self, alias: Alias, base: syntax.Base, scope: Scope) -> int:
+        # A chain is as sure as its weakest link.
         return min(name_resolution.fit(self._project, alias.subject, base, scope), alias.fit)
 
     def _search(self, alias: Alias, module: Module) -> None:
@@ -119,6 +122,7 @@ class AliasSearch:
         # Under a key it is a part of the object that the value names, and not the object itself.
         bound = mutation.store in ("assign", "setattr") and not mutation.keys
         if bound and fit > UNLIKELY and isinstance(mutation.value, (ast.Name, ast.Attribute)):
+            # A name bound to it is surely it, however it was found itself.
             self._name(mutation.value, mutation.scope, replace(alias, fit=SURE, back=True))
 
     def _forwards(self, alias: Alias, flow: Flow, fit: int) -> None:
@@ -129,6 +133,7 @@ class AliasSearch:
             for subject in self._project.parameters(flow):
                 self._add(Alias(subject, alias.depth + 1, fit, True, alias.back, again))
         elif flow.target is not None:
+            # A default's variable is a parameter of the function, although it is evaluated outside of it.
             scope = flow.scope if flow.kind != "default" else flow.file.scope_of(flow.node)
             if scope is not None:
                 self._name(flow.target, scope, replace(alias, fit=fit))
@@ -140,6 +145,7 @@ class AliasSearch:
         if isinstance(target, ast.Name):
             subject = Variable(scope.resolve(target.id), target.id)
         else:
+            # An attribute is seen by everyone: a step as wide as a call.
             subject, depth = self._member(target, scope), depth + 1
         self._add(replace(alias, subject=subject, depth=depth, other=True))
 
@@ -171,6 +177,7 @@ class AliasSearch:
             return
         for site, value in self._project.arguments(subject.scope, subject.name):
             if isinstance(value, (ast.Name, ast.Attribute)):
+                # Not `other`: what the caller calls it is the object itself.
                 caller = Alias(subject, alias.depth + 1, back=True, again=alias.again)
                 self._name(value, site.scope, caller)
 
@@ -182,9 +189,11 @@ class AliasSearch:
         path = subject.scope.file.path
         for bound, imported in module.imports.items():
             package, _, name = imported.rpartition(".")
+            # `from . import losses` names no module.
             relative = not package.strip(".") and path.endswith("__init__.py")
             if name == subject.name and (relative or name_resolution.is_module(path, package)):
                 for scope in module.scopes:
+                    # An import within a function binds there.
                     if bound in scope.bound:
                         self._add(Alias(Variable(scope, bound), alias.depth, alias.fit, True, alias.back))
 

@@ -48,6 +48,7 @@ class SourceIndex:
         if asked is None:
             return []
         found = indirect_stores.stores(self._project, asked)
+        # Caches and hooks: nothing stores into them by name.
         if found and asked.has_no_statement:
             return found
         ranked = self._ranked(asked, asked.last)
@@ -60,6 +61,7 @@ class SourceIndex:
             stored(m.node, m.scope, m.store, m.value, use.in_loop) for use in ranked if (m := use.mutation).store
         ]
         # A variable that a hook only reads grows with the number of hooks.
+        # `outputs = []` in a hook's function binds a new one with each registration.
         first, then = (found, ordinary) if indirect_stores.binds_anew(ranked[0]) else (ordinary, found)
         return list(dict.fromkeys(first + then))
 
@@ -68,6 +70,7 @@ class SourceIndex:
         for index in range(asked.last - 1, -1, -1):
             uses = self._ranked(asked, index)
             # What binds the whole object anew counts only where it is done again and again.
+            # 3 is the hottest: see `ranking.heat`.
             found = [u for u in uses if not u.mutation.rebinds or ranking.heat(self._project, u) == 3]
             if found:
                 return found
@@ -83,6 +86,7 @@ class SourceIndex:
         given = _given(store.value, function.params) if function is not None else ""
         passed = self._project.arguments(function, given) if function is not None else ()
         found = [stored(site.node, site.scope, "call", value, site.again) for site, value in passed]
+        # `sorted` is stable: the order of the files remains among equals.
         return sorted(found, key=lambda s: not s.in_loop)
 
     def removals(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Removal]:
@@ -123,6 +127,7 @@ class SourceIndex:
 
     def _occasion(self, removal: Removal, beat: occasions.Beat, held: Collection[str]) -> occasions.Occasion | None:
         module = self._module(removal.path)
+        # These three state a length themselves; all others wait for an occasion.
         if removal.kind == "len-guard":
             return occasions.Occasion(items=occasions.items_in_guard(module, removal.line, held))
         if removal.kind == "modulo":
@@ -179,6 +184,7 @@ class SourceIndex:
         key = (asked, index)
         if key not in self._searched:
             files, path = asked.files, asked.path
+            # An attribute is looked for in the files of its classes first, a variable in its own.
             search = AliasSearch(self._project, asked.first if asked.name.parts[index].free else [*files, path])
             search.run(name_resolution.start(self._project, asked, index))
             self._searched[key] = search

@@ -23,6 +23,7 @@ def stores(project: Project, asked: Asked) -> list[Store]:
     """The decorator of a cached function, or the registrations of hooks on an object, best first."""
     if asked.name.special == "cache":
         return [stored(d, function, "call", None, False) for function, d in _cached(project, asked)]
+    # The registry of `weakref.finalize` keeps arguments until the object dies.
     if [part.name for part in asked.name.parts] == ["weakref", "finalize"]:
         return list(_finalizers(project))
     return [_called(s, s.node.args[0] if s.node.args else None) for s in _registrations(project, asked)]
@@ -36,6 +37,7 @@ def set_by_name(project: Project, asked: Asked) -> list[Store]:
     """`setattr(self, name, value)` in a function that is called with the attribute's name, or in a loop over names."""
     found: list[Store] = []
     for site in project.calls("setattr", asked.first) if not asked.name.terminal.free else ():
+        # A literal name was read as a plain attribute already.
         key = site.node.args[1] if len(site.node.args) == 3 else None
         if isinstance(key, ast.Name) and asked.name.terminal.name in _names_passed(project, site, key.id):
             found.append(_called(site, site.node.args[2], "setattr"))
@@ -47,6 +49,7 @@ def _names_passed(project: Project, site: CallSite, variable: str) -> set[str]:
     function = site.scope.function()
     given = [value for _, value in project.arguments(function, variable)] if function is not None else []
     for one in site.file.loop_variables.get(variable, ()):
+        # Another loop may use the same variable for something else.
         if site.loop is not None and one.loop is not None and site.loop.within(one.loop):
             given += syntax.parts(one.node) if isinstance(one.node, (ast.Tuple, ast.List)) else []
     return {v.value for v in given if isinstance(v, ast.Constant) and isinstance(v.value, str)}
@@ -59,6 +62,7 @@ def removals(project: Project, asked: Asked) -> Iterator[Removal]:
             if _limited(decorator):
                 yield Removal(function.file.path, decorator.lineno, "maxlen", False)
         yield from _calls(project, "cache_clear", "clear", asked.name.terminal.name)
+    # `handle.remove()`: by file only, as handles are kept under any name.
     if asked.name.hooked:
         registering = {site.file.path for site in _registrations(project, asked)}
         yield from (r for r in _calls(project, "remove", "remove", None) if r.path in registering)
@@ -93,12 +97,14 @@ def _limited(decorator: ast.expr) -> bool:
     if syntax.ident(decorator.func) != "lru_cache":
         return False
     size = syntax.argument(decorator, "maxsize", 0)
+    # A size that is computed is taken for a limit.
     return size is None or not (isinstance(size, ast.Constant) and size.value is None)
 
 
 def _finalizers(project: Project) -> Iterator[Store]:
     """Calls of `weakref.finalize` that give more than what to call."""
     for site in project.calls("finalize"):
+        # Behind the object and the function: what is kept until the end.
         given = [*site.node.args[2:], *(k.value for k in site.node.keywords)]
         if given:
             yield _called(site, given[-1])
@@ -114,6 +120,7 @@ def _registrations(project: Project, asked: Asked) -> list[CallSite]:
             if called.startswith("register_") and called.endswith("_hook"):
                 found += sites
                 fitting += sites if _goes_into(called, asked.name.table) else ()
+    # Where no kind fits the table (a later torch's), any registration may be it.
     return sorted(fitting or found, key=lambda site: _closeness(site, asked.name), reverse=True)
 
 
@@ -128,6 +135,7 @@ def _closeness(site: CallSite, name: HolderName) -> tuple[bool, ...]:
     # The object's own name counts first; a function that removes its hooks again keeps none of them.
     chain = syntax.dotted(site.node.func).split(".")[:-1]
     close = bool(chain) and chain[-1].removesuffix("[]") == name.hooked
+    # Tuples of bools compare in this order of importance.
     return close, not _is_undone(site), site.again, name.owner in chain
 
 
@@ -141,5 +149,6 @@ def _is_undone(site: CallSite) -> bool:
 def _calls(project: Project, method: str, kind: RemovalKind, on: str | None) -> Iterator[Removal]:
     for site in project.calls(method):
         receiver = syntax.receiver(site.node)
+        # `list.remove(x)` has an argument, a handle's `remove()` has none.
         if receiver is not None and not site.node.args and on in (None, syntax.ident(receiver)):
             yield removed(site, kind, site.loop is not None)

@@ -28,6 +28,7 @@ def turns_around(module: Module, line: int) -> tuple[int, int] | None:
             turns = _turns_of(loop, module.scope_at(line))
             if turns is None:
                 return None
+            # The innermost loop is the one to name: it is the one around the store.
             total, first = total * turns, first or loop.first
             loop = loop.outer()
         function = module.function_at(line)
@@ -67,12 +68,14 @@ def _turns(over: ast.expr, scope: Scope, depth: int = 0) -> int | None:
 def _turns_of_range(args: list[ast.expr], scope: Scope) -> int | None:
     known = [n for n in (numbers.number(a, scope) for a in args) if n is not None]
     # `range(0, n, 0)` raises.
+    # One unknown argument, and the others say nothing.
     valid = len(known) == len(args) <= 3 and 0 not in known[2:]
     return len(range(*known)) if valid else None
 
 
 def _bound_once(name: str, scope: Scope) -> ast.expr | None:
     """The value that a name has, where one statement binds it and nothing adds to it."""
+    # Its value comes with each call or turn.
     if name in scope.resolve(name).params or scope.file.loop_variables.get(name):
         return None
     found = scope.file.bindings_of(name, scope)
@@ -84,6 +87,7 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
     function = module.function_at(line)
     if function is None or function.node is None or not _is_in_dataset(module, function):
         return False
+    # Without `self`.
     made_of_given = set(function.params[1:])
     keys: list[ast.expr] = []
     assigned = (n for n in ast.walk(function.node) if isinstance(n, ast.Assign))
@@ -93,6 +97,7 @@ def is_keyed_by_index(module: Module, line: int) -> bool:
             made_of_given.add(target.id)
         if isinstance(target, ast.Subscript) and spans([node], line):
             keys.append(target.slice)
+    # Also a key of several parts: with one that is the index it still is one for each item and setting.
     return bool(keys) and all(names_in(key) & made_of_given for key in keys)
 
 
@@ -113,6 +118,7 @@ def of_trainings(module: Module, line: int, value: str) -> int | None:
     calls = (n for n in ast.walk(loop.node) if isinstance(n, ast.Call))
     of = [syntax.receiver(c) for c in calls if syntax.ident(c.func) in ("parameters", "named_parameters")]
     trained = {on.id for on in of if isinstance(on, ast.Name)}
+    # A model that is stored and not trained in the loop may be a snapshot of one that is.
     return loop.first if any(_is_made_in(loop, n, module.scope_at(line)) for n in trained & names_in(stored)) else None
 
 
@@ -120,4 +126,5 @@ def _is_made_in(loop: Loop, name: str, scope: Scope) -> bool:
     """Whether a call in the loop makes what a name has, of other things than what it had, and nothing else does."""
     bound = [m for m in scope.file.bindings_of(name, scope) if m.rebinds]
     made = [m.value for m in bound if isinstance(m.value, ast.Call) and m.around is loop]
+    # `model = wrap(model)` beside `model = build()` is fine; alone it is the model of the turn before.
     return any(name not in names_in(value) for value in made) and len(made) == len(bound)

@@ -21,6 +21,7 @@ def fit(project: Project, subject: Subject, base: Base, scope: Scope) -> int:
     if isinstance(subject, Variable):
         return _fit_variable(subject, base, scope)
     if isinstance(base, ast.Name):
+        # A plain name in a class's body is an attribute of the class.
         in_body = scope.kind == "class" and base.id == subject.name and base.id in scope.bound
         return _fit_classes(project, subject, {scope.name}) if in_body else NO
     if base.attr != subject.name:
@@ -30,6 +31,7 @@ def fit(project: Project, subject: Subject, base: Base, scope: Scope) -> int:
     if owner in ("self", "cls") and isinstance(inner, ast.Name):
         home = scope.owner_class()
         return _fit_classes(project, subject, {home.name} if home is not None else set())
+    # Called by the same name: what classes it may be of matters less.
     if owner and owner == subject.owner:
         return SURE
     return _fit_classes(project, subject, project.classes_meant(owner))
@@ -39,6 +41,7 @@ def _fit_variable(subject: Variable, base: Base, scope: Scope) -> int:
     if syntax.ident(base) != subject.name:
         return NO
     if isinstance(base, ast.Name):
+        # A variable is never merely likely: scopes are known.
         return SURE if scope.resolve(base.id) is subject.scope else NO
     imported = scope.file.imports.get(syntax.ident(base.value))
     # Only a module's own variables are reached by an import.
@@ -48,6 +51,7 @@ def _fit_variable(subject: Variable, base: Base, scope: Scope) -> int:
 
 
 def _fit_classes(project: Project, subject: Member, classes: set[str]) -> int:
+    # Without annotations or constructors nobody knows whose attribute it is.
     if not subject.classes or not classes:
         return LIKELY
     return SURE if project.related(subject.classes, classes) else UNLIKELY
@@ -99,16 +103,19 @@ def start(project: Project, asked: Asked, index: int) -> list[Subject]:
     """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
     # From what is sure to what is loose: closures and defaults go by their function, the rest by the root's file.
     name, part, path = asked.name, asked.name.parts[index], asked.path
+    # An attribute is looked for in all files, wherever its root is.
     if not part.free:
         return [_member(project, asked, index)]
     if index == asked.last and name.special == "default":
         return list(_default_parameters(project, part.name, asked.first))
     if index > 0 or name.special == "frame":
         return list(_variables_of(project, part.name, name.function, asked.first))
+    # None for a root in a file that was not kept, or in a library.
     module = project.module(path)
     if module is None:
         return [v for m in project.containing(part.name, asked.files) for v in _elsewhere(m, asked, part.name)]
     found = (function_named(module, asked.scope) or module.top).resolve(part.name)
+    # Else `exec`, or a star import, has put it there.
     if part.name in found.bound or found.globals:
         return [Variable(found, part.name)]
     return list(_everywhere(module, part.name)) or [Variable(found, part.name)]
@@ -131,9 +138,11 @@ def function_named(module: Module, scope: str) -> Scope | None:
     """The function that a run-time scope such as `pkg.mod.Trainer.fit` means in a file; None for the module itself."""
     parts = scope_name(scope).split(".")
     # A dotted scope that is the file names no function, even one that is called like the module.
+    # Both ends are compared whole, part by part: `util` is not `my_util`.
     if parts == ["__main__"] or f"/{_flat(module.path)}".endswith("/" + "/".join(parts)):
         return None
     for first in range(len(parts)):
+        # How many parts are the module's is not known: the longest that fits is the function.
         qualname = ".".join(parts[first:])
         for found in module.scopes:
             if found.kind in ("function", "lambda") and found.qualname == qualname:
@@ -168,6 +177,7 @@ def _variables_of(project: Project, name: str, function: str, files: Sequence[st
     for module in project.containing(name, files):
         for scope in module.functions(function) if function else ():
             home = scope.resolve(name)
+            # A closure's variable belongs to a function around it.
             if name in home.bound and home.kind != "module":
                 yield Variable(home, name)
                 return

@@ -12,6 +12,7 @@ from torchvet.source.program.scopes import Scope
 
 _DEEPEST = 5
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Pow)
+# What is larger, `float("inf")` above all, is no count of anything.
 _MOST = 1 << 62
 
 Values = Iterator[tuple[ast.expr | None, Scope]]
@@ -30,6 +31,7 @@ def number(node: ast.expr, scope: Scope, depth: int = 0) -> int | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
         left, right = number(node.left, scope, depth + 1), number(node.right, scope, depth + 1)
         return _computed(node.op, left, right) if left is not None and right is not None else None
+    # `int(1e5)`.
     if isinstance(node, ast.Call) and syntax.ident(node.func) == "int" and len(node.args) == 1:
         return number(node.args[0], scope, depth + 1)
     return _largest(_of_name(node.id, scope) if isinstance(node, ast.Name) else _of_attribute(node, scope), depth)
@@ -49,6 +51,7 @@ def _constant(value: object) -> int | None:
 
 def _computed(op: ast.operator, left: int, right: int) -> int | None:
     if isinstance(op, ast.Pow):
+        # A program's text must not make this compute for hours.
         return int(left**right) if abs(left) <= 1024 and 0 <= right <= 64 else None
     if isinstance(op, (ast.FloorDiv, ast.Div)):
         return left // right if right else None
@@ -59,8 +62,10 @@ def _of_name(name: str, scope: Scope) -> Values:
     """What a variable is bound to: by all its statements, or by all callers of its function and the default."""
     file, home = scope.file, scope.resolve(name)
     if file.loop_variables.get(name):
+        # Unknown on purpose: a loop's variable has many values.
         yield None, scope
         return
+    # `n += 1` makes it unknown.
     yield from ((m.value if m.rebinds else None, m.scope) for m in file.bindings_of(name, scope))
     if name in home.params:
         yield from _given(home, name)
@@ -74,6 +79,7 @@ def _of_name(name: str, scope: Scope) -> Values:
 def _given(function: Scope, name: str) -> Values:
     if isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         defaults = scopes.defaults(function.node)
+        # A default counts beside the callers: one of them may leave it out.
         yield from ((value, function.file.top) for key, value in defaults if key == name)
     yield from ((value, site.scope) for site, value in function.file.project.arguments(function, name))
 
@@ -87,6 +93,7 @@ def _of_attribute(node: ast.expr, scope: Scope) -> Values:
     if home is not None and on in ("self", "cls"):
         lineage = project.lineage(home.name)
         own = [b for b in bound if (owner := b[1].owner_class()) is not None and owner.name in lineage]
+        # The class may inherit it from a file that is not here: then any of the name counts.
         bound = own or bound
     yield from bound
     if not (bound and home is not None and on == "self"):

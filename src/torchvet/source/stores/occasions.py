@@ -57,8 +57,10 @@ def beat_of(project: Project, stores: Sequence[Place], steps: Sequence[Place]) -
         for way in ways(project, place):
             loops = [loop for loop, _ in way.loops]
             turn = next((i for i, loop in enumerate(loops) if loop in counted), 0)
+            # Dictionaries as ordered sets: the innermost loop comes first.
             own.update(dict.fromkeys(loops[: turn + 1]))
             outer.update(dict.fromkeys(loops[turn + 1 :]))
+            # The best store's: they come in that order.
             first = first or (loops[turn] if loops else None)
     return Beat(frozenset(own), tuple(loop for loop in outer if loop not in own), first)
 
@@ -68,21 +70,26 @@ def occasion_of(project: Project, place: Place, beat: Beat, held: Collection[str
     growth goes on. `held` are the holder's names, as tests of its length read them."""
     found = [o for way in ways(project, place) if (o := _of_way(way, beat, held)) is not None]
     known = [o for o in found if o.known]
+    # What states a number says most; of several ways any one bounds the holder.
     return next(iter([*known, *(o for o in found if o.outer), *found]), None)
 
 
 def _of_way(way: Way, beat: Beat, held: Collection[str]) -> Occasion | None:
     around = next(((loop, n) for loop, n in way.loops if loop in beat.own or loop in beat.outer), None)
+    # Tests beyond the loop decide whether the loop runs at all, which it does: its stores were seen.
     said = _together([_read(test, held) for test in (way.tests[: around[1]] if around is not None else way.tests)])
+    # In an `except` it runs only when something fails.
     if way.rare or said is None:
         return None
     if around is None:
+        # A framework's hook, such as `on_epoch_end`, is called after each epoch.
         epoch = way.last is not None and "epoch" in way.last.name
         if way.end != "framework":
             return None
         return Occasion(said.items, said.turns, said.outer or epoch, always=said.always)
     if around[0] in beat.outer:
         return Occasion(said.items, outer=True, rounds=said.turns or 1)
+    # In each turn of the loop that stores: what it leaves is what grew, so it bounds nothing.
     return said if not said.always else None
 
 
@@ -91,6 +98,7 @@ def _together(conditions: Sequence[Occasion | None]) -> Occasion | None:
     known = [one for one in conditions if one is not None]
     if len(known) < len(conditions):
         return None
+    # Of several tests the innermost that states a number.
     items = next((o.items for o in known if o.items is not None), None)
     turns = next((o.turns for o in known if o.turns is not None), None)
     return Occasion(items, turns, any(o.outer for o in known), always=all(o.always for o in known))
@@ -115,6 +123,7 @@ def _read(test: Test, held: Collection[str]) -> Occasion | None:
         return _ALWAYS
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _compared(node, test.scope, held)
+    # Else it is true in all turns but every n-th.
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not test.holds:
         return _every(node, test.scope)  # `if step % 100: return`
     return None
@@ -123,6 +132,7 @@ def _read(test: Test, held: Collection[str]) -> Occasion | None:
 def _joined(node: ast.BoolOp, test: Test, held: Collection[str]) -> Occasion | None:
     """What several conditions say together: all of them must be read, or one, as `and` and `or` have it."""
     parts = [_read(Test(v, test.holds, test.scope), held) for v in node.values]
+    # `not (a or b)` needs both, as `a and b` does.
     every = isinstance(node.op, ast.And) == test.holds
     known = [p for p in parts if p is not None]
     if every and len(known) < len(parts) and not (any(syntax.remainders(node)) and _only_counters(node)):
@@ -154,6 +164,7 @@ def _compared(node: ast.Compare, scope: Scope, held: Collection[str]) -> Occasio
     remainder = next(syntax.remainders(node), None)
     if remainder is not None:
         return _every(remainder, scope)
+    # Some other length: the loader's, as a rule.
     if any(syntax.measured(node)) and not any(_is_length_of(s, held) for s in sides):
         return Occasion(outer=True)  # `if i == len(loader) - 1`
     if isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
@@ -162,6 +173,7 @@ def _compared(node: ast.Compare, scope: Scope, held: Collection[str]) -> Occasio
     if len(known) == 1 and known[0] >= _COUNTS:
         return Occasion(items=known[0])
     ordered = isinstance(node.ops[0], (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+    # `len(x) > self.limit`: a limit, although the text does not state its number.
     return _SOMETIME if ordered and not known else None
 
 
@@ -174,6 +186,7 @@ def _every(remainder: ast.BinOp, scope: Scope) -> Occasion:
     """`i % n`: with every n-th turn."""
     if any(syntax.measured(remainder.right)):
         return Occasion(outer=True)
+    # `step % args.every`: unknown unless an option's default states it.
     turns = numbers.number(remainder.right, scope)
     return Occasion(turns=turns) if turns is not None and turns > 0 else _SOMETIME
 
@@ -185,6 +198,7 @@ def items_in_guard(module: Module, line: int, held: Collection[str]) -> int | No
         for node in compares if guard.lineno == line else ():
             sides = (node.left, node.comparators[0])
             others = [s for s in sides if not _is_length_of(s, held)]
+            # One side is the length; the other is the number.
             if len(others) < len(sides):
                 found = (numbers.number(s, scope) for s in others)
                 return next((n for n in found if n is not None), None)
@@ -204,6 +218,7 @@ def _remainders(index: ast.expr, scope: Scope) -> Iterator[tuple[Scope, ast.BinO
     """The `a % b` that an index is computed with, those of what it is bound to included, each with its scope."""
     values = [(scope, index)]
     for mutation in scope.file.mutations_of(index, scope):
+        # `i = (i + 1) % n; x[i] = y`.
         values.append((mutation.scope, mutation.value or mutation.base))
         if isinstance(mutation.node, ast.AugAssign) and isinstance(mutation.node.op, ast.Mod):
             yield mutation.scope, ast.BinOp(mutation.base, ast.Mod(), mutation.node.value)

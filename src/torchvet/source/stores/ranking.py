@@ -13,8 +13,10 @@ from torchvet.source.stores.aliases import AliasSearch, Use
 
 _CONTAINER: dict[StoreKind, int] = {
     "append": 6, "extend": 6, "insert": 6, "add": 6, "put": 6, "item": 5, "setdefault": 5, "update": 4, "augmented": 3,
+    # A container is bound once and grows by other statements.
     "assign": 2, "setattr": 2, "call": 0,
 }  # fmt: skip
+# A single tensor grows by being bound anew, as in `total = total + loss`.
 _SINGLE: dict[StoreKind, int] = {**_CONTAINER, "augmented": 8, "assign": 7, "setattr": 7}
 _SETS_UP = {"__init__", "__new__", "__post_init__", "setUp", "build", "setup"}
 _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Call)
@@ -28,6 +30,7 @@ def ranked(project: Project, search: AliasSearch, part: Part, first: Sequence[st
     found.sort(key=lambda u: _score(project, u, part, first, weights), reverse=True)
     each_once: dict[tuple[str, int, int], Use] = {}
     for one in found:
+        # After sorting: of several ways to one statement the surest stays.
         each_once.setdefault((one.mutation.file.path, one.line, one.mutation.node.col_offset), one)
     return list(each_once.values())
 
@@ -39,11 +42,13 @@ def _counts(use: Use) -> bool:
 
 
 def _is_container(search: AliasSearch, part: Part) -> bool:
+    # A name with a key after it is subscripted.
     if part.keys:
         return True
     # What it is made as says so; without that, a holder that grew is more often a container than a number.
     fresh = [u.mutation.value for u in search.uses if u.mutation.removal == "fresh" and u.mutation.rebinds]
     made = any(isinstance(v, _CONTAINERS) for v in fresh)
+    # `total = 0` (or `-1`) is a number's beginning.
     return made or not any(isinstance(v, (ast.Constant, ast.UnaryOp)) for v in fresh)
 
 
@@ -85,6 +90,7 @@ def _carries(project: Project, mutation: Mutation) -> int:
         return 1
     if syntax.is_number(plain) or _is_given_number(project, mutation, mutation.value):
         return 0
+    # `hidden = hidden.detach()` cuts what another statement has stored.
     return 0 if _is_made_of_itself(mutation) and _is_only_detached(mutation.value) else 1
 
 
@@ -111,6 +117,8 @@ def heat(project: Project, use: Use) -> int:
     """3 in a loop or a function that repeats, 2 in another that is called, 0 in a constructor: a loop there sets up."""
     scope, function = use.mutation.scope, use.mutation.scope.function()
     if function is not None and (function.name in _SETS_UP or project.constructs(function)):
+        # A constructor that is called in a loop makes other objects; `again` says that the object is handed
+        # to it.
         return 3 if use.again else 0
     if use.in_loop or scope.kind == "lambda":
         return 3

@@ -33,6 +33,7 @@ def is_rebound(project: Project, search: AliasSearch, part: Part) -> bool:
     anew = [m for m in repeated if _binds_anew(project, m, part.name)]
     # A loop's variable is new in every turn, whatever its body then does to it.
     new: list[Mutation | LoopVariable] = [*anew, *_loop_variables(search, part.name)]
+    # Without any statement found nothing is proven.
     return bool(repeated or new) and all(
         m in anew or any(_comes_before(one, m) for one in new) or _is_given_anew(project, m, part.name)
         for m in repeated
@@ -53,6 +54,7 @@ def _binds_anew(project: Project, mutation: Mutation, name: str) -> bool:
 
 def _binds(mutation: Mutation) -> bool:
     """Whether the value before is gone, whatever it was. (An item under a key that is no literal is a tensor's.)"""
+    # `x["a"] = y` replaces what was under that key.
     return mutation.rebinds or (mutation.store == "item" and None not in mutation.keys)
 
 
@@ -67,6 +69,7 @@ def _again(project: Project, mutation: Mutation) -> bool:
 def _is_given_anew(project: Project, mutation: Mutation, name: str) -> bool:
     """Whether a function changes a parameter of its own, for which every caller has something new."""
     function = mutation.scope.function()
+    # In a loop of its own it would add to the caller's object again and again.
     if function is None or mutation.scope is not function or mutation.around is not None:
         return False
     given = list(project.arguments(function, name))
@@ -76,6 +79,7 @@ def _is_given_anew(project: Project, mutation: Mutation, name: str) -> bool:
 def _owes(project: Project, scope: Scope, value: ast.AST, name: str) -> bool:
     """Whether a value is made, by way of other names, of `name` or of a container that gets longer."""
     waiting: list[tuple[Scope, ast.AST]] = [(scope, value)]
+    # A search by breadth or depth is all the same here: any debt ends it.
     known: set[tuple[int, str]] = set()
     for _ in range(_MOST):
         if not waiting:
@@ -85,6 +89,7 @@ def _owes(project: Project, scope: Scope, value: ast.AST, name: str) -> bool:
             if not isinstance(one, (ast.Name, ast.Attribute)):
                 continue
             ident, home = syntax.ident(one), _home(one, where)
+            # By name whatever object has it: a debt too many is the safe side.
             if ident == name:
                 return True
             if (home, ident) not in known:  # names lead in rings: `x = f(y)`, `y = g(x)`
@@ -119,6 +124,7 @@ def _made_of(project: Project, one: ast.Name | ast.Attribute, scope: Scope) -> I
 
 def _home(base: ast.Name | ast.Attribute, scope: Scope) -> int:
     """What distinguishes variables of one name; attributes of one name are taken for the same."""
+    # Whose attribute it is is rarely known.
     return id(scope.resolve(base.id)) if isinstance(base, ast.Name) else 0
 
 
@@ -130,6 +136,8 @@ def _is_short(project: Project, mutation: Mutation, others: list[Mutation]) -> b
             while loop is not None and loop is not outer:
                 loop = loop.outer()
             # Made anew as often as it is filled, it holds what one pass puts in and no more.
+            # Outside of all loops it must be a function that runs again and again, else it is made once
+            # for all passes.
             if loop is outer and (outer is not None or _again(project, one)):
                 return True
     return False
@@ -148,11 +156,13 @@ def _loop_variables(search: AliasSearch, name: str) -> Iterator[LoopVariable]:
 
 def _comes_before(first: Mutation | LoopVariable, then: Mutation) -> bool:
     """Whether every pass that runs one statement has run another, or begun the turn of a loop, before."""
+    # In other loops they run in another number.
     if first.scope is not then.scope or first.around is not then.around:
         return False
     if isinstance(first, LoopVariable):
         return True
     path = path_to_node(first.file.tree, first.node)
+    # Only as a statement of its own; within an expression it may be skipped.
     if not path or first.node not in (path[-1].statement, getattr(path[-1].statement, "value", None)):
         return False
     return any(spans([s], then.line) for s in path[-1].after)

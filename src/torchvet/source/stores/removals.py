@@ -25,6 +25,7 @@ _TAKES_OUT = {"pop", "popleft", "clear", "del", "slice", "remove", "get", "fresh
 
 def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
     """The removals among the uses of a part of a name, in the order of files and lines."""
+    # What empties `stats["a"]` bounds nothing under `stats["b"]`.
     certain = [use for use in search.likely if ranking.key_fit(use.mutation.keys, part.keys) >= 0]
     found: list[Removal] = []
     for use in certain:
@@ -35,6 +36,7 @@ def of(project: Project, search: AliasSearch, part: Part) -> list[Removal]:
             found.append(removed(mutation, mutation.removal, use.in_loop))
     found += _rings(certain)
     found += _guards(search, certain)
+    # One statement may be found by several aliases.
     return sorted(set(found))
 
 
@@ -44,6 +46,7 @@ def _is_made_anew(project: Project, mutation: Mutation) -> bool:
     # A constructor makes the holder of a new object; it empties no other.
     if function is not None and project.constructs(function):
         return False
+    # A key's own value is begun once for each key: `counts[k] = []` for a new one is no emptying.
     if mutation.keys:
         return project.is_hot(function) or (mutation.loop is not None and mutation.loop.parent is not None)
     if mutation.loop is not None:
@@ -52,6 +55,7 @@ def _is_made_anew(project: Project, mutation: Mutation) -> bool:
         return False
     inner = syntax.peel(base.value)[0] if isinstance(base, ast.Attribute) else None
     if isinstance(base, ast.Name) or (isinstance(inner, ast.Name) and inner.id in ("self", "cls")):
+        # A function that runs once starts the holder.
         return not project.runs_once(function)
     return project.is_hot(function)
 
@@ -70,6 +74,7 @@ def _is_wrapped(index: ast.expr, scope: Scope) -> bool:
     if not isinstance(index, (ast.Name, ast.Attribute)):
         return False
     for mutation in scope.file.mutations_of(index, scope):
+        # The first binding decides: an index is computed at one place.
         if any(syntax.remainders(mutation.value or mutation.base)):
             return mutation.store in ("assign", "augmented")
         if isinstance(mutation.node, ast.AugAssign) and isinstance(mutation.node.op, ast.Mod):
@@ -102,6 +107,7 @@ def _lengths(search: AliasSearch, test: ast.expr, scope: Scope) -> Iterator[bool
     for node in ast.walk(test):
         if isinstance(node, ast.Compare):
             for index, operand in enumerate([node.left, *node.comparators]):
+                # Of `0 < len(x) < n` the operand in the middle has two operators: the one behind it.
                 over = _OVER.get(type(node.ops[min(index, len(node.ops) - 1)]))
                 if over is not None and _is_length_of(search, operand, scope):
                     yield over[index > 0]
@@ -123,9 +129,11 @@ def _limits(guard: ast.If | ast.While | ast.IfExp, over: bool, uses: list[Use], 
         return True
     if any(m.store for m in _in_block(small, uses)):
         # `if len(x) < n: x.append(v) else: x.append(w)` limits nothing.
+        # Item stores in the other arm replace: `else: x[i] = v`.
         return not any(m.store in ("append", "extend", "insert") for m in when_large)
     # `if len(x) > n: return`, and something is put in behind that.
     leaves = bool(large) and isinstance(large[-1], (ast.Return, ast.Break, ast.Continue, ast.Raise))
+    # By line: the text's order within the function.
     behind = (use.mutation for use in uses if use.line > last_line(guard))
     return leaves and any(m.store and m.scope is scope for m in behind)
 
@@ -134,6 +142,7 @@ def bound_by_loop(module: Module, function: str, name: str, line: int) -> bool:
     """See `SourceIndex.loop_bound`."""
     scope = name_resolution.function_named(module, function) if function not in ("", "<module>") else None
     scope = scope or module.top
+    # The loop whose runs it may outlive.
     loop = module.loop_at(line)
     if loop is None or name in scope.params or scope.resolve(name) is not scope:
         return False
@@ -144,8 +153,10 @@ def bound_by_loop(module: Module, function: str, name: str, line: int) -> bool:
 def _starts_within(mutation: Mutation, loop: Loop) -> bool:
     """Whether a variable starts afresh in every turn of a loop, or right before the loop."""
     fresh = mutation.removal in ("fresh", "maxlen") or mutation.store == "assign"
+    # `x = x + [y]` starts nothing.
     if not fresh or mutation.keys or (mutation.value is not None and syntax.mentions(mutation.value, mutation.base)):
         return False
+    # In the loop only a fresh value counts: another assignment may be a larger one each time.
     if mutation.around is loop and mutation.removal is not None:
         return True
     return mutation.around is loop.outer() and mutation.line < loop.first
@@ -163,6 +174,7 @@ def _starts(mutation: Mutation) -> bool:
         # The arms of a `try` are what stands in `else`, then the handlers.
         caught = branch.handlers[arm - 1].type if isinstance(branch, ast.Try) and arm else None
         kinds = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+        # A bare `except` may follow any error: its kind is None, whose name is empty.
         if all(syntax.ident(kind) in _MISSING for kind in kinds):
             return True
     return False
@@ -184,12 +196,14 @@ def _is_absent(test: ast.expr, mutation: Mutation, *, there: bool) -> bool:
 def _compares(test: ast.Compare, mutation: Mutation, there: bool) -> bool:
     op, left, right = test.ops[0], test.left, test.comparators[0]
     absent: tuple[type[ast.cmpop], ...] = (ast.IsNot, ast.NotEq) if there else (ast.Is, ast.Eq)
+    # `x is None`, and `x == None` as some write it.
     if isinstance(op, absent) and isinstance(right, ast.Constant) and right.value is None:
         return _is_target(left, mutation)
     if not isinstance(op, ast.In if there else ast.NotIn):
         return False
     if mutation.keys:
         base, keys = syntax.peel(right)
+        # `if k not in x: x[k] = []`.
         return base is not None and syntax.same(base, mutation.base) and len(keys) < len(mutation.keys)
     named = isinstance(left, ast.Constant) and left.value == syntax.ident(mutation.base)
     return named and syntax.terminal(right) in ("vars", "globals", "dir", "locals", "__dict__")

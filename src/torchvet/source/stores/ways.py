@@ -58,6 +58,7 @@ def ways(project: Project, place: Place) -> list[Way]:
 
 def _climb(module: Module, line: int, before: Way, found: list[Way], seen: tuple[Scope, ...]) -> None:
     project, scope = module.project, module.function_at(line)
+    # Copied, since each caller goes on with a way of its own.
     way = Way([*before.loops], [*before.tests], last=scope, rare=before.rare)
     _outward(scope or module.top, line, way)
     if len(found) >= _MOST:
@@ -66,10 +67,12 @@ def _climb(module: Module, line: int, before: Way, found: list[Way], seen: tuple
         found.append(way)
         return
     sites = list(callers(project, scope))
+    # Beside its own callers, which are followed as well.
     if scope.name in CALLED_BY_FRAMEWORK or project.is_passed(scope.name):
         way.end = "framework"
         found.append(way)
     elif not sites:
+        # A method of a torch Dataset has no call in the program and runs all the same.
         way.end = "framework" if _may_be_called(project, scope) else "uncalled"
         found.append(way)
     for site in sites:
@@ -85,6 +88,7 @@ def _may_be_called(project: Project, scope: Scope) -> bool:
     known = filter(None, map(project.class_named, project.lineage(owner.name)))
     foreign = any(project.class_named(base) is None and base not in _PLAIN_BASES for c in known for base in c.bases)
     nodes = (node for module in project.containing(scope.name) for node in ast.walk(module.tree))
+    # A text of that name may be given to `getattr`.
     return foreign or bool(scope.decorators) or any(getattr(node, "value", None) == scope.name for node in nodes)
 
 
@@ -98,6 +102,7 @@ def callers(project: Project, function: Scope) -> list[CallSite]:
     by_fit: dict[int, list[CallSite]] = {0: [], 1: [], 2: []}
     for site in project.calls(function.name):
         by_fit[_is_on(project, site, owner)].append(site)
+    # Calls on unknown objects count only where none is known to fit.
     return by_fit[2] or by_fit[1]
 
 
@@ -106,6 +111,7 @@ def _is_on(project: Project, site: CallSite, owner: Scope) -> int:
     receiver = syntax.receiver(site.node)
     if receiver is None:
         return 0
+    # `super().step()` is a call on `self`.
     if isinstance(receiver, ast.Call) and syntax.ident(receiver.func) == "super":
         receiver = ast.Name("self")
     base, _ = syntax.peel(receiver)
@@ -132,4 +138,5 @@ def _outward(scope: Scope, line: int, way: Way) -> None:
         if isinstance(owner, ast.If) or (isinstance(owner, ast.While) and place.field == "body"):
             way.tests.append(Test(owner.test, place.field == "body", scope))
         if isinstance(owner, (ast.While, ast.For, ast.AsyncFor)) and place.field == "body":
+            # With how many tests were passed inside of it: those beyond belong to outer loops.
             way.loops.append(((scope.file.path, owner.lineno), len(way.tests)))

@@ -29,7 +29,9 @@ def held_weakly(file: SourceFile, finding: Finding) -> Edits:
     """The one attribute of a garbage cycle that `__init__` is given its owner for: stored as a weak reference, and read
     through a property, so that whoever reads it reads what it read before."""
     named = finding.holder.path if finding.holder is not None else []
+    # `Owner.attribute` in two: `partition` gives the dot between them, which `[::2]` leaves out.
     found = [edited for name in dict.fromkeys(named) if (edited := _weak(file, *name.rpartition(".")[::2]))]
+    # Two attributes would both do; which of them is the way back nobody knows.
     return found[0] if len(found) == 1 else ()
 
 
@@ -42,6 +44,7 @@ def _weak(file: SourceFile, owner: str, attribute: str) -> list[Edit]:
     value = stored.value if stored is not None else None
     if stored is None or not isinstance(value, ast.Name) or value.id not in first.parameters[1:]:
         return []
+    # The parameter must reach the attribute as it was given.
     if first.bindings.get(value.id) or not _is_given_its_owner(file, model, value.id):
         return []
     own, name = first.self_name(), value.id
@@ -67,6 +70,7 @@ def _only_store(file: SourceFile, model: ClassModel, attribute: str) -> ast.Assi
     """The statement of `__init__` that binds an attribute, whatever comes, where nothing else in the file does."""
     bound = model.attributes.get(attribute, [])
     event = bound[0][0] if len(bound) == 1 else None
+    # Under a condition the attribute may not be there, and a property always is.
     if event is None or event.unit is not model.methods["__init__"] or event.context.arms:
         return None
     others = (e.node for unit in file.units_with(attribute) for e in unit.events if e is not event)
@@ -87,6 +91,7 @@ def _is_given_its_owner(file: SourceFile, model: ClassModel, name: str) -> bool:
     given = [(one, e) for e in file.calls(model.name) for one in file.passed(e, first, name)]
     mine = [one for one, e in given if isinstance(one, ast.Name) and one.id in (e.unit.self_name(), _keeper(e))]
     none = [one for one, _ in given if isinstance(one, ast.Constant) and one.value is None]
+    # Anything else that is given may have no other reference, and would die at once.
     return bool(mine) and len(mine) + len(none) == len(given)
 
 
@@ -105,6 +110,7 @@ def _property(file: SourceFile, method: ast.AST, own: str, attribute: str) -> li
     assert isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
     last = method.body[-1]
     margin = file.lines[method.lineno - 1][: edits.start_of(file, method)[1] - 1]
+    # The margins as they are written: tabs, two spaces or four.
     inner = file.lines[last.lineno - 1][: edits.start_of(file, last)[1] - 1]
     if margin.strip() or not inner.startswith(margin) or inner == margin or not edits.stands_alone(file, last):
         return []

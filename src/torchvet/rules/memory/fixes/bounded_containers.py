@@ -42,6 +42,7 @@ def bounded(file: SourceFile, finding: Finding) -> Edits:
         uses = _uses(file, holder, lists)
         if uses is None:
             continue
+        # Never read: then the container is not needed at all.
         if uses.reach:
             return _windows(file, uses, lists)
         return without_statement(file, kept.event.statement) if _may_go(file, kept) else ()
@@ -54,10 +55,12 @@ def _uses(file: SourceFile, holder: ast.expr | None, lists: bool) -> Uses | None
         return None
     parents = parents_in(file.tree)
     bound, others = _named_like(file, holder)
+    # A variable and an attribute of one name are two things.
     begun = [begins(file, parents[id(node)], lists) for node in bound if node.__class__ is holder.__class__]
     reading = _of_lists if lists else read
     reach = _farthest(reading(node, parents) for node in others if node.__class__ is holder.__class__)
     made = [value for value in begun if value is not None]
+    # One beginning that is not understood may be another list.
     return Uses(made, reach) if made and len(made) == len(begun) and reach is not None else None
 
 
@@ -95,8 +98,10 @@ def read(node: ast.AST, parents: Parents) -> int | None:
         return 0 if isinstance(call, ast.Call) and isinstance(parents[id(call)], ast.Expr) else None
     if isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
         index = number(parent.slice)
+        # `x[0]` needs the first element.
         return -index if index is not None and index < 0 else None
     asked = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node
+    # `if not x:` asks for one element at the most.
     asked = asked or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not))
     return 1 if asked else None
 
@@ -132,6 +137,7 @@ def _windows(file: SourceFile, uses: Uses, lists: bool) -> list[Edit]:
         else edits.replace(file, value, made)
         for value in uses.begun
     ]
+    # The import's edit stands first in the file.
     return changed if known or "collections" in names else [*blocks.importing(file, "collections"), *changed]
 
 
@@ -144,6 +150,7 @@ def _may_go(file: SourceFile, kept: Stored) -> bool:
     calls = [n for n in walk(kept.value) if isinstance(n, (ast.Call, ast.Await, ast.Yield, ast.NamedExpr))]
     if any(not isinstance(c, ast.Call) or terminal(c) not in _HARMLESS for c in calls):
         return False
+    # An empty block is no Python.
     return len(blocks.block_of(file.tree, statement)) > 1
 
 
@@ -174,6 +181,7 @@ def _length(file: SourceFile, holder: ast.expr) -> ast.expr | None:
         return None
     (first,) = lengths.values()
     if isinstance(first, ast.Constant):
+        # Other reads must not go back further than the slice does.
         return first if isinstance(first.value, int) and first.value >= max(reach, 1) else None
     return first if reach <= 1 else None
 
@@ -203,7 +211,9 @@ def _is_fixed(file: SourceFile, length: ast.expr, holder: ast.expr, event: Event
         return False
     unit = file.unit_at(bound[0].lineno)
     if isinstance(length, ast.Name):
+        # A constant by the custom of names: nobody binds it later.
         return unit.is_module and length.id.isupper()
     beside = isinstance(length, ast.Attribute) and isinstance(holder, ast.Attribute)
+    # Both on `self`, in the method that appends.
     same = beside and ast.unparse(length.value) == ast.unparse(holder.value) == event.unit.self_name()  # type: ignore[attr-defined]
     return same and unit.name == "__init__" and unit.owner is event.unit.method_class()

@@ -22,6 +22,7 @@ def state_cut(file: SourceFile, finding: Finding) -> Edits:
         target = next((t for t in targets_of(event.node) if _name(t) == held(finding)), None)
         if target is None or not isinstance(event.node, (ast.Assign, ast.AugAssign)):
             continue
+        # The best place first: once the backward has run, the cut costs no gradient of its pass.
         put = _after_backward(file, event, target, _statement(file, target, finding))
         if isinstance(target, ast.Subscript):
             put = _item_cut(file, event, target)
@@ -29,6 +30,7 @@ def state_cut(file: SourceFile, finding: Finding) -> Edits:
             put = _attribute_cut(file, event, target, finding)
         elif not put:
             put = _where_read(file, event, target, finding) or _after_pass(file, event, target, finding)
+        # Last: it cuts what the pass itself stores.
         return put or _cut_as_stored(file, event, target)
     return ()
 
@@ -43,6 +45,7 @@ def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edi
     if isinstance(into, (ast.Tuple, ast.List)):
         if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
             return []
+        # Of `h, c = a, b` only the part that is the state.
         values = [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
     else:
         values = _parts(node.value)
@@ -90,6 +93,7 @@ def _where_read(file: SourceFile, event: Event, target: ast.expr, finding: Findi
     if not isinstance(event.node, ast.Assign) or not isinstance(value, ast.BinOp):
         return []
     first = [b.node for b in event.unit.bindings.get(terminal(target), ()) if b is not event and b.index < event.index]
+    # `state = None` or `0` at first has no `.detach()`.
     if any(isinstance(getattr(n, "value", None), ast.Constant) for n in first):
         return []
     return [edits.replace(file, one, _cut(file.segment(one), finding)) for one in _reads(value, target)]
@@ -102,8 +106,10 @@ def _attribute_cut(file: SourceFile, event: Event, target: ast.Attribute, findin
     cut = _cut(name, finding)
     reads = list(_reads(value, target))
     if not reads:
+        # Read further down in the same pass, it must keep its graph.
         later = [n for n in _reads(event.unit.node, target) if n.lineno > event.line]
         return [] if later or event.loop is not None else edits.after(file, event.statement, f"{name} = {cut}")
+    # `self.h += x` reads and binds in one: no place between the two.
     if isinstance(event.node, ast.AugAssign):
         return []
     if event.loop is None and not _may_be_none(event, target):
@@ -116,6 +122,7 @@ def _item_cut(file: SourceFile, event: Event, target: ast.Subscript) -> list[Edi
     right around goes over the keys."""
     loop = event.loop.node if event.loop is not None else None
     keys = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    # With another key an item could be read twice in one pass, and need its graph.
     if not (isinstance(target.slice, ast.Name) and target.slice.id in keys) or not isinstance(event.node, ast.Assign):
         return []
     backward = [e for e in event.unit.calls.get("backward", ()) if e.inside(event.loop)]
@@ -133,6 +140,7 @@ def _may_be_none(event: Event, target: ast.Attribute) -> bool:
         for s in getattr(event.unit.node, "body", ())
     )
     none = any(isinstance(v, ast.Constant) and v.value is None for _, v in known)
+    # An attribute that the class does not bind may be anything, None too.
     return (not known or none) and not seen_to
 
 
@@ -146,6 +154,7 @@ def _before_the_pass(file: SourceFile, event: Event, target: ast.Attribute, cut:
     body: list[ast.stmt] = getattr(event.unit.node, "body", [])
     first = next((s for s in body if any(True for _ in _reads(s, target))), None)
     own = blocks.holding(body, event.statement)
+    # What reads it first must be the statement, or the loop, that binds it too: another reads it with its graph.
     if first is None or own is None or body.index(first) != own or not edits.stands_alone(file, first):
         return []
     name, margin = file.segment(target), blocks.margin(file, first)
@@ -166,14 +175,17 @@ def _after_backward(file: SourceFile, run: Event, target: ast.expr, cut: str) ->
         for e in run.unit.calls.get("backward", ())
         if (e.loop is not None or outlives) and run.inside(e.loop) and e.index > run.index
     ]
+    # Several may each need the state's graph.
     if len(backwards) != 1:
         return []
     if backwards[0].sure_after(run):
         put = edits.after(file, backwards[0].statement, cut)
+    # In the same turn, and the state is surely no None.
     elif backwards[0].loop is run.loop and _is_state_before(run, cut.partition(" ")[0]):
         put = edits.before(file, run.statement, cut)
     else:
         put = []
+    # `retain_graph=True` was there for this graph; kept, it would hold each pass's until the next.
     return [*_not_retained(file, backwards), *put] if put else []
 
 
@@ -200,6 +212,7 @@ def _after_pass(file: SourceFile, event: Event, target: ast.expr, finding: Findi
     retained = [e for e in through if terminal(e.node) == "backward"]
     name, value = file.segment(target), getattr(event.node, "value", None)
     put = edits.after(file, event.statement, cut)
+    # `state = new`: cut in place, without a line more.
     if isinstance(value, ast.Name) and cut == f"{name} = {name}.detach()":
         put = [edits.called_on(file, value, "detach()")]
     return [*_not_retained(file, retained), *put] if put else []
@@ -207,6 +220,7 @@ def _after_pass(file: SourceFile, event: Event, target: ast.expr, finding: Findi
 
 def _through(file: SourceFile, event: Event, finding: Finding) -> list[Event]:
     """The calls on the line of an event's function from which the backward of a finding was run."""
+    # The line in the state's own function, else where it raised.
     passed = next((r for role in (PASSED, "raised") for r in finding.related if r.role == role), None)
     if passed is None or passed.path != file.path:
         return []

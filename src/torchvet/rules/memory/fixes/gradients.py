@@ -27,6 +27,7 @@ def leafs_gradient_freed(file: SourceFile, event: Event, leaf: str) -> list[Edit
     """`leaf.grad = None` after the last statement that reads `leaf.grad`: what was computed of it keeps its graph."""
     after = _after(event)
     reads = [s for s in after if any(_is_gradient(n) and is_name(n.value, leaf) for n in walk(s))]
+    # None also where nothing reads it: then it may be read wherever nobody sees.
     last = _last_of(reads, after)
     if last is None or _goes_elsewhere(event.unit, leaf, after[after.index(last) + 1 :]):
         return []
@@ -42,6 +43,7 @@ def copys_gradients_freed(file: SourceFile, event: Event) -> list[Edit]:
     if last is None or len(names) != 1:
         return []
     (model,) = names
+    # Behind the last loop over parameters a single gradient may still be read.
     others = any(_is_gradient(n) for s in after[after.index(last) + 1 :] for n in walk(s))
     if others or not _is_made_here(file, event, model) or _goes_elsewhere(event.unit, model, []):
         return []
@@ -62,6 +64,7 @@ def is_freed(event: Event) -> bool:
 def _is_made_here(file: SourceFile, event: Event, name: str) -> bool:
     """Whether a function binds a name once, before an event and as often as it, to a model that nobody else has."""
     bound = event.unit.bindings.get(name, ())
+    # Made outside of the loop it keeps its gradients from turn to turn, which may be meant.
     if event.unit.is_module or len(bound) != 1 or bound[0].loop is not event.loop or bound[0].index >= event.index:
         return False
     value = value_bound(bound[0].node, name)
@@ -101,6 +104,7 @@ def _gone_over(statement: ast.stmt) -> list[str]:
         if isinstance(head.target, ast.Name):
             owners[head.target.id] = on.id if isinstance(on, ast.Name) else ""
     read = [n.value for n in walk(statement) if _is_gradient(n)]
+    # The empty name is in the answer on purpose: with it there are two names, and no edit.
     return [owners.get(one.id, "") if isinstance(one, ast.Name) else "" for one in read]
 
 

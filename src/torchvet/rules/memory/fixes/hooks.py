@@ -28,9 +28,11 @@ def _removal(file: SourceFile, event: Event) -> Edits | None:
     """The edits for one registration; None where it runs once, or only at times."""
     if _goes_over_modules(event) or _is_of_others(event):
         return _on_the_module(file, event)
+    # Under a condition the handle might be removed before it exists.
     if event.context.arms:
         return None
     if event.loop is None:
+        # A method without a loop runs again with each call.
         repeated = event.unit.owner is not None and event.unit.name != "__init__"
         return _before_the_next(file, event) if repeated else None
     node = event.loop.node
@@ -74,6 +76,7 @@ def _kept_in(file: SourceFile, event: Event, owner: str, name: str) -> Edits:
 
 
 def _free(file: SourceFile, name: str) -> str:
+    # A new name must shadow nothing.
     while file.mentions(name):
         name += "_"
     return name
@@ -81,6 +84,7 @@ def _free(file: SourceFile, name: str) -> str:
 
 def _at_the_end(file: SourceFile, event: Event, loop: ast.For | ast.While) -> Edits:
     """`handle = …` in a loop, and `handle.remove()` after the last statement of its body."""
+    # Deeper, or before an `else`, the end of the body is not reached by each turn that registers.
     if event.parent not in loop.body or loop.orelse:
         return ()
     handle, start = _free(file, "handle"), edits.start_of(file, event.call)

@@ -19,6 +19,7 @@ def without_traceback(file: SourceFile, finding: Finding) -> Edits:
     kept = [(h, names) for h in handlers if (names := list(_kept(h)))]
     own = unit_of(file, finding)
     mine = [names for h, names in kept if file.unit_at(h.lineno) is own]
+    # A cycle names no line: where the file stores one exception only, it is that.
     if not mine and len(kept) == 1:
         mine = [kept[0][1]]
     return [e for names in mine for name in names for e in with_method(file, name, "with_traceback(None)")]

@@ -29,9 +29,11 @@ def evicted(file: SourceFile, finding: Finding) -> Edits:
         held, margin = file.segment(target.value), blocks.margin(file, event.statement)
         more = "\t" if margin.endswith("\t") else blocks.step_of(file, file.tree.body, None)
         inner = f"{file.newline}{margin}{more}{held}"
+        # Weak dictionaries are cleared whole, for that reason.
         if any(terminal(value) in _EMPTY for value in _bound(file, terminal(target.value))):
             # These compare keys by `==` when one is popped, which tensors do not answer.
             return edits.before(file, event.statement, f"if len({held}) >= {_KEPT}:{inner}.clear()")
+        # `iter` gives the oldest first: a dict keeps the order of insertion.
         return edits.before(file, event.statement, f"while len({held}) >= {_KEPT}:{inner}.pop(next(iter({held})))")
     return ()
 
@@ -42,6 +44,7 @@ def keyed_weakly(file: SourceFile, finding: Finding) -> Edits:
     if not names or file.dotted(ast.Name("torch")) != "torch":
         return ()
     bound = list(_bound(file, names[-1]))
+    # All that is ever bound to the name must be such a dict.
     return [edits.replace(file, value, _WEAK) for value in bound if value] if all(map(_is_empty_dict, bound)) else ()
 
 
@@ -58,6 +61,7 @@ def _bound(file: SourceFile, name: str) -> Iterator[ast.expr | None]:
             whole = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets_of(node):
                 if isinstance(target, (ast.Name, ast.Attribute)) and terminal(target) == name:
+                    # `a, held = f()`: a part, of which nothing is written down.
                     yield node.value if target in whole else None
 
 
@@ -77,6 +81,7 @@ def _is_memo(file: SourceFile, holder: ast.expr) -> bool:
     alike = [n for n in walk(file.tree) if n.__class__ is holder.__class__ and terminal(n) == terminal(holder)]
     uses = [n for n in alike if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load)]
     looked_for = [_looked_for(n, parents) for n in uses]
+    # A dict that nobody looks into before is no memo: what it has may be its only copy.
     return any(looked_for) and all(
         a or _can_do_without(file, n, parents) for n, a in zip(uses, looked_for, strict=True)
     )
@@ -94,6 +99,7 @@ def _looked_for(use: ast.expr, parents: Parents) -> bool:
     around: ast.AST = parent
     while id(around) in parents:
         below, around = around, parents[id(around)]
+        # In the handler itself nothing is caught.
         if isinstance(around, ast.Try) and below in around.body:
             return any("KeyError" in ast.unparse(h.type) for h in around.handlers if h.type is not None)
     return False

@@ -23,6 +23,7 @@ def begun_again(file: SourceFile, finding: Finding) -> Edits:
         name = "endless"
         while file.mentions(name):
             name += "_"
+        # The function goes before the top-level statement, so that it is there when that runs.
         top = next(s for s in file.tree.body if any(one is node for one in ast.walk(s)))
         if not edits.stands_alone(file, top):
             return ()

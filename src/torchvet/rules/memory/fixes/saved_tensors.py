@@ -37,6 +37,7 @@ def _sets(unit: Unit) -> list[tuple[ast.Assign, str, str]]:
         if on_context and isinstance(node.value, ast.Name):
             found.append((node, terminal(target), node.value.id))
     distinct = {attribute for _, attribute, _ in found}
+    # Set twice, backward may read either.
     return found if len(distinct) == len(found) else []
 
 
@@ -45,6 +46,7 @@ def _reads(backward: Unit, wanted: set[str]) -> list[ast.Attribute] | None:
     context, found = backward.parameters[0], []
     for node in walk(backward.node):
         if isinstance(node, ast.Attribute) and node.attr in wanted and terminal(node.value) == context:
+            # Written to in backward, it is more than a saved tensor.
             if not isinstance(node.ctx, ast.Load) or not edits.on_one_line(node):
                 return None
             found.append(node)
@@ -58,6 +60,7 @@ def _saved(file: SourceFile, context: str, backward: Unit, sets: list[tuple[ast.
     reads = _reads(backward, set(places))
     if reads is None or not blocks.have_lines_of_their_own(file, statements):
         return ()
+    # All in one call: a second call would replace what the first has saved.
     written = edits.replace(file, first, f"{context}.save_for_backward({', '.join(name for _, _, name in sets)})")
     taken = [edit for one in others for edit in blocks.without(file, [one])]
     return [written, *taken, *(edits.replace(file, node, places[node.attr]) for node in reads)]

@@ -26,6 +26,7 @@ def _into_holder(events: list[Event], finding: Finding) -> Iterator[Stored]:
     """What some events store into what holds the memory of a finding."""
     for event in events:
         kept = _defaulted(event) or _stored_by(event)
+        # Empty: what is stored into has no name, as `get()[k] = v`.
         if kept is not None and _into(kept) in ("", held(finding)):
             yield kept
 
@@ -62,6 +63,7 @@ def _bound(event: Event) -> Stored | None:
     target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
     if not isinstance(node, ast.Assign) or not isinstance(target, (ast.Name, ast.Attribute)):
         return under_a_key(event)
+    # A plain assignment stores nothing more than was there.
     again = any(syntax.same(one, target) for one in _read_in(node.value))
     return Stored(event, target, node.value) if again else None
 
@@ -77,13 +79,16 @@ def _read_in(value: ast.expr) -> Iterator[ast.expr]:
 def stored_with(file: SourceFile, finding: Finding, method: str) -> Edits:
     """What is stored goes in by way of a method: `losses.append(loss.detach())`."""
     for kept in stored_at(file, finding):
+        # `extend` takes a row of values, which has no `.detach()`.
         if not (is_call(kept.event.node, "extend")):
+            # None means that it is no container; an empty list that it is one which cannot be edited.
             fills = filled_with(file, kept, method)
             if fills is not None:
                 return fills
             return with_method(file, kept.value, method) or parts_with(file, kept.value, kept.event, method)
     handed = _handed_in(file, finding)
     given = [value for value in handed if may_be_tensor(value)]
+    # Several arguments may be tensors: which of them is stored is asked below.
     if len(given) == 1:
         return with_method(file, given[0], method)
     return parts_with(file, handed[0], events_at(file, finding)[0], method) if len(handed) == 1 else ()
@@ -94,8 +99,10 @@ def copied(file: SourceFile, finding: Finding) -> Edits:
     store under the same name are taken."""
     kept = list(stored_at(file, finding))
     if not kept or any(_may_be_view(one.value) for one in kept):
+        # Of a row that is written down only the views need a copy.
         parts = [p for one in kept if isinstance(one.value, _OF_PARTS) for p in syntax.parts(one.value) if _is_part(p)]
         return stored_with(file, finding, "clone()") or _cloned(file, parts)
+    # What is stored there has a storage of its own: the growing view is another line's.
     own = kept[0].event.line
     others = (file.events_on(line) for line in file.lines_with(held(finding)) if line != own)
     values = (one.value for events in others for one in _into_holder(events, finding))
@@ -125,11 +132,13 @@ def detached(file: SourceFile, finding: Finding, recording: Recording) -> Edits:
     """What is stored goes in without its graph, and as a copy where the run saw that it is a small part of a storage,
     as what `F.mse_loss` returns on the CPU: the rest would stay. No method of tensors on what was seen to be none."""
     mine = growths_of(finding, recording)
+    # Half: what the tensors show against what their storages take.
     pins = any(g.visible_per_step < 0.5 * g.direct_per_step for g in mine)
     # A detached view shares its storage: 4 MB stay for a slice of one column of 1000 by 1000.
     method = "detach().clone()" if pins else "detach()"
     made = tensors_only(stored_with(file, finding, method), finding, file, recording)
     kinds = {item_type(g.holding, _stored_line(file, finding)) for g in mine}
+    # Only if all ranks saw the same type.
     return made or (_each_with(file, finding, kinds.pop(), method) if len(kinds) == 1 else ())
 
 
@@ -137,6 +146,7 @@ def tensors_only(made: Edits, finding: Finding, file: SourceFile, recording: Rec
     """Edits that call a method on what is stored; none where they take the whole item of a container whose items the
     run has seen to be something else: tuples off a queue, log records."""
     line = _stored_line(file, finding)
+    # An unknown type counts as a tensor's.
     if all(is_tensor_class(item_type(growth.holding, line)) for growth in growths_of(finding, recording)):
         return made
     whole = {(edits.start_of(file, v), edits.end_of(file, v)) for v in _items(file, finding)}
@@ -169,6 +179,7 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
     tensors = [p for p in parts if may_be_tensor(p)]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
     if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
+        # If only one part can have it, it is that one.
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
         with_graph = possible if len(possible) == 1 else []
     return all_or_none(with_method(file, part, method) for part in with_graph)
@@ -184,6 +195,7 @@ _EACH = {
 
 def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str) -> Edits:
     """Each tensor of a container that is stored whole goes in by way of a method, where the run has seen its type."""
+    # Where it is stored, or where a caller hands it in.
     values = [*(k.value for k in stored_at(file, finding)), *_handed_in(file, finding)]
     if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
         return ()
@@ -200,6 +212,7 @@ def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -
         return answer == "yes"
     if not isinstance(node, ast.Attribute):
         return False
+    # The named result of `max`, `sort` and `topk`.
     if node.attr == "values" and isinstance(node.value, ast.Call):
         return _has_graph(file, node.value, event, depth + 1)
     owner = event.unit.method_class()
@@ -213,8 +226,10 @@ def _handed_in(file: SourceFile, finding: Finding) -> list[ast.expr]:
     """What a call on the line of a finding gives to the method that stores it: `memory.push(loss)`."""
     stored = storing(finding)
     calls = [e for e in events_at(file, finding) if isinstance(e.parent, ast.Expr) and isinstance(e.node, ast.Call)]
+    # With two calls on a line it is not known which one stores.
     if stored is None or stored.line is None or len(calls) != 1:
         return []
+    # The method is in another file: then all arguments come into question.
     if stored.path != file.path:
         return syntax.given(calls[0].call)
     unit = file.unit_at(stored.line)
@@ -264,12 +279,14 @@ def filled_with(file: SourceFile, kept: Stored, method: str) -> Edits | None:
     if not isinstance(value, ast.Name) or unit.home(value.id) is not unit or value.id in unit.parameters:
         return None
     made = [_is_container(v) for v in _values(value.id, kept.event)]
+    # None of them: then it is a value, for which another edit is right.
     if not any(made):
         return None
     fills = [f for f in _fills(unit, value.id) if may_be_tensor(f.value)] if all(made) else []
     by_answer: dict[str, list[ast.expr]] = {}
     for one in fills:
         by_answer.setdefault(file.gradients.carries(one.value, one.event), []).append(one.value)
+    # Where something surely has a graph, what may have one is left alone.
     filled = by_answer.get("yes") or by_answer.get("unknown", [])
     return all_or_none(with_method(file, one, method) for one in filled)
 

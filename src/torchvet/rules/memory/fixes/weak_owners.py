@@ -22,6 +22,7 @@ def own_self_weak(file: SourceFile, finding: Finding) -> Edits:
             continue
         asked = [m for m in ("functools", "weakref") if any(f"{m}." in edit.text for edit in found)]
         imports = [imported(file, module, model.node.lineno) for module in asked]
+        # None: no place for the import.
         if None not in imports:
             return [*(edit for made in imports for edit in made or ()), *found]
     return ()
@@ -75,13 +76,16 @@ def _weak(file: SourceFile, model: ClassModel, value: ast.expr, own: str) -> Ite
     """The object itself, and its bound methods, in an expression: not what is read or called of it there."""
     lambdas = [n for n in walk(value) if isinstance(n, ast.Lambda)]
     yield from (e for n in lambdas for e in _given_weakly(file, n, own))
+    # Lambdas are edited as a whole, above.
     inner, used = {id(n) for one in lambdas for n in walk(one)}, _used_in(value)
     for node in (n for n in walk(value) if id(n) not in inner | used):
         if is_name(node, own):
             yield edits.replace(file, node, f"weakref.proxy({own})")
         elif isinstance(node, ast.Attribute) and is_name(node.value, own):
             method = model.methods.get(node.attr)
+            # A decorated one may be a property or a static method.
             if method is not None and not method.decorators:
+                # `self.method` would hold `self`; the function of the class does not.
                 yield edits.replace(file, node, f"functools.partial(type({own}).{node.attr}, weakref.proxy({own}))")
 
 
@@ -102,6 +106,7 @@ def _given_weakly(file: SourceFile, function: ast.Lambda, own: str) -> Iterator[
         return
     line, column = edits.start_of(file, function)
     colon = file.lines[line - 1].find(":", column - 1)
+    # A default is written behind its parameter: the last of all is told by its place.
     before: list[ast.expr | ast.arg] = [*taken.posonlyargs, *taken.args, *taken.defaults]
     last = max(before, key=lambda n: (n.lineno, n.col_offset), default=None)
     if last is not None:

@@ -46,6 +46,7 @@ class GraphRetained(GrowthRule):
         """A good part of what grows was saved by autograd graphs: detaching frees that part. Or a graph gets longer
         that saves next to nothing, as that of an average."""
         saved = growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
+        # A node in every second step: what grows by fewer is a count's chance.
         longer = bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5
         return saved or (longer and not (of_numbers(growth) and not self._is_updated(growth, recording)))
 
@@ -59,6 +60,7 @@ class GraphRetained(GrowthRule):
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By its nodes too, where they are what grows: all of them are the fault's."""
+        # The forecast of tensors' bytes would take forever to end memory.
         end = exhausted_by_nodes(growth, recording) if nodes_outweigh(growth) else None
         if end is not None and bound_of(growth, recording) is None:
             return grading.of_growth(growth.last_step, end)
@@ -81,6 +83,7 @@ class GraphRetained(GrowthRule):
         """Whether one value's graph gets longer or one more graph is kept each step."""
         name = growth.holding.name
         nodes = count(growth.nodes_per_step)
+        # First: an update in place has no store to change.
         if line_of_update(growth, store) is not None:
             return (
                 f"{name} is changed in place with gradients on, by what has a graph or requires gradients: its own "
@@ -101,6 +104,7 @@ class GraphRetained(GrowthRule):
         """Detach at the store, or update without a graph."""
         if line_of_update(growth, store) is not None:
             return f"{ADVICE}: what it is updated with is then no part of a graph, and the values are the same"
+        # `.detach()` of a tuple is no advice.
         if kind := no_tensor(growth, store):
             return (
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
@@ -154,6 +158,7 @@ class GraphRetained(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
         for store in _lasting.stores(file):
+            # "unknown" may be a parameter, whose callers are asked.
             if (carries := file.gradients.carries(store.value, store.event)) != "yes":
                 yield from self._passed(file, store) if carries == "unknown" else ()
                 continue
@@ -165,6 +170,7 @@ class GraphRetained(GrowthRule):
             flow = _kept(file, store)
             # Of 17 kept losses that were read in real code none was a leak: most go into a backward later.
             if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
+                # Safe only where each use of the holder is seen.
                 yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
 
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
@@ -174,6 +180,7 @@ class GraphRetained(GrowthRule):
         until = "as long as the program runs" if store.lasting else f"until {holder} is freed"
         return self.suspect(
             file, store.event, f"{holder} keeps the autograd graph of every {value}: no backward goes through it",
+            # An error only where nothing on the way is unknown.
             severity="error" if _is_proven(file, store) else "warning",
             cause=f"{value} is computed with gradients on and refers to its graph; the graph keeps its saved tensors "
             f"{until}, one more graph each pass",
@@ -192,6 +199,7 @@ class GraphRetained(GrowthRule):
         if flow.backward or flow.escaped or flow.loose:
             return
         for value, caller, graph in found:
+            # A single call at the file's own level keeps one graph and no more.
             if _lasting.surely_recording(file, caller) and (caller.loop is not None or not caller.unit.is_module):
                 yield self._suspected(
                     file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
@@ -227,6 +235,7 @@ def _is_of_one_pass(file: SourceFile, store: _stores.Stored) -> bool:
 def _kept(file: SourceFile, store: _stores.Stored) -> Destinations:
     """Where the holder, and a value that has a name, end up."""
     flow = Destinations(file)
+    # A sum is bound anew at each store: its own value goes on from there.
     if store.adds:
         flow.bound_by(store.event)
     flow.held_by(store.holder, store.event)
@@ -239,6 +248,7 @@ def _kept(file: SourceFile, store: _stores.Stored) -> Destinations:
 def _is_proven(file: SourceFile, store: _stores.Stored) -> bool:
     """Whether all that made the value is seen: what a module from elsewhere gives may be labels or numbers. What grows
     once an epoch grows slowly."""
+    # Foreign: a library's module may give numbers.
     return not (_once_an_epoch(store) or lineage(file, store.value, store.event).foreign)
 
 
@@ -260,6 +270,7 @@ def _read_here(file: SourceFile, store: _stores.Stored) -> bool:
     unit = store.event.unit
     if isinstance(root, ast.Name) and unit.home(root.id) is unit and not unit.is_module:
         return True
+    # By text: a line that only starts it empty is no use.
     lines = file.lines_with(terminal(root))
     return any(line != store.event.line and not _FRESH.search(file.lines[line - 1]) for line in lines)
 
@@ -281,6 +292,7 @@ def _detached(file: SourceFile, store: _stores.Stored) -> list[Edit]:
 def _is_tensor(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:
     """Whether an expression is one tensor, rather than a number, a list, or whatever a module returns."""
     if isinstance(node, ast.BinOp):
+        # A tensor with a number gives a tensor.
         return any(_is_tensor(file, side, event, depth) for side in (node.left, node.right))
     if isinstance(node, ast.Name):
         found = [(value_bound(b.node, node.id), b) for b in _lasting.bindings_at(node.id, event)]

@@ -35,6 +35,7 @@ class TensorsAccumulate(GrowthRule):
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Most of what grows are storages that tensors hold by reference."""
+        # Else graphs hold most of it: MEM101's.
         return growth.bytes_per_step > 0 and growth.direct_per_step >= 0.5 * growth.bytes_per_step
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
@@ -49,6 +50,7 @@ class TensorsAccumulate(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
+        # A thread's variables are no container that something is put into.
         if growth.holding.kind == "thread":
             return _of_threads(growth.holding)
         rate = growth.tensors_per_step
@@ -60,6 +62,7 @@ class TensorsAccumulate(GrowthRule):
         if _is_queue(growth):
             return f"more is put into {name} than is taken out of it"
         one = per_step(growth.kind)
+        # Storing at each step may show as a little less than one a step.
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
         return f"{name} takes in tensors at {when}, and they are not taken out again"
 
@@ -80,6 +83,7 @@ class TensorsAccumulate(GrowthRule):
                 "give the function that is to be called numbers and no tensors, or call what `weakref.finalize` "
                 "returns as soon as it is due: its arguments stay until then, or until the object dies"
             )
+        # Functions and modules have no `.item()`.
         if growth.holding.item_kind is not None:
             return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
         if _of_optimizers(growth):
@@ -123,6 +127,7 @@ class TensorsAccumulate(GrowthRule):
             if not of_a_batch(file, stored.value, event) or not _in_training(file, event) or _seldom(event):
                 continue
             store = _lasting.kept_on(file, stored)
+            # Emptied each epoch it may be what the program wants.
             if store is not None and store.lasting and not _of_a_hook(file, stored.event.unit):
                 yield self._suspected(file, store)
 
@@ -184,6 +189,7 @@ _OTHER_ITEMS = {
 def _of_optimizers(growth: Growth) -> bool:
     """Whether most of what is held was made by optimizers as they stepped, and is no copy that a program took."""
     sites = growth.holding.sites
+    # Optimizers make their averages by `zeros_like` in their first step; a copy is made by `clone`.
     made = sum(s.bytes for s in sites if s.site.phase == "optimizer" and s.site.op.startswith("aten.zeros"))
     return made > 0.5 * sum(s.bytes for s in sites)
 
@@ -201,6 +207,7 @@ def _steps(statement: ast.stmt) -> bool:
 
 def _holds_seldom(test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp):
+        # One rare part makes an `and` rare; an `or` takes all of them.
         return (any if isinstance(test.op, ast.And) else all)(_holds_seldom(one) for one in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _is_remainder(test.operand)
@@ -209,6 +216,7 @@ def _holds_seldom(test: ast.expr) -> bool:
     other = test.comparators[0]
     # `if mode == "train":` holds in every step.
     number = isinstance(other, ast.Constant) and isinstance(other.value, int)
+    # `step == len(loader) - 1` holds once a loop; `a == b` of two names may hold always.
     at_one = isinstance(test.left, ast.Name) and (number or not isinstance(other, (ast.Name, ast.Constant)))
     return at_one or _is_remainder(test.left)
 

@@ -38,6 +38,7 @@ class StateCarried(GrowthRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """A state that a module returns goes into its next run, and nothing cuts its graph in between."""
+        # Words that a recurrent program has: the search below is dear.
         if not file.mentions("LSTM", "GRU", "RNN", "hidden", "state,", "state)", "memory"):
             return
         yield from self._computed(file)
@@ -60,6 +61,7 @@ class StateCarried(GrowthRule):
         flow = Destinations(file)
         flow.made_by(run)
         flow.follow()
+        # Both faults are one: with a backward it raises or grows, without it only grows.
         if flow.backward:
             backward = _backward_in(file, run)
             if backward is not None:
@@ -67,6 +69,7 @@ class StateCarried(GrowthRule):
                 known = _gives_graph_on(file, run.call, event)
                 yield self._suspected(file, event, name, "error" if known else "warning", _RAISES, backward)
         elif (
+            # No backward seen: only where the function surely has none, else silence.
             not flow.escaped
             and not _trains(file, run)
             and (not flow.loose or any(e.unit is run.unit for e in file.calls("eval")))
@@ -78,7 +81,9 @@ class StateCarried(GrowthRule):
     def _judged_attribute(self, file: SourceFile, event: Event, name: str) -> Findings:
         """A module's own attribute: reported only where a loop of this file trains the module."""
         for step in file.steps:
+            # Right in the step's loop: with each pass.
             backward = next((e for e in step.effects if e.kind == "backward" and e.at.loop is step.loop), None)
+            # Under a condition a pass may go without one, and the state's graph be meant for a later one.
             if step.loop is None or backward is None or backward.event.context.arms:
                 continue
             if _runs_method(file, event, step):
@@ -123,6 +128,7 @@ class StateCarried(GrowthRule):
         yield from crashed(self, recording)
         for rank in recording.ranks:
             for growth in growth_of(rank).dropped:
+                # An evaluation drops its state at its end by itself.
                 if growth.kind != "evaluation" and self.recognises(growth, recording):
                     yield self.finding(growth, rank, recording)
 
@@ -137,6 +143,7 @@ class StateCarried(GrowthRule):
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """A name carries its graph into the next step, through more than sums and averages, or on a module."""
+        # Operators between a name's value and its last one: that is what carrying is.
         if growth.graph_per_step < 0.5 * growth.bytes_per_step or not growth.carrier_ops:
             return False
         sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
@@ -174,6 +181,7 @@ _ACCUMULATING = name_set(
 
 def _plain(op: str) -> str:
     """`AddmmBackward0` → `Addmm`."""
+    # C++ nodes of torch's own namespace have `torch::autograd::` before their name.
     return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
 
 
@@ -195,9 +203,11 @@ def _carrying_lines(file: SourceFile) -> Iterator[int]:
     text = file.text
     for match in _CALLED.finditer(text):
         end = text.find("\n", match.end())
+        # A call that goes on in the next line.
         while text[end - 1 : end] in ("(", ",") and end >= 0 and end - match.end() < _LONGEST:
             end = text.find("\n", end + 1)
         given = text[match.end() : end]
+        # A state is given beside the input.
         if "," in given:
             bound = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
             if not set(_WORDS.findall(given)).isdisjoint(_WORDS.findall(bound)):
@@ -214,7 +224,9 @@ def _carried_attribute(file: SourceFile, event: Event, call: ast.Call) -> str | 
     if owner is None or target is None or not _gives_graph_on(file, call, event):
         return None
     others = [e for e, _ in owner.attributes[terminal(target)] if e is not event]
+    # Bound elsewhere it may be cut or started afresh.
     once = others and all(e.unit.name == "__init__" for e in others)
+    # By text, wherever in the class: a cut under another name is one as well.
     if not once or _cuts(file.text_of(owner), "detach", ".data") or _bound_outside(file, terminal(target)):
         return None
     return ast.unparse(target)
@@ -228,6 +240,7 @@ def _given_again(event: Event, kind: type[ast.expr], arguments: Sequence[ast.exp
 
 def _bound_outside(file: SourceFile, attribute: str) -> bool:
     """Whether an attribute is bound, or its value changed in place, by other code than its own object's."""
+    # Whoever clears the state between passes cuts its graph too.
     bound = rf"(?<!self)\.{attribute}\b((\[[^\]\n]*\])?\s*=(?!=)|\.(detach_|zero_|fill_))"
     return re.search(bound, file.text) is not None
 
@@ -280,6 +293,7 @@ def _runs_method(file: SourceFile, event: Event, step: Step) -> bool:
 
 def _started_afresh(file: SourceFile, owner: ClassModel, attribute: str) -> bool:
     """Whether a training step may start the attribute afresh or cut it: by a method, or from outside."""
+    # Whatever method binds it beside the pass starts it afresh.
     resets = {e.unit.name for e, _ in owner.attributes[attribute]} - {"__init__", *_PASSES}
     units = {id(step.unit) for step in file.steps}
     if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
@@ -299,7 +313,9 @@ def _carried_name(file: SourceFile, event: Event, call: ast.Call) -> str | None:
         return None
     others = [b for b in unit.bindings[name] if b is not event]
     before = name in unit.parameters or any(b.index < event.index for b in others)
+    # Bound in the loop otherwise, it does not carry over.
     alone = before and not any(b.inside(loop) for b in others)
+    # "detach" in a comment is no cut.
     code = re.sub("#.*", "", loop_text(file, loop))
     return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
 
@@ -309,6 +325,7 @@ def _retained_in(event: Event, call: ast.Call) -> bool:
     if not event.unit.file.gradients.forwards.runs_module(call, event.unit):
         return False
     calls = event.unit.calls.get("backward", ())
+    # Who wrote that flag has met the error.
     return any(e.loop is event.loop and is_set(e.call, "retain_graph") for e in calls)
 
 

@@ -30,6 +30,7 @@ class EvaluationBuildsGraph(Rule):
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Decorate the function that the passes run in; where it trains too, switch gradients off for the pass."""
         at = finding.location
+        # A finding about what keeps the graphs stands at the store: the pass itself is beside.
         forward = next((r.line for r in finding.related if r.role == "forward" and r.path == file.path), None)
         line = forward or (at.line if at is not None else None)
         if line is None:
@@ -40,6 +41,7 @@ class EvaluationBuildsGraph(Rule):
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
         seen: set[int] = set()
         for run in _evaluating_runs(file):
+            # One finding a function, as one decorator mends all of its passes.
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
                 continue
             flow = _followed(file, run)
@@ -70,6 +72,7 @@ class EvaluationBuildsGraph(Rule):
         # The model's pass and its loss are one graph: one finding a function, at its first line.
         for use in sorted(_unused(rank, latest), key=lambda u: u.place.line):
             first.setdefault((use.place.path, use.place.function), use)
+        # What grows from pass to pass is told with the largest, which is likely to feed it.
         largest = max(first.values(), key=lambda u: u.graph, default=None)
         kept = next(iter(growth_by_pass(rank)), None)
         for use in first.values():
@@ -78,6 +81,7 @@ class EvaluationBuildsGraph(Rule):
             else:
                 yield self._finding(rank, use)
         for use in latest:
+            # Twice: a single pass may be one of another kind.
             if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
                 yield self._in_part(rank, use)
 
@@ -98,6 +102,7 @@ class EvaluationBuildsGraph(Rule):
         )
 
     def _finding(self, rank: RankRecording, use: EvaluationForward) -> Finding:
+        # A graph larger than every sampled peak was not in a sampled step.
         peak = max(peak_of(rank), use.peak, use.graph)
         share = use.graph / peak if peak else 0.0
         return self.observed(
@@ -134,6 +139,7 @@ def _unused(rank: RankRecording, uses: Sequence[EvaluationForward]) -> list[Eval
     """Passes that no backward went through, and that are no training batches which the program leaves out for NaN."""
     numbers = rank.last(NonFiniteTotals)
     skips = numbers is not None and numbers.left_out > 0
+    # Once may be a warm-up or a summary of the model.
     found = [use for use in uses if use.calls >= 2 and not use.backwarded and not use.entered]
     return [use for use in found if not (skips and use.training_mode)]
 
@@ -159,6 +165,7 @@ def _evaluating_runs(file: SourceFile) -> Iterator[Event]:
         if not isinstance(on, (ast.Name, ast.Attribute)):
             continue
         for run in event.unit.calls.get(terminal(on), ()):
+            # By structure: `self.model` is written anew in each place.
             if _is_evaluated_after(event, run) and ast.dump(run.call.func) == ast.dump(on):
                 yield run
         yield from _runs_in_helpers(file, event, on)
@@ -177,6 +184,7 @@ def _put_into_evaluation(event: Event) -> ast.expr | None:
 
 def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
     """Repeated runs of what is put into evaluation mode somewhere in a file that trains nothing."""
+    # Any of these may need the gradients of a model in evaluation mode.
     if file.mentions(".train(", "backward", "autograd", "requires_grad", "attack"):
         return
     for event in file.calls("eval"):
@@ -186,6 +194,7 @@ def _runs_of_inference(file: SourceFile) -> Iterator[Event]:
         mine = identity(on, event.unit)
         while isinstance(on, ast.Call) and (inner := receiver(on)) is not None:
             on = inner
+        # `model = Net().eval()` binds what `.eval()` gives back.
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
             again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
@@ -202,6 +211,7 @@ def _runs_in_helpers(file: SourceFile, event: Event, model: ast.expr) -> Iterato
         if call.node.__class__ is not ast.Call or not _is_evaluated_after(event, call):
             continue
         helper = file.callee(call) if any(ast.dump(a) == wanted for a in call.call.args) else None
+        # A method may keep the model and train it later.
         if helper is None or helper.owner is not None or _hands_on(file, helper):
             continue
         for name in helper.parameters:
@@ -223,6 +233,7 @@ def _is_held_out(loop: ast.AST) -> bool:
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return False
     read = [terminal(n) for n in walk(loop.iter) if isinstance(n, (ast.Name, ast.Attribute))]
+    # `zip(train_loader, val_loader)` trains.
     return any(_HELD_OUT.search(name) for name in read) and not any("train" in name for name in read)
 
 
@@ -247,8 +258,10 @@ def _followed(file: SourceFile, run: Event) -> Destinations | None:
     """Where the result goes; None where a backward may follow, or gradients of the input are wanted."""
     unit = run.unit
     inner = [e for e in file.effects(unit) if e.kind == "backward" and not e.at.excludes(run)]
+    # A backward in the same loop: the pass may be a part of training.
     if any(run.loop is not None and e.at.loop is not None and e.at.loop.within(run.loop) for e in inner):
         return None
+    # A module's last line is beyond all: `min` keeps within the file.
     own = "\n".join(file.lines[unit.first - 1 : min(unit.last, len(file.lines))])
     if any(word in own for word in ("requires_grad", "autograd.grad", "enable_grad", "attack", "jacobian", "hessian")):
         return None
@@ -271,6 +284,7 @@ def _hands_on(file: SourceFile, unit: Unit) -> bool:
 
 def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
     """The decorator, where the function does nothing that needs gradients."""
+    # A decorator that is there may call the function in its own way.
     if isinstance(unit.node, ast.Module) or file.imports.names.get("torch") != "torch" or unit.decorators:
         return []
     # A decorator covers the whole function: one that trains as well would lose its gradients.
@@ -298,4 +312,5 @@ def _is_evaluated(run: Event) -> bool:
     before = (e for e in run.unit.calls.get("eval", ()) if e.index < run.index and run.sure_after(e))
     models = (receiver(e.call) for e in before if not _trains_again(e, run))
     called = ast.dump(run.call.func)
+    # A chain of calls before `.eval()` is another object each time.
     return any(isinstance(on, (ast.Name, ast.Attribute)) and ast.dump(on) == called for on in models)

@@ -37,8 +37,10 @@ class ReferenceCycle(Rule):
         for rank in recording.ranks:
             use = rank.last(CollectorUse)
             # Once is an accident (an exception while importing keeps a frame); a step's habit shows in most steps.
+            # What the search has found is told better: by name.
             if use is None or found or _on_ctx(rank) or use.steps < max(3, use.sampled // 2):
                 continue
+            # Nothing freed: what is garbage has not been seen.
             if use.freed:
                 finding = self._collected(recording, rank, use)
                 if (finding.measured.share or 0.0) >= _WORTH_SAYING:
@@ -49,6 +51,7 @@ class ReferenceCycle(Rule):
         # Steps that are looked at make garbage of their own, so that the collector comes sooner: the heap of the others
         # shows how late it comes without.
         climb, ticks = longest_climb(heap_sizes(rank), rate)
+        # The larger of two estimates, with its own number of steps.
         held, late = max((climb, ticks), (rate * max(1, use.longest), use.longest))
         share = held / (held + peak_of(rank))
         who = [s for c in rank.all(Census) for s in c.strangers if s.kind == "cycle"]

@@ -30,6 +30,7 @@ class HookKeepsTensor(GrowthRule):
         if "hook" in growth.holding.via or _on_many(growth):
             return True
         store = self.store(growth, recording)
+        # A hook may store into anything: its lines tell that it is one.
         return store is not None and any(_inside(store, hook) for r in recording.ranks for hook in r.all(HookFunction))
 
     def store(self, growth: Growth, recording: Recording) -> Store | None:
@@ -37,6 +38,7 @@ class HookKeepsTensor(GrowthRule):
         if not _on_many(growth):
             return super().store(growth, recording)
         name, scope, path, files = growth.holding.where
+        # Asked as if for the table of one module: the registration is the same for all.
         return next(iter(recording.index.stores(f"{name}._forward_hooks", scope, path, files)), None)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
@@ -78,9 +80,11 @@ class HookKeepsTensor(GrowthRule):
             if _registered_each_step(file, event):
                 yield self._registered(file, event)
             for call, names in _hooks.lambda_stores(event):
+                # A file that only defines hooks may be used for a single pass.
                 if terminal(call.node) == "append" and _runs_again(file):
                     yield from self._collected(file, event, call, names, "lambda")
             for unit in _hooks.hook_functions(file, event):
+                # Registered on ten layers, one function is one finding.
                 if id(unit) not in reported and _runs_again(file):
                     reported.add(id(unit))
                     yield from self._collecting(file, event, unit)
@@ -124,6 +128,7 @@ class HookKeepsTensor(GrowthRule):
 def _on_many(growth: Growth) -> bool:
     """Whether it is a module's, or a container's, of so many modules with hooks that they are not kept apart."""
     holding = growth.holding
+    # Below: the name ends before the table, as the hooks of many modules are told together.
     return "hook" in holding.below and "hook" not in holding.via and growth.tensors_per_step > 0
 
 
@@ -135,6 +140,7 @@ def _registered_each_step(file: SourceFile, event: Event) -> bool:
             continue
         if step.unit is event.unit and event.inside(step.loop):
             return _hooks.on_lasting_module(file, event, step.loop)
+        # A helper that is given the module.
         for caller in file.callers(event.unit) if isinstance(on, ast.Name) else ():
             if caller.unit is step.unit and caller.inside(step.loop):
                 given = file.passed(caller, event.unit, on.id)  # type: ignore[union-attr]

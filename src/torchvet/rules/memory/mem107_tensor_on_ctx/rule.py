@@ -60,6 +60,7 @@ class TensorOnCtx(GrowthRule):
                     yield from self._of_method(file, model, unit)
 
     def _of_method(self, file: SourceFile, model: ClassModel, unit: Unit) -> Findings:
+        # `forward` is static as a rule; of a class method `cls` comes before `ctx`.
         given = unit.parameters[1:] if "classmethod" in unit.decorators else unit.parameters
         context = given[0] if given else ""
         for event, attribute, value in _set_on(unit, context):
@@ -68,6 +69,7 @@ class TensorOnCtx(GrowthRule):
                 continue
             if _is_output(unit, context, attribute, value):
                 yield self._suspected(file, event, f"{context}.{attribute}", "output")
+            # Only names: what is computed there is neither input nor output.
             elif isinstance(value, ast.Name) and (
                 _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
             ):
@@ -97,6 +99,7 @@ class TensorOnCtx(GrowthRule):
             self,
             recording,
             "ctx",
+            # The attribute that a search saw closing the cycle, where it saw one.
             location=next(ctx_stores(recording, _closing(recording)), None),
             cause="the custom Function stores its own output on `ctx`: output → grad_fn → ctx → output is a cycle that "
             "backward does not break; only the cyclic collector frees it, whenever that runs",
@@ -121,6 +124,7 @@ def _has_gradient(model: ClassModel, unit: Unit, inputs: list[str], name: str) -
     returned = [e.node.value for e in backward.events if isinstance(e.node, ast.Return)]
     parts = [value.elts if isinstance(value, ast.Tuple) else [value] for value in returned]
     place = inputs.index(name)
+    # Every `return`: with one that gives no gradient it may be a setting.
     return bool(parts) and all(
         len(p) == len(inputs)
         and not any(isinstance(one, ast.Starred) for one in p)
@@ -147,6 +151,7 @@ def ctx_stores(recording: Recording, first: Collection[str] = ()) -> Iterator[Lo
     """Lines of the user's Functions that set an attribute of their `ctx`, those that set one of the `first` before
     others."""
     found = ((path, store) for path, text in recording.sources.items() for store in context_stores(text))
+    # Stable: the order within a file stays, literals last.
     for path, store in sorted(found, key=lambda pair: pair[1].attribute not in first):
         yield Location(path=path, line=store.line, column=store.column, function=store.function)
 
@@ -161,15 +166,18 @@ def _is_released(model: ClassModel, attribute: str) -> bool:
 def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
     """Whether what is stored is what the Function returns, alone or first of several."""
     if unit.name == "setup_context":
+        # `setup_context(ctx, inputs, output)`.
         return isinstance(value, ast.Name) and len(unit.parameters) > 2 and value.id == unit.parameters[2]
     for event in unit.events:
         if not isinstance(event.node, ast.Return):
             continue
         given = event.node.value
+        # The first of several outputs is the tensor, by custom.
         given = given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given
         if isinstance(given, ast.Attribute) and terminal(given.value) == context and given.attr == attribute:
             return not isinstance(value, ast.Constant)
         if isinstance(given, ast.Name) and isinstance(value, ast.Name) and given.id == value.id:
+            # An input that is returned as it is, torch hands on as a view, or as marked dirty.
             return value.id not in unit.parameters and len(unit.bindings.get(value.id, ())) == 1
     return False
 

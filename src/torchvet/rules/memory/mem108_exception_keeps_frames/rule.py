@@ -27,6 +27,7 @@ class ExceptionKeepsFrames(GrowthRule):
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """The path runs through an exception's traceback."""
+        # The name may end at the list, above the exceptions.
         return "exception" in growth.holding.via or _below_is_exception(growth, recording)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
@@ -48,6 +49,7 @@ class ExceptionKeepsFrames(GrowthRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """An `except` block of a loop that collects its exceptions, around code that works on tensors."""
+        # Without a name an exception can only be had from `sys`.
         if not (_NAMED.search(file.text) or file.mentions("exc_info()")):
             return
         put = list(_stores.put(file, "append", "appendleft", "put"))
@@ -97,6 +99,7 @@ def _handed_on(put: list[_stores.Stored]) -> Iterator[_stores.Stored]:
 def _handler_of(event: Event) -> tuple[ast.ExceptHandler | None, ast.Try | None]:
     """The innermost `except` block that an event stands in."""
     for branch, arm in reversed(event.context.arms):
+        # Arm 0 is the `else`.
         if isinstance(branch, ast.Try) and 0 < arm <= len(branch.handlers):
             return branch.handlers[arm - 1], branch
     return None, None
@@ -115,6 +118,7 @@ def _exception_in(file: SourceFile, node: ast.expr, name: str) -> ast.expr | Non
 
 def _tries_in_turn(attempt: ast.Try) -> bool:
     """Whether a success ends the loop: one of several ways is looked for, and the failures go when it is found."""
+    # For example, several backends are tried until one works.
     return any(
         isinstance(node, (ast.Break, ast.Return)) for part in (*attempt.body, *attempt.orelse) for node in walk(part)
     )
@@ -137,6 +141,7 @@ def _on_tensors(file: SourceFile, event: Event) -> bool:
     dotted = file.dotted(event.call.func)
     if terminal(event.node) == "backward" or file.gradients.forwards.runs_module(event.call, event.unit):
         return True
+    # Functions that make or take tensors stand no deeper in torch's modules.
     return dotted.startswith("torch.") and dotted.count(".") < 4 and not dotted.startswith(_NOT_ON_TENSORS)
 
 

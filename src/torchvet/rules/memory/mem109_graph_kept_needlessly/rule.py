@@ -23,12 +23,14 @@ class GraphKeptNeedlessly(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Calls with `retain_graph=True` none of whose graphs was gone through again."""
         for use in rank.latest(BackwardUse, "place", "flag"):
+            # One graph that was used again, and the flag is needed.
             if use.flag == "retain_graph" and use.judged >= ENOUGH_JUDGED and not use.reused:
                 yield self._finding(rank, use)
 
     def could_be_measured(self, recording: Recording) -> bool:
         """Also needed: of the graphs that were kept enough have been followed."""
         uses = [u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph"]
+        # Records of one place repeat its sums.
         latest = {u.place: u for u in uses}.values()
         return super().could_be_measured(recording) and all(u.judged >= ENOUGH_JUDGED or u.reused for u in latest)
 
@@ -50,6 +52,7 @@ class GraphKeptNeedlessly(Rule):
     def in_file(self, file: SourceFile) -> Findings:
         """A backward that retains a graph which nothing after it goes through, as far as its function shows."""
         for event in file.calls("backward", "manual_backward"):
+            # With `create_graph` the graph is kept for a second derivative, and the flag says no more.
             if is_set(event.call, "retain_graph") and not is_set(event.call, "create_graph"):
                 yield from self._judged(file, event)
 
@@ -61,9 +64,11 @@ class GraphKeptNeedlessly(Rule):
             return
         others = [e for e in _passes(file, event) if not e.excludes(event)]
         # Shared graphs are the usual reason for the flag: of five uses in real code none was needless.
+        # Only what comes after can use what is kept.
         if any(_may_share(file, e, mine) for e in others if e.index > event.index):
             return
         if mine.loose or not self._ends_a_step(event, file):
+            # The only one of the file: then at least a note.
             if not others and list(file.calls("backward", "manual_backward", "grad")) == [event]:
                 yield self._suspected(file, event, loss, sure=False, safe=False)
             return
@@ -86,6 +91,7 @@ class GraphKeptNeedlessly(Rule):
             cause=f"nothing after this backward is computed from the graph of {name}",
             advice="drop `retain_graph=True`; if an error then says that the graph was freed, "
             "something is carried over from the step before: detach that",
+            # `sure`: an optimizer's step follows, after which nobody can use the graph.
             edits=edits.without_argument(file, event.call, "retain_graph") if sure else (),
             safe=safe,
         )
@@ -111,6 +117,7 @@ def _subject(event: Event) -> ast.AST | None:
     """What a later pass goes through; for a function of the file all that it is given."""
     if terminal(event.node) in ("backward", "manual_backward"):
         return root_of(event)
+    # As one expression, so that `lineage` follows all of it.
     return ast.Tuple(elts=given(event.call), ctx=ast.Load())
 
 

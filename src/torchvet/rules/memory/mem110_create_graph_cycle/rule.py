@@ -32,6 +32,7 @@ class CreateGraphCycle(GrowthRule):
             return bool(uses)
         # Where several parameters hang from one name, the graph is reported with that name and not with each gradient.
         own = [growth.holding.scope, *growth.holding.path]
+        # The last look of each rank: which names carry a graph is known best at the end.
         below = [h for r in recording.ranks for c in r.all(Census)[-1:] for h in c.holdings if h.carried]
         return any("grad" in h.via and [h.scope, *h.path][: len(own)] == own for h in below)
 
@@ -78,6 +79,7 @@ class CreateGraphCycle(GrowthRule):
         """`.backward(create_graph=True)` that fills the `.grad` of an input, or of parameters that nothing clears."""
         for event in file.calls("backward", "manual_backward"):
             repeated = event.loop is not None or not event.unit.is_module
+            # Once at a file's own level it is one ring and no growth.
             if repeated and is_set(event.call, "create_graph") and not is_freed(event):
                 yield self._judged(file, event)
 
@@ -93,6 +95,7 @@ class CreateGraphCycle(GrowthRule):
             what = "the gradients of the parameters get graphs that lead back to them"
             return self._suspected(file, event, "error", f"{what}, and nothing here sets them to None", made)
         what = "the gradients get graphs that lead back to the parameters: only setting every one of them to None"
+        # They are set to None in some place: whether in time, the text does not show.
         return self._suspected(file, event, "info", f"{what} frees them", made)
 
     def _suspected(self, file: SourceFile, event: Event, severity: Severity, what: str, edits: list[Edit]) -> Finding:
@@ -131,6 +134,7 @@ def _named(finding: Finding, holder: Holder, leaf: str) -> Finding:
     name = f"{leaf}.grad"
     return msgspec.structs.replace(
         finding,
+        # Once, as the name may be a part of what follows.
         message=finding.message.replace(holder.name, f"{name} of every step", 1),
         holder=Holder(name=name, kind=holder.kind, path=[leaf, ".grad"]),
     )
@@ -139,6 +143,7 @@ def _named(finding: Finding, holder: Holder, leaf: str) -> Finding:
 def _call(recording: Recording) -> Location | None:
     """The line that called backward with `create_graph=True`."""
     uses = [u for r in recording.ranks for u in r.all(BackwardUse) if u.flag == "create_graph"]
+    # The last one seen.
     return location_of(uses[-1].place) if uses else None
 
 
@@ -151,6 +156,7 @@ def _leaf_read(event: Event) -> str:
     read = {on for e in unit.events if e.index > event.index for on in _grads_read(e)}
     targets = (t for e in unit.events for t in targets_of(e.node) if isinstance(t, ast.Attribute) and t.attr == "grad")
     cleared = {ast.unparse(t.value) for t in targets}
+    # Sorted, as sets have no order from run to run.
     for name in sorted(read - cleared):
         bound = [b for b in unit.bindings.get(name, ()) if b.index < event.index]
         if bound and _is_leaf(name, bound[-1], event):
@@ -174,6 +180,7 @@ def _grads_read(event: Event) -> Iterator[str]:
 def _is_leaf(name: str, binding: Event, event: Event) -> bool:
     """Whether a binding makes a leaf that wants a gradient as often as an event comes: in its value, or by
     `name.requires_grad_()` after it."""
+    # A leaf made before the loop is one, and its ring is replaced with each backward.
     if binding.loop is not event.loop:
         return False
     value = getattr(binding.node, "value", None)

@@ -82,6 +82,7 @@ class CacheKeyedByTensor(GrowthRule):
         """A dict whose keys the run has seen to be tensors may also release them."""
         made = self.fixes(finding, file)
         mine = [growth.holding for growth in growths_of(finding, recording)]
+        # A functools cache is no dict whose type could be changed.
         by_tensors = any(h.key_type == "Tensor" and "cache" not in h.via for h in mine)
         return made or (keyed_weakly(file, finding) if by_tensors else ())
 
@@ -95,6 +96,7 @@ class CacheKeyedByTensor(GrowthRule):
 
     def _of_function(self, file: SourceFile, unit: Unit) -> Findings:
         own = unit.self_name() if unit.owner is not None else ""
+        # One such parameter is enough for no hit.
         tensor = next((p for p in unit.parameters if p != own and _is_tensor(file, unit, p)), None)
         start = unit.events[0] if unit.events else None
         if tensor is None or start is None:
@@ -129,6 +131,7 @@ class CacheKeyedByTensor(GrowthRule):
         is_tensor = known & {"tensor", "output", "loss"} and "parameter" not in known
         if not is_tensor and not _is_tensor(file, event.unit, key.id):
             return
+        # A function that caches is there to be called again.
         store = _lasting.kept_on(file, _stores.Stored(event, target, key), repeated=not event.unit.is_module)
         if store is None or not _is_dict(file, store):
             return
@@ -182,9 +185,11 @@ def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
     if given is not None:
         return file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "torch.LongTensor")
     passed = [file.roles.of(value, caller) for value, caller in file.arguments(unit, name)]
+    # Of every caller something is known.
     if passed and all(passed):
         return all(p & {"tensor", "output", "loss"} for p in passed)
     if any(terminal(receiver(e.call)) == name for method in _ASKED for e in unit.calls.get(method, ())):
+        # Bound anew, the method may be called on something else.
         return not unit.bindings.get(name)
     return _reads_shape(file, unit, name) or (not unit.bindings.get(name) and _goes_into_modules(file, unit, name))
 

@@ -42,11 +42,13 @@ class GraphNodesAccumulate(GrowthRule):
         if line_of_update(growth, self.store(growth, recording)) is not None:
             return False
         piles_up = growth.tensors_per_step > 0 or (bool(growth.carrier_ops) and of_numbers(growth))
+        # Where tensors weigh more it is MEM101's.
         return piles_up and growth.nodes_per_step >= 0.5 and nodes_outweigh(growth)
 
     def grade(self, growth: Growth, recording: Recording) -> Severity:
         """By its tensors, as a rule; by its nodes where they are measured to be many."""
         end = exhausted_by_nodes(growth, recording)
+        # What has a bound is graded by that.
         if bound_of(growth, recording) is None and end is not None and end - growth.last_step <= _SOON:
             return "warning"
         return super().grade(growth, recording)
@@ -93,9 +95,11 @@ class GraphNodesAccumulate(GrowthRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """A loss that went through backward in this step is stored as it is, in something that outlives the step."""
+        # With `retain_graph=True` the saved tensors stay as well: MEM101's.
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         losses = _Losses(file)
         for kept in kept_in_steps(file):
+            # Only what has a name can be found in a backward.
             named = isinstance(kept.value, ast.Name) and not _is_bounded(file, kept)
             if named and _went_backward(file, kept, backwards):
                 yield self._suspected(file, kept, losses.need(kept))
@@ -137,6 +141,7 @@ def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bo
             continue
         root = root_of(event)
         bound = _binding(kept.value.id, kept.event)
+        # The backward may come after the store, as long as the name is the same value's.
         if bound is None or (event.index > kept.event.index and _binding(kept.value.id, event) is not bound):
             continue
         if is_name(root, kept.value.id) and _binding(root.id, event) is bound:
@@ -174,6 +179,7 @@ class _Losses:
         for event in self._events(None if "." in name or unit.is_module else unit):
             found = self._of(event)
             unknown = found.loose | found.carried
+            # By name: what could not be followed may be it.
             if {name, root} & unknown or any(one in one.unit.bindings.get(root, ()) for one in found.graph):
                 return True
         return False

@@ -60,17 +60,20 @@ class ViewPinsStorage(GrowthRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """A part of a tensor is put into a container in a loop without a copy."""
+        # By text first: most files have no such line.
         lines = [file.line_of(m.start()) for m in _STORED_PART.finditer(file.text)]
         shapes = Shapes(file)
         keyed = [file.line_of(m.start(1)) for m in file.words.lines_like(_KEYED_PART, UNDER_A_KEY)]
         for kept in (*kept_in_loops(file, lines), *kept_under_keys(file, keyed)):
             view = None if kept.adds else _view(file, kept.value, kept.event, shapes)
+            # A view with a graph is MEM101's, whose fix copies as well.
             if view is not None and file.gradients.carries(kept.value, kept.event) == "no":
                 yield from self._judged(file, kept, view, shapes)
 
     def _judged(self, file: SourceFile, kept: Stored, view: ast.Subscript, shapes: Shapes) -> Findings:
         whole = shapes.of(view.value, kept.event)
         ratio = _ratio(whole, view)
+        # A ratio that is not known is still worth a note.
         if ratio is not None and ratio < _WORTH_A_LINE:
             return
         seen, value = file.segment(view), file.segment(kept.value)
@@ -102,6 +105,7 @@ def _view(file: SourceFile, node: ast.AST | None, event: Event, shapes: Shapes) 
         if isinstance(node, ast.Subscript):
             if not _cuts(node.slice):
                 return None
+            # A slice of a list is a copy.
             tensor = file.roles.of(node.value, event.unit) & {"tensor", "output"}
             return node if tensor or shapes.of(node.value, event) is not None else None
         if is_call(node, *_SAME_STORAGE):
@@ -131,10 +135,12 @@ def _ratio(whole: Shape | None, view: ast.Subscript) -> int | None:
         return None
     sizes, kept = list(whole), list(part)
     for size in part:
+        # A size without a number that both have (the batch) cancels out.
         if not isinstance(size, int) and size in sizes:
             sizes.remove(size)
             kept.remove(size)
     large, small = ([d for d in ds if isinstance(d, int)] for ds in (sizes, kept))
+    # One size unknown, and the ratio is as well; an empty view has none.
     if len(large) < len(sizes) or len(small) < len(kept) or not prod(small):
         return None
     return prod(large) // prod(small)

@@ -39,6 +39,7 @@ class LoaderRemembersBatches(GrowthRule):
             return super().grade(growth, recording)
         peak = max([w.peak for r in recording.ranks for w in r.all(Window)], default=0)
         limit = recording.ranks[0].program.memory_limit if recording.ranks[0].program else 0
+        # The epoch's batches come on top of what a step takes.
         return "error" if limit and whole + peak > limit else grading.of_share(whole / (whole + peak))
 
     def cause(self, growth: Growth, store: Store | None) -> str:
@@ -107,6 +108,7 @@ class LoaderRemembersBatches(GrowthRule):
             cause="the list keeps a reference to every collated batch",
             advice=f"`len({name})` counts them without loading any" if counted
             else f"iterate over {name}, unless the data set is small and meant to be held",
+            # `len(list(enumerate(loader)))` would become `len(loader)`, whose text is not that argument.
             edits=[edits.replace(file, event.call, name)] if counted and event.call.args[0] is loader else (),
         )  # fmt: skip
 
@@ -128,6 +130,7 @@ def _calls_of(called: str, file: SourceFile) -> list[Location]:
 def _epoch(growth: Growth, recording: Recording) -> int | None:
     """Bytes of all batches of the loader whose batches the name keeps: the largest of those known."""
     loaders = [m for r in recording.ranks for m in r.all(LoaderMemory) if m.length is not None]
+    # Only loaders of which more batches are alive than they prefetch.
     sizes = [m.batch_bytes * m.length for m in loaders if m.length is not None and m.alive > m.capacity]
     return max(sizes, default=None)
 

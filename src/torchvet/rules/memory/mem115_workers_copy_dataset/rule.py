@@ -31,6 +31,7 @@ class WorkersCopyDataset(Rule):
         for event in file.calls("DataLoader"):
             severity = _by_workers(event.call)
             owner = _dataset_of(file, event) if severity is not None else None
+            # Those read as they go and keep nothing to copy.
             if owner is None or severity is None or "torch.utils.data.IterableDataset" in owner.ancestors:
                 continue
             for attribute, stored in _objects(file, owner):
@@ -78,6 +79,7 @@ def _objects(file: SourceFile, owner: ClassModel) -> Iterator[tuple[str, Event]]
         for event in method.calls.get("append", ()):
             on = receiver(event.call)
             own = isinstance(on, ast.Attribute) and terminal(on.value) == method.self_name()
+            # Line by line: `self.rows.append(json.loads(line))`.
             if own and event.loop is not None and any(_parsed(file, a, event) for a in event.call.args[:1]):
                 yield terminal(on), event
 
@@ -111,6 +113,7 @@ def _splits_text(call: ast.Call) -> bool:
 def _parsed_name(file: SourceFile, name: str, event: Event, depth: int) -> bool:
     for binding in reversed(event.unit.bindings.get(name, [])):
         node = binding.node
+        # The last binding of these kinds before the event.
         if binding.index < event.index and isinstance(node, (ast.Assign, ast.For)):
             value = node.value if isinstance(node, ast.Assign) else behind_progress(node.iter)
             return _parsed(file, value, binding, depth + 1)

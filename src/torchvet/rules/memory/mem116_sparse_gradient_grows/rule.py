@@ -25,6 +25,7 @@ class SparseGradientGrows(Rule):
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The clearing that source misses, where it misses only one."""
         missed = list(self.in_source(file))
+        # The run names the gradient and not the line of the step that should clear it.
         return missed[0].remedy.edits if len(missed) == 1 else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
@@ -35,6 +36,7 @@ class SparseGradientGrows(Rule):
         for points in series.values():
             entries = [p.entries for p in points]
             # Dense gradients are added in place and never grow; a sparse one that is cleared falls back each step.
+            # Half more, as batches differ in how many different rows they touch.
             if len(points) >= 3 and entries == sorted(entries) and entries[-1] > 1.5 * entries[0]:
                 yield self._finding(recording, rank, points)
 
@@ -112,6 +114,7 @@ def _never_cleared(file: SourceFile, step: Step, tables: list[Event]) -> Effect 
     if step.of("zero_grad"):
         return _left_out(file, step, tables)
     optimizer = steps[-1].event
+    # A function from elsewhere that has the optimizer may clear it.
     if any(file.callee(e) is None and e.node is not optimizer.node for e in step.opaque):
         return None
     # One that clears before the loop, and never within, clears nothing of what the loop adds.
@@ -124,6 +127,7 @@ def _left_out(file: SourceFile, step: Step, tables: list[Event]) -> Effect | Non
     clearing = step.of("zero_grad")
     cleared = {e.subject for e in clearing}
     seen = {id(e.event) for e in clearing}
+    # `model.zero_grad()` may clear the table as well.
     if not cleared <= step.optimizers or any(id(e) not in seen for e in file.calls("zero_grad")):
         return None
     names = {terminal(t) for table in tables for t in targets_of(table.parent)}

@@ -57,6 +57,7 @@ class FrameworkKeepsOutputs(GrowthRule):
             for owner in file.classes.values():
                 if file.roles.of_class(owner) & {"lightning", "hooked"}:
                     yield from self._gathered(file, owner)
+        # Each of these options makes a Trainer gather less.
         if file.mentions("compute_metrics") and not file.mentions(
             "preprocess_logits_for_metrics", "eval_accumulation_steps", "prediction_loss_only", "predict_with_generate"
         ):
@@ -71,6 +72,7 @@ class FrameworkKeepsOutputs(GrowthRule):
             own = method.self_name()
             for event in method.events:
                 kept = store(event)
+                # What is the hook's own dies with it.
                 if kept is None or kept.adds or not kept.name.startswith(f"{own}."):
                     continue
                 size = _size(file, kept)
@@ -111,6 +113,7 @@ def _size(file: SourceFile, kept: Stored) -> Severity | None:
 
 def _is_output(file: SourceFile, node: ast.AST | None, event: Event) -> bool:
     """Whether a value is what the module itself, or a module of it, gave for a batch."""
+    # Methods one on another and names behind them: a loop, so that `x = x.detach()` comes to an end.
     for _ in range(8):
         if is_call(node, *_AS_LARGE):
             on = receiver(node)
@@ -161,6 +164,7 @@ def _gathers_logits(file: SourceFile, event: Event) -> bool:
     metrics = given.get("compute_metrics")
     if not file.dotted(event.call.func).startswith("transformers.") or metrics is None:
         return False
+    # `None` is the key of `**options`, which may set what is missing.
     if isinstance(metrics, ast.Constant) or None in given:
         return False
     model = given.get("model", event.call.args[0] if event.call.args else None)

@@ -37,13 +37,17 @@ class GrowthUnattributed(Rule):
         rate, grows = without_a_name(rank), counted.measured or 0.0
         beyond = counted.state == "grows" and grows > _BESIDE * counted.explained
         searched_for = rate > 0 and any(c.complete for c in rank.all(Census))
+        # Storages are counted exactly, but by the part that was sampled: where an allocator shows far more,
+        # that is the thing to say.
         if searched_for and not (beyond and grows > _MOST_OF_IT * rate):
             yield self._of_storages(rank, counted, rate)
         elif beyond:
             yield self._of_allocator(rank, counted, recording)
 
     def _of_storages(self, rank: RankRecording, counted: Witness, rate: float) -> Finding:
+        # What the search found without a name is explained growth to the witness, and is added back.
         seen = None if counted.high is None else max(0.0, counted.high + growth_of(rank).unreached)
+        # Half: blocks and samples do not agree to the byte.
         disagree = counted.state != "not seen" and seen is not None and seen < rate / 2
         sites = _surviving(rank)
         part = "" if rate >= 0.95 * growth_of(rank).measured else f" of {size(growth_of(rank).measured)}"
@@ -97,6 +101,7 @@ class GrowthUnattributed(Rule):
     @staticmethod
     def _end(rank: RankRecording, rate: float) -> int | None:
         room = room_in(rank)
+        # From the peak of a step on, which must fit to the end.
         return None if room is None or rate <= 0 else int(rank.ticks + max(0, room - peak_of(rank)) / rate)
 
     @staticmethod
@@ -131,6 +136,7 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
     _, large = sampled_thresholds(rank)
     rate = counted.measured or 0.0
     steady = (counted.low or 0.0) >= _STEADY * rate and (counted.name == "device memory" or rate > large)
+    # What is known before what is only likely.
     if nodes(rank, counted).state == "grows":
         return "autograd graphs get longer from step to step and no name leads to their end", steady
     if shapes_change(rank):
@@ -146,6 +152,7 @@ def _surviving(rank: RankRecording) -> list[SiteBytes]:
         return census.unreached_sites
     latest: dict[int, Survivors] = {}
     for record in rank.since_restart(Survivors):
+        # A look after the end only where there was none before it.
         if not record.final or record.window not in latest:
             latest[record.window] = record
     return summed(site for record in latest.values() for site in record.sites)
@@ -198,5 +205,6 @@ def _outlives(rank: RankRecording, tick: int) -> bool:
     ends = {w.id: w.last for w in rank.since_restart(Window)}
     alive = [s for s in rank.since_restart(Survivors) if s.bytes]
     if not alive:
+        # No survivors to tell by: a collection in the later half would have freed most of what grew.
         return 2 * tick >= rank.ticks
     return any(ends.get(s.window, s.tick) < tick <= s.tick for s in alive)

@@ -19,6 +19,7 @@ class ActivationsDominate(DryRule):
     def in_step(self, one: Sized) -> Findings:
         """The class of blocks whose checkpointing saved most, if it saved a tenth of the peak."""
         before = one.own_batch
+        # The one that leaves least first.
         tried = sorted(one.rank.all(DryCheckpoint), key=lambda c: c.allocated)
         if before is None or not tried or one.share("activations") < _SHARE:
             return
@@ -28,6 +29,7 @@ class ActivationsDominate(DryRule):
     def _finding(self, one: Sized, before: DryBatch, tried: list[DryCheckpoint]) -> Finding:
         best, held = tried[0], one.parts["activations"]
         saved = before.allocated - best.allocated
+        # A step without a product of matrices has no arithmetic that was counted.
         more = best.arithmetic / one.size.arithmetic - 1 if one.size.arithmetic else 0.0
         cost = f" for {percent(more)} more arithmetic" if more > 0 else ""
         return self.observed(

@@ -39,6 +39,7 @@ class PreviousStepStillBound(Rule):
         if not names or unit is None:
             return ()
         loops = {id(b.loop): b.loop for n in names for b in unit.bindings.get(n, ()) if b.loop is not None}
+        # Bound in two loops, `del` at the end of one would miss the other.
         loop = next(iter(loops.values())) if len(loops) == 1 else None
         node = loop.node if loop is not None else None
         if not isinstance(node, (ast.For, ast.While)) or not all(_dies_with_the_pass(unit, node, n) for n in names):
@@ -49,6 +50,7 @@ class PreviousStepStillBound(Rule):
         """Variables of the step before that were bound at the peak and never read again, in two windows or more."""
         seen: dict[tuple[str, ...], list[StaleAtPeak]] = {}
         for record in rank.all(StaleAtPeak):
+            # By the first name, which holds most; which others do may differ from window to window.
             seen.setdefault(tuple(sorted(record.names[:1])), []).append(record)
         for records in seen.values():
             # The window in the middle, so that one odd step does not decide.
@@ -59,6 +61,7 @@ class PreviousStepStillBound(Rule):
 
     def _finding(self, recording: Recording, rank: RankRecording, record: StaleAtPeak) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
+        # Both: a large share of next to nothing is nothing.
         severity = grading.of_share(share) if record.saving >= _WORTH_A_WARNING else "info"
         names = " and ".join(record.names[:2])
         graph = " with the autograd graph behind it" if record.with_graph > record.bytes // 2 else ""
@@ -86,6 +89,7 @@ class PreviousStepStillBound(Rule):
 
     def _line(self, recording: Recording, record: StaleAtPeak) -> Place | Store | None:
         """Where the name is assigned, else where its storage came from."""
+        # `__main__` stands for any module: the index goes by the function's name.
         for place in filter(None, (record.bound, record.place)):
             stores = recording.index.stores(record.names[0], f"__main__.{place.function}", place.path)
             if stores:
@@ -169,6 +173,7 @@ def _dies_or_is_read(step: Step, event: Event, name: str) -> bool:
     """Whether the loop deletes the name, binds it twice, or reads the last pass's value before it is bound anew."""
     assert step.loop is not None
     inside = [e for e in step.unit.bindings.get(name, ()) if e.inside(step.loop)]
+    # A `del` anywhere in the function says that somebody has thought of it.
     if any(isinstance(e.node, ast.Delete) for e in step.unit.events if name in map(terminal, targets_of(e.node))):
         return True
     return len(inside) > 1 or any(line < event.line for line in _lines(step, name))
@@ -196,6 +201,7 @@ def _is_kept_for_later(unit: Unit, name: str) -> bool:
     """Whether loops bind a name under conditions only, and something after them reads it."""
     bound = [b for b in unit.bindings.get(name, ()) if b.loop is not None and b.loop.comprehension is False]
     loops = {id(b.loop): b.loop.node for b in bound if b.loop is not None}
+    # Right in the loop's body it is bound in each turn.
     if not bound or any(b.statement in getattr(b.loop.node, "body", ()) for b in bound if b.loop is not None):
         return False
     last = max(node.end_lineno or 0 for node in loops.values())  # type: ignore[attr-defined]
@@ -209,4 +215,5 @@ def _dies_with_the_pass(unit: Unit, loop: ast.For | ast.While, name: str) -> boo
     bound = [s.lineno for s in loop.body if isinstance(s, ast.Assign) and name in map(terminal, targets_of(s))]
     deleted = any(isinstance(n.ctx, ast.Del) for n in read)
     first = min((n.lineno for n in inside if isinstance(n.ctx, ast.Load)), default=0)
+    # Read in the line that binds it (`x = f(x)`), it is needed from turn to turn.
     return bool(bound) and len(read) == len(inside) and not deleted and not 0 < first <= bound[0]

@@ -45,6 +45,7 @@ class GradientsZeroedInPlace(Rule):
         # A captured graph, or a hand that adds to `.grad`, needs the gradients where they are.
         if file.mentions("set_to_none", "zero_grad(False") and not _needs_them(file):
             for event in file.calls("zero_grad"):
+                # A function `zero_grad(False)` of the program's own is another.
                 if _is_false(event.call) and receiver(event.call) is not None:
                     yield self._by_flag(file, event)
         if file.mentions("grad.zero_(", "grad.data.zero_("):
@@ -85,6 +86,7 @@ class GradientsZeroedInPlace(Rule):
 def _drops_a_step(file: SourceFile, event: Event) -> bool:
     """Whether gradients are zeroed between a backward and the step that would use them: that throws a step away, and
     whoever clears gradients for the next one does it elsewhere."""
+    # Pairs compare by their index first.
     acts = [(e.index, "backward") for e in event.unit.calls.get("backward", ())]
     for one in event.unit.calls.get("step", ()):
         on = receiver(one.call)
@@ -109,6 +111,7 @@ _IN_PLACE = name_set(
 
 def _needs_them(file: SourceFile) -> bool:
     """Whether the file adds to gradients itself, or records them at fixed addresses: they have to stay in place."""
+    # Spelled as programs do.
     return file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros", *_IN_PLACE)
 
 
@@ -133,5 +136,6 @@ def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:
 def _are_parameters(node: ast.expr) -> bool:
     """`model.parameters()`, `model.named_parameters()`, `group["params"]`, `model_params`."""
     if isinstance(node, ast.Subscript):
+        # An optimizer's group.
         return isinstance(node.slice, ast.Constant) and node.slice.value == "params"
     return "param" in terminal(node).lower()

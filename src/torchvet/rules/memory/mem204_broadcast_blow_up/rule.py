@@ -38,10 +38,12 @@ class BroadcastBlowUp(Rule):
         seen = about(finding)
         shapes = [s.split(", ") for s in seen.operands]
         calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call) and len(e.call.args) == 2]
+        # Two operands in order: the column may be either.
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
         if len(shapes) < 2 or column is None:
             return ()
         pairs = _differences_at(file, finding)
+        # A difference that is written with an operator; else a call of two arguments.
         if seen.variant in ("sub", "add") and pairs:
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
@@ -50,6 +52,7 @@ class BroadcastBlowUp(Rule):
         """Tables of a model's column against a row of as many values that were averaged or summed to one number."""
         for record in rank.latest(PairTable, "place", "operator"):
             # A table of all pairs that is not reduced to one number may be wanted, as distances are.
+            # Half of the calls, as some tables may be made outside of the loss.
             if record.reduced and 2 * record.reduced >= record.calls:
                 yield self._observed(rank, record)
 
@@ -86,6 +89,7 @@ class BroadcastBlowUp(Rule):
 
     def _judged(self, file: SourceFile, event: Event, shapes: Shapes, left: ast.expr, right: ast.expr) -> Findings:
         one, other = shapes.of(left, event), shapes.of(right, event)
+        # A table of distances between given points is wanted.
         if one is None or other is None or not blows_up(one, other) or not _learned(file, event, left, right):
             return
         columns = (left, one) if one[-1] == 1 and len(one) > len(other) else (right, other)
@@ -128,12 +132,14 @@ def _is_criterion(file: SourceFile, event: Event) -> bool:
         return False
     made = [value for value, _ in made_by(event.call.func, event.unit)]
     calls = [one for one in made if isinstance(one, ast.Call)]
+    # `CrossEntropyLoss` raises for such shapes.
     return bool(calls) and all(terminal(one) in _CLASSES for one in calls)
 
 
 def _difference(event: Event) -> tuple[ast.expr, ast.expr] | None:
     """`a` and `b` of `((a - b) ** 2).mean()`, also where the difference has a name."""
     file, node = event.unit.file, _operand(event.unit.file, event.call)
+    # Powers, `abs` and names, one behind another: an end for `d = d ** 2`.
     for _ in range(6):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
             # Who writes `a[:, None] - b` wants the table.

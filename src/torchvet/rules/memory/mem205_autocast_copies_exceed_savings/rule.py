@@ -24,6 +24,7 @@ class AutocastCopiesExceedSavings(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Windows whose peak would be lower without autocast, by the replay: the one in the middle."""
         seen = sorted(rank.all(AutocastPeak), key=lambda r: r.peak - r.without)
+        # The middle one, so that one odd window does not decide.
         typical = seen[len(seen) // 2] if len(seen) >= 2 else None
         if typical is not None and typical.copies and typical.peak - typical.without >= _LOOKED_AT * typical.peak:
             yield self._finding(rank, typical)

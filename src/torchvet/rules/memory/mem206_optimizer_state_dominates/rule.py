@@ -23,6 +23,7 @@ class OptimizerStateDominates(DryRule):
         """The optimizer with most state, where all state is a quarter of the peak."""
         optimizers = [o for o in one.rank.all(DryOptimizer) if o.bytes]
         held = sum(o.bytes for o in optimizers)
+        # Of all optimizers together; the largest is the one to name.
         if held >= _SHARE * one.size.allocated:
             yield self._finding(one, max(optimizers, key=lambda o: o.bytes), held)
 
@@ -61,10 +62,12 @@ def _alternatives(optimizer: DryOptimizer) -> Iterator[Related]:
     if not tensors:
         return
     options = [("8-bit state", tensors * elements * _EIGHT_BIT)]
+    # State that is half already saves nothing by it.
     if optimizer.itemsize > 2:
         options.append(("bfloat16 state", tensors * elements * 2))
     if tensors > 1:
         options.append(("SGD with momentum", elements * optimizer.itemsize))
+    # SGD without momentum keeps nothing.
     options += [("SGD", 0), (f"sharded over {_GPUS} GPUs, on each", optimizer.bytes / _GPUS)]
     for name, size in options:
         saved = f"{in_bytes(optimizer.bytes - size)} less"

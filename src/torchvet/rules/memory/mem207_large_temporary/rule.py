@@ -35,6 +35,7 @@ class LargeTemporary(Rule):
         if window is None or window.peak < _SMALL_PEAK // 2:
             return
         for pattern in patterns(rank, recording, window):
+            # A quarter of a block's share, as a written-out form keeps several of one shape.
             if pattern.bytes > _LINE * window.peak and _of_one(pattern.largest) >= _BLOCK / 4 * window.peak:
                 yield self._observed(rank, window, pattern)
 
@@ -89,6 +90,7 @@ def _of_one(site: SiteBytes) -> int:
 
 def _alternative(row: Row, trains: bool) -> str:
     function = row.place.function.lower() if row.place is not None else ""
+    # By the function's name first: a snapshot knows operators but not what they are for.
     if "attention" in function or "attn" in function:
         return (
             "use `torch.nn.functional.scaled_dot_product_attention`, which does not keep the whole matrix, or compute "

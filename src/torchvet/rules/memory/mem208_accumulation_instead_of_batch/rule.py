@@ -30,6 +30,7 @@ class AccumulationInsteadOfBatch(DryRule):
 
     def _finding(self, one: Sized, steps: list[DryBatch], largest: int) -> Finding:
         own = one.size.batch
+        # The program's own batch is always among those tried.
         at = next(b for b in steps if b.batch == own)
         best = next((b for b in steps if b.batch == largest and b.fits(one.size)), None)
         ended = one.rank.last(DrySearch) is not None
@@ -51,6 +52,7 @@ class AccumulationInsteadOfBatch(DryRule):
 
 def _law(one: Sized, steps: list[DryBatch]) -> str:
     """The straight line through the steps furthest apart that were not cut short."""
+    # A step that ran out has the card's size for its peak.
     points = sorted((b.batch, b.allocated) for b in steps if not b.ran_out)
     (few, low), (many, high) = points[0], points[-1]
     if few == many:
@@ -64,6 +66,7 @@ def _advice(own: int, largest: int, over: bool) -> str:
         return f"a batch of up to {largest:,} fits, if the recipe allows another"
     if not largest:
         return "no batch fits: checkpointing (MEM201), less optimizer state (MEM206), sharding or a larger card"
+    # As few as fit, and then as even as they can be.
     parts = math.ceil(own / largest)
     return (
         f"{parts} micro-batches of {math.ceil(own / parts):,} with accumulation (`loss / {parts}`, `optimizer.step()` "

@@ -33,11 +33,13 @@ class MicroBatchesPileUp(Rule):
         for record in rank.latest(SummedLosses):
             # One at a time, only one graph is alive: at worst the largest.
             saving = record.saved - record.largest
+            # Without a peak no share can be told.
             if record.parts >= _MANY and peak and saving >= _WORTH_A_LINE * peak:
                 yield self._finding(rank, record, saving, peak)
         pile = rank.last(Pile)
         kept = next(iter(growth_by_pass(rank, "training")), None) if pile is not None else None
         # What is kept without a graph may be what the step is for: its predictions, for a metric.
+        # The name must account for half of what piles up: else it is another's.
         if pile is not None and kept is not None and peak and 2 * kept.bytes_per_step >= pile.per_call:
             yield self._left_behind(recording, rank, pile, kept, peak)
 

@@ -41,6 +41,7 @@ class Fragmentation(Rule):
                     yield self._finding(memory, memory.layout, "error", "when memory ran out", replayed)
                 continue
             when, layout = "at the peak", memory.layout
+            # The peak is the moment that counts, unless only the end is bad.
             if layout.share < _WARNING and memory.layout_at_end.share >= _WARNING:
                 when, layout = "at the end", memory.layout_at_end
             # Healthy runs reserve 1.9 to 4 times what they use, so only what lies free in split segments counts.
@@ -51,6 +52,7 @@ class Fragmentation(Rule):
         replayed = _saving(memory)
         # A program that has freed most of its memory will hardly ask for it again.
         busy = when == "at the peak" or 2 * memory.end.bytes >= memory.peak.bytes
+        # Below the share only what the replay proves to help.
         if layout.share >= _WARNING or replayed.helps:
             yield self._finding(
                 memory, layout, "warning" if layout.share >= _WARNING and busy else "info", when, replayed
@@ -95,6 +97,7 @@ def _saving(memory: DeviceMemory) -> _Replayed:
 def _would_fit(memory: DeviceMemory, failure: Failure) -> _Replayed:
     """Whether the same allocations fit into the same memory with expandable segments."""
     then = replay(memory, Settings(expandable_segments=True), failure.capacity)
+    # It may still run out later, but not at this request.
     if then.failed_at is None or then.failed_at > failure.at:
         return _Replayed(True, "in the replay with expandable segments the request fits")
     return _Replayed(False, "in the replay with expandable segments memory runs out all the same")

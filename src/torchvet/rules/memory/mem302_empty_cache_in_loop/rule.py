@@ -52,6 +52,7 @@ class EmptyCacheInLoop(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Lines that give memory back in most steps; a warning where it is asked for again."""
         for record in rank.latest(CacheEmptied):
+            # Calls outside of steps are not counted.
             if record.of_steps >= _FEWEST and record.steps >= _MOST_STEPS * record.of_steps:
                 yield self._observed(rank, record)
 
@@ -98,6 +99,7 @@ class EmptyCacheInLoop(Rule):
     def in_file(self, file: SourceFile) -> Findings:
         """A call that every training step makes, under no condition but that there is a device."""
         for event in file.calls("empty_cache"):
+            # Under `if step % 100 == 0` it is rare on purpose.
             if not file.dotted(event.call.func).startswith("torch.") or not _unconditional(file, event):
                 continue
             if _is_between_models(file, event):
@@ -125,6 +127,7 @@ def _unconditional(file: SourceFile, event: Event) -> bool:
     if event.context.deferred:
         return False
     first = event.loop.first if event.loop is not None else 0
+    # A condition around the loop holds for all of its turns.
     within = ((branch, arm) for branch, arm in event.context.arms if branch.lineno >= first)  # type: ignore[attr-defined]
     return all(isinstance(b, ast.If) and arm == 0 and _asks_for_device(file.segment(b.test)) for b, arm in within)
 
@@ -153,6 +156,7 @@ def _makes_model(file: SourceFile, event: Event) -> bool:
 
 def _asks_for_device(test: str) -> bool:
     asks = any(word in test for word in ("is_available()", "device", "cuda"))
+    # "cuda" in a test that asks for more than the device is no such test.
     return asks and "%" not in test and " and " not in test
 
 
@@ -167,6 +171,7 @@ def _each_step(file: SourceFile, event: Event) -> bool:
             # Not in a loop around it, nor around a call of a function that has the loop: an epoch is long.
             if event.inside(step.loop) and not _loops_below(step):
                 return True
+        # In a function that the step's loop calls to go backward.
         elif event.loop is None and step.loop is not None and _goes_through(step, event.unit):
             return True
     return False
@@ -175,6 +180,7 @@ def _each_step(file: SourceFile, event: Event) -> bool:
 def _helps_each_step(file: SourceFile, event: Event, depth: int = 0) -> bool:
     """Whether it stands in a function that does no training itself and that each training step calls."""
     unit = event.unit
+    # With effects of its own it is a part of the step: asked above.
     if event.loop is not None or unit.is_module or depth > 2 or file.effects(unit):
         return False
     return any(
@@ -231,6 +237,7 @@ def _without(file: SourceFile, event: Event) -> list[Edit]:
 
 def _block_of(event: Event) -> list[ast.stmt]:
     """The statements beside the event's own, itself included; empty where that is a loop's or function's end."""
+    # From the outside in: the innermost is asked first.
     around: list[ast.AST] = [event.unit.node]
     if event.loop is not None:
         around.append(event.loop.node)

@@ -22,6 +22,7 @@ class ShapesChurn(Rule):
         """New sizes in most of the later steps; a warning where the driver is asked for them."""
         for memory in snapshot.devices:
             churn = churn_of(memory)
+            # Both: a few small tensors of new sizes cost nothing.
             if churn is None or churn.with_new < _MOST_STEPS or churn.new_share < _BYTES:
                 continue
             yield in_memory(

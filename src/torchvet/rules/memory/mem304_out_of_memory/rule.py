@@ -26,6 +26,7 @@ class OutOfMemory(Rule):
         for memory in snapshot.devices:
             if memory.failure is not None:
                 yield self._failed(memory.failure)
+            # Only where nothing has failed: a failure has its own limit.
             elif memory.above_limit is not None:
                 yield self._would_fail(memory.above_limit)
 
@@ -72,6 +73,7 @@ def _shares(short: Shortage) -> str:
 def _shortcuts(failure: Failure) -> list[Related]:
     """What is usually tried first, and what it would buy here."""
     moment = failure.moment
+    # "At most", since not all of it grows with the batch.
     found = [f"half the batch saves {size(failure.of_the_batch / 2)} at most, of {size(moment.bytes)} in use"]
     if failure.leaked and failure.growth:
         more = failure.capacity / max(1.0, failure.growth.explained)
@@ -83,6 +85,7 @@ def _shortcuts(failure: Failure) -> list[Related]:
 def _caught(failure: Failure) -> bool:
     """Whether steps were taken after the last failure."""
     phases = failure.memory.phases
+    # A later step began: an error that nobody caught ends the program in its step.
     return phases.step(len(failure.memory.lifetimes.trace)) > phases.step(failure.at)
 
 
@@ -102,6 +105,7 @@ def _advice(failure: Shortage) -> str:
     if failure.reason == "growth":
         return "fix the leak (MEM101, MEM102): a smaller batch or a larger card only postpones the end"
     moment = failure.moment
+    # Categories may have a device or a dtype in brackets behind them.
     fixed = moment.total(lambda name: name.split(" (")[0] in ("parameters", GRADIENTS, STATE))
     if failure.of_the_batch > fixed:
         share = percent(failure.of_the_batch / moment.bytes)
