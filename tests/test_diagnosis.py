@@ -14,7 +14,8 @@ from torchvet.diagnosis.diagnose import _unattributed, diagnose
 from torchvet.finding import SEVERITIES, Finding, Holder, Measured, Remedy, Report
 from torchvet.recording import Recording
 from torchvet.recording.records.base import Holding, Place, Record, Source, Stranger
-from torchvet.recording.records.training import CollectorUse, OptimizerUse, StaleAtPeak, Unchecked, UnownedParameters
+from torchvet.recording.records.optimizers import OptimizerUse, UnownedParameters
+from torchvet.recording.records.training import CollectorUse, StaleAtPeak, Unchecked
 from torchvet.renderers.verdict import verdict
 from torchvet.rules import all_rules
 

@@ -15,8 +15,9 @@ from torchvet.recording import Recording
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.device import LoadedCheckpoint
 from torchvet.recording.records.numeric import HalfSum
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.recording.records.scaling import ScalingUse
-from torchvet.recording.records.training import EvaluationForward, HostSamples, OptimizerUse, Ran, Unchecked
+from torchvet.recording.records.training import EvaluationForward, HostSamples, Ran, Unchecked
 from torchvet.recording.records.verify import MadeAt
 
 SOURCE = """\

@@ -11,7 +11,8 @@ from hosts import ByHand
 
 from torchvet.probes.training import optimizers
 from torchvet.probes.training.optimizers import OptimizerProbe
-from torchvet.recording.records.training import OptimizerUse, SparseGradient, UnownedParameters
+from torchvet.recording.records.optimizers import OptimizerUse, UnownedParameters
+from torchvet.recording.records.training import SparseGradient
 
 
 class Loop:

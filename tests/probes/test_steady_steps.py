@@ -18,7 +18,7 @@ from torchvet.analysis.steps import current_steps
 from torchvet.probes.session.steady_steps import SteadySteps
 from torchvet.recording import RankRecording, read
 from torchvet.recording.records.nonfinite import NonFinite
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.optimizers import OptimizerUse
 
 _FOLDER = os.path.dirname(torchvet.__file__)
 Program = Callable[[int], None]

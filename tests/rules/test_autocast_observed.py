@@ -24,8 +24,9 @@ from torchvet.recording.records.autocast import (
     UnscaledBackward,
 )
 from torchvet.recording.records.base import Place, Source
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.recording.records.scaling import ScalingUse
-from torchvet.recording.records.training import OptimizerUse, Ran
+from torchvet.recording.records.training import Ran
 from torchvet.rules import rule
 
 

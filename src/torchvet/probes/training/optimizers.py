@@ -17,7 +17,8 @@ from torchvet.probes.training.gradient_history import GradientHistory
 from torchvet.probes.training.owners_called import OwnersCalled
 from torchvet.probes.training.stalled_optimizers import Stalled
 from torchvet.probes.training.unowned_gradients import UnownedGradients
-from torchvet.recording.records.training import FIRST_STEPS, NeverStepped, OptimizerUse, SparseGradient
+from torchvet.recording.records.optimizers import FIRST_STEPS, NeverStepped, OptimizerUse
+from torchvet.recording.records.training import SparseGradient
 
 _MOST_PASSES = 64
 """Backward passes after which gradients are looked for: an optimizer may never step."""

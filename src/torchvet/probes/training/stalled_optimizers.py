@@ -14,7 +14,7 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Optimizer
-from torchvet.recording.records.training import OptimizerUse, StalledOptimizers
+from torchvet.recording.records.optimizers import OptimizerUse, StalledOptimizers
 
 _SOON = 3
 """Steps of its own up to which an optimizer has hardly begun."""

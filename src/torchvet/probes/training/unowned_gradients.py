@@ -11,7 +11,7 @@ import torch
 
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Place
-from torchvet.recording.records.training import UnownedParameters
+from torchvet.recording.records.optimizers import UnownedParameters
 
 _SURE = 2
 """Looks at which a parameter had another gradient, no owner, and the same values."""

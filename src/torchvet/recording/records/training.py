@@ -5,19 +5,12 @@ Most are running totals that are written again as they change: for one key (plac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from torchvet.recording.records.base import Place, Record, SiteBytes
 
 ENOUGH_JUDGED = 3
 """Graphs kept by one line from which on it is judged, where it is known of each whether it was used again."""
-
-
-ENOUGH_STARVED = 3
-"""Steps without any gradient from which on an optimizer is judged."""
-FIRST_STEPS = 8
-"""Steps of an optimizer at first that are all checked."""
 
 
 class BackwardUse(Record):
@@ -56,81 +49,6 @@ class EvaluationForward(Record):
     left: int = 0
 
 
-class OptimizerUse(Record):
-    """What was seen of one optimizer. Counts are of its own steps.
-
-    `uncleared` steps applied gradients that no backward since the last step had started afresh; `starved` steps had no
-    gradient at all; `without_gradient` names parameters that never had one in any step. `rebuilt` optimizers before it
-    were made on its line of the same parameters. `trainable` of its parameters required gradients when last looked at.
-    `thrown` of its `FIRST_STEPS` had no gradient, and had one when the last backward returned.
-    """
-
-    id: int
-    name: str
-    place: Place | None
-    step_place: Place | None
-    steps: int
-    checked: int = 0
-    uncleared: int = 0
-    starved: int = 0
-    parameters: int = 0
-    without_gradient: list[str] = []
-    without_gradient_count: int = 0
-    rebuilt: int = 0
-    trainable: int = 0
-    thrown: int = 0
-    rebuilt_steps: int = 0
-    """Steps of the optimizers before it that `rebuilt` counts."""
-    continued: int = 0
-    """How many of those after the second began with the weights as the one before had left them, which had state."""
-    switched_off: Place | None = None
-    """The line that runs the modules of all parameters in `without_gradient` with gradients switched off."""
-    frozen_beside: int = 0
-    """Of the models that have those: how many parameters are frozen by `requires_grad`."""
-    silent: bool = False
-    """Whether the modules of those in `without_gradient`, or in `stopped`, did not run in the steps that were heard."""
-    stopped: list[str] = []
-    stopped_count: int = 0
-    stopped_after: int = 0
-    """Parameters that had a gradient in the first steps, the last in this one, and in none of those after."""
-    zero: list[str] = []
-    zero_count: int = 0
-    zero_looks: int = 0
-    """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
-    dropped: int = 0
-    """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
-    in between."""
-    frozen: list[str] = []
-    frozen_count: int = 0
-    frozen_since: int = 0
-    frozen_at: list[Place] = []
-    """Parameters that required a gradient when the optimizer was made, and none at every look since this step of it,
-    up to the last; and the line that was heard to switch that off in later steps, with the calls that led there."""
-
-    @property
-    def gradients_were_cleared(self) -> bool:
-        """Whether it is no accident that steps find no gradient, and what backward had left was cleared."""
-        return self.thrown >= ENOUGH_STARVED and self.thrown >= 0.8 * min(self.steps, FIRST_STEPS)
-
-
-class NeverStepped(Record):
-    """An optimizer, made on `place`, that never stepped; `steps` take that back.
-
-    Of the first `passes` backward calls after which its `parameters` were looked at, `dropped` left gradients that were
-    cleared before the next one. The first call was on the line `backward`. `changed`: whether the program wrote to a
-    parameter itself.
-    """
-
-    place: Place
-    name: str
-    parameters: int
-    passes: int
-    dropped: int
-    backward: Place | None = None
-    changed: bool = False
-    steps: int = 0
-
-
 class ConstantSoftmax(Record):
     """On one line softmax normalised over a dimension of size 1, in `calls` sampled calls: `names` are the parameters
     that what it was given was computed from."""
@@ -140,43 +58,6 @@ class ConstantSoftmax(Record):
     dim: int
     calls: int = 0
     names: list[str] = []
-
-
-class StalledOptimizers(Record):
-    """Optimizers (of the kind `name`) that stepped in the first steps of a run, up to step `after`, and in none since.
-
-    Their `parameters` got new gradients up to step `until`, and nobody changed them. No `optimizers` take that back.
-    """
-
-    optimizers: int
-    name: str
-    place: Place | None
-    names: list[str]
-    parameters: int
-    after: int
-    until: int
-
-
-class UnownedParameters(Record):
-    """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed.
-
-    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced. A `count` of 0
-    takes the earlier records of that module back: an optimizer has them now, or the program changes them by hand.
-    """
-
-    module: str
-    names: list[str]
-    count: int
-    bytes: int
-    owned: int
-    steps: int
-    orphans: int = 0
-    place: Place | None = None
-
-
-def still_unowned(records: Iterable[UnownedParameters]) -> list[UnownedParameters]:
-    """The latest record of each module, but for those that have been taken back."""
-    return [r for r in {r.module: r for r in records}.values() if r.count]
 
 
 class NormalisedTwice(Record):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchvet.analysis.growth_series import CONTAINERS
-from torchvet.recording.records.training import LoopBound, OptimizerUse, Ran
+from torchvet.recording.records.optimizers import OptimizerUse
+from torchvet.recording.records.training import LoopBound, Ran
 from torchvet.rules.kit import Growth, Recording, Store
 
 if TYPE_CHECKING:

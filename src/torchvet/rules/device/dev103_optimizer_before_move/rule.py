@@ -6,7 +6,7 @@ import ast
 from typing import Literal, NamedTuple
 
 from torchvet.recording.records.device import DeviceMismatch, Placed, ReplacedParameters
-from torchvet.recording.records.training import UnownedParameters, still_unowned
+from torchvet.recording.records.optimizers import UnownedParameters, still_unowned
 from torchvet.rules.device import _crashes
 from torchvet.rules.device.fixes.optimizer_order import made_after
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Related, SourceFile

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.finding import Holder, Location, Measured
-from torchvet.recording.records.training import OptimizerUse, SparseGradient
+from torchvet.recording.records.optimizers import OptimizerUse
+from torchvet.recording.records.training import SparseGradient
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, Rule, SourceFile, Step
 from torchvet.rules.shared.exhaustion import exhaustion_of

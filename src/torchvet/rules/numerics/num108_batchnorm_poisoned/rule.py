@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchvet.recording.records.numeric import Poisoned
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Finding, Holder, Measured, Place, RankRecording, Recording, Related, Rule
 
 _WHAT = {

@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.recording.records.autocast import UnscaledBackward
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Edit, Effect, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.scaled_steps import with_scaler

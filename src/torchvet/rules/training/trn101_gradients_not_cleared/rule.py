@@ -7,7 +7,7 @@ import re
 from itertools import chain
 
 from torchvet.finding import Measured
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, Step, calls_at
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, edits, given, receiver

@@ -6,8 +6,8 @@ import ast
 import re
 
 from torchvet.finding import Location
+from torchvet.recording.records.optimizers import NeverStepped, OptimizerUse
 from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import NeverStepped, OptimizerUse
 from torchvet.rules.kit import (
     Edits,
     Effect,

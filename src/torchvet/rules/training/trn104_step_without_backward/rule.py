@@ -9,14 +9,9 @@ from collections.abc import Iterable
 from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.recording.records.numeric import CutOutput, LostLoss
+from torchvet.recording.records.optimizers import ENOUGH_STARVED, OptimizerUse, UnownedParameters, still_unowned
 from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import (
-    ENOUGH_STARVED,
-    ConstantSoftmax,
-    OptimizerUse,
-    UnownedParameters,
-    still_unowned,
-)
+from torchvet.recording.records.training import ConstantSoftmax
 from torchvet.rules.kit import (
     Edits,
     Effect,

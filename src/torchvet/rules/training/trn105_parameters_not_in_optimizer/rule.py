@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchvet.finding import Holder, Location
 from torchvet.formatting import count
-from torchvet.recording.records.training import StalledOptimizers, UnownedParameters, still_unowned
+from torchvet.recording.records.optimizers import StalledOptimizers, UnownedParameters, still_unowned
 from torchvet.rules.kit import Edits, Finding, Findings, Measured, Place, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.numeric import ConstantTerm, CutOutput, LostLoss
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.recording.records.scaling import EmptyStep
-from torchvet.recording.records.training import OptimizerUse, Outcome
+from torchvet.recording.records.training import Outcome
 from torchvet.rules.kit import (
     Edits,
     Finding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.recording.records.training import OptimizerUse
+from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Edits, Effect, Finding, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import confirmed
