@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,9 +117,12 @@ class Delivery:
 
         `draw` makes the charts, where there is something to draw; it is asked only if a format has any.
         """
-        from torchvet.charts import NOTHING
+        from torchvet.charts import NOTHING, Drawing, guarded
 
-        drawing = draw(report) if draw is not None and self.draws else NOTHING
+        missing: list[str] = []
+        drawing = NOTHING
+        if draw is not None and self.draws:
+            drawing = guarded("all charts", partial(draw, report), missing) or Drawing(missing=missing)
         try:
             self.write(report, drawing)
         finally:
