@@ -96,6 +96,8 @@ UPWARD: dict[str, set[str]] = {
     "doctor": {"errors", "finding", "formatting", "probes", "checking"},
     "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
     "api": {
+        "charts",
+        "drawing",
         "errors",
         "finding",
         "configuration",
