@@ -111,7 +111,8 @@ CELLS = [
         types.NotebookCellKind.Code,
         "python",
         "%matplotlib inline\noptimizer = torch.optim.SGD(model.parameters())\nfor x in data:\n"
-        "    loss = model(x).sum()\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n    losses.append(loss)\n",
+        "    loss = model(x).sum()\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+        "    losses.append(loss)\n",
     ),
 ]
 """The name is bound in one cell and grows in another: neither alone says that losses are kept."""
