@@ -66,9 +66,11 @@ class Watch(contextlib.ContextDecorator):
         `BadInput` where nothing can be recorded."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
+        from torchvet.probes import following
         from torchvet.probes.session.session import Session, session_in_process
         from torchvet.recording import RecordingWriter
 
+        following.wake()
         if session_in_process() is not None:
             self._within += 1
             return
