@@ -10,6 +10,7 @@ from typing import Any
 from torchvet.charts import Chart, Series, Unit, guarded
 from torchvet.finding import Report
 from torchvet.renderers.comparison import amount
+from torchvet.renderers.html.trials import charts_of_trials
 from torchvet.renderers.sections.forecast import gradient_text, sampled_text
 from torchvet.renderers.wording import count
 
@@ -22,6 +23,7 @@ def charts_of_facts(report: Report, failed: list[str]) -> list[Chart]:
     if report.subject.get("kind") == "comparison":
         differences = report.facts["comparison"]["differences"]
         draws += [(str(d["title"]), partial(_difference, d, report)) for d in differences if d["rows"]]
+    draws += charts_of_trials(report)
     if forecast := report.facts.get("precision_forecast"):
         draws.append(("headroom in float16", partial(_precision, forecast)))
     return [chart for what, draw in draws if (chart := guarded(what, draw, failed)) is not None]

@@ -19,7 +19,7 @@ from torchvet.renderers.html.figures import PLOTTED, Figure, figures, section_of
 from torchvet.renderers.html.findings import findings_section
 from torchvet.renderers.html.from_facts import charts_of_facts
 from torchvet.renderers.html.markup import NONE, Html, joined, json_block, tag
-from torchvet.renderers.html.overview import overview
+from torchvet.renderers.html.overview import NO_FINDINGS, overview
 from torchvet.renderers.verdict import headline
 
 MISSING = "HTML reports draw with Plotly, which is not installed: pip install 'torchvet[report]'"
@@ -63,7 +63,7 @@ def _sections(report: Report, drawing: Drawing, charts: list[Chart], failed: lis
     rest = [f for f in drawn if f not in first]
     parts = [("verdict", "Verdict", overview(report))]
     parts += [_figure(f, failed) for f in first]
-    if report.subject.get("kind") != "comparison":  # it has none
+    if report.subject.get("kind") not in NO_FINDINGS:
         parts.append(("findings", "Findings", findings_section(report, drawing)))
     parts += [_figure(f, failed) for f in rest]
     parts += [
