@@ -17,7 +17,6 @@ import click
 
 from torchvet.errors import BadInput
 from torchvet.formatting import count
-from torchvet.supervisor.progress import Progress
 from torchvet.supervisor.signal_forwarding import run_relayed
 from torchvet.undo.effects import noted
 from torchvet.undo.folders import SLACK, Held, left_behind, new_folder
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torchvet.recording.records.training import Outcome
+    from torchvet.supervisor.progress import Progress
 
 _PATIENCE = 8.0
 """Seconds that are waited for forked processes to end: a DataLoader's workers take five to see that they are alone."""
@@ -49,6 +49,8 @@ class Shown:
 
     def progress(self, directory: Path, trial: str) -> Progress:
         """What a terminal shows while a trial runs that is recorded in `directory`."""
+        from torchvet.supervisor.progress import Progress
+
         return Progress(directory, sys.stderr, wanted=not self.quiet, trial=trial, in_place=not self.output)
 
 

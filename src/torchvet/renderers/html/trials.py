@@ -32,6 +32,10 @@ def charts_of_trials(report: Report) -> list[Draw]:
     return []
 
 
+def _amounts(rows: list[dict[str, Any]], key: str) -> list[float | None]:
+    return [float(row[key]) if row[key] is not None else None for row in rows]
+
+
 # amp ------------------------------------------------------------------------------------------------------------
 
 
@@ -141,10 +145,6 @@ def _ends(facts: dict[str, Any]) -> Chart | None:
         columns=["change", "ends at step", "costs"],
         rows=[[row["asked"], dies(row), row["costs"]] for row in answers],
     )
-
-
-def _amounts(rows: list[dict[str, Any]], key: str) -> list[float | None]:
-    return [float(row[key]) if row[key] is not None else None for row in rows]
 
 
 # fix ------------------------------------------------------------------------------------------------------------
