@@ -121,7 +121,7 @@ paths = [Path(p) for p in sys.argv[1:]]
 report = report_on(paths)
 assert report.findings and renderer_for("text").render(report)
 if find_spec("plotly"):
-    assert renderer_for("html").render(report, drawing=Drawing(charts=charts_of_traces(digests(paths), report)))
+    assert renderer_for("html").render(report, drawing=Drawing(charts=charts_of_traces(digests(paths), report, [])))
 print("LOADED", "torch" in sys.modules)
 """
 

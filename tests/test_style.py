@@ -18,8 +18,8 @@ FILE_MOST, FUNCTION_MOST, FOLDER_MOST, UNFORMATTED_MOST = 500, 60, 25, 61
 MAY_IMPORT_TORCH = ("probes", "simulate", "transformers")
 UPWARD: dict[str, set[str]] = {
     "allocator": set(),
-    "charts": set(),
     "errors": set(),
+    "charts": {"errors"},
     "finding": set(),
     "formatting": set(),
     "gc_pause": set(),
@@ -96,6 +96,8 @@ UPWARD: dict[str, set[str]] = {
     "doctor": {"errors", "finding", "formatting", "probes", "checking"},
     "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
     "api": {
+        "charts",
+        "drawing",
         "errors",
         "finding",
         "configuration",

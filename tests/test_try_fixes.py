@@ -69,7 +69,7 @@ def test_a_trial_that_is_stopped_does_not_lose_the_report_of_the_run(
 ) -> None:
     ended = iter([trial("none", 0.04, [2.0])])
 
-    def tried(self: Tries, change: str) -> Trial:
+    def tried(self: Tries, change: str, said: str) -> Trial:
         for one in ended:
             return one
         raise error
@@ -94,7 +94,7 @@ def test_a_program_that_failed_is_not_run_again() -> None:
 def test_what_failed_once_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def tried(self: Tries, change: str) -> Trial:
+    def tried(self: Tries, change: str, said: str) -> Trial:
         asked.append(change)
         return Trial(change=change, error="RuntimeError: no") if change != "none" else trial("none", 0.04, [2.0])
 

@@ -6,14 +6,18 @@ its main figures in its caption and has its numbers as a table, so that nobody h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import msgspec
+
+from torchvet.errors import TorchvetError
 
 Kind = Literal["lines", "bars", "heat", "icicle", "blocks"]
 Unit = Literal["bytes", "seconds", "bits", "share", ""]
 Style = Literal["line", "area", "dash", "points", "bar"]
+T = TypeVar("T")
 MOST_POINTS = 2_000
 """Points of a series at most."""
 MOST_ROWS = 40
@@ -128,6 +132,28 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING = Drawing()
 """Of a report at hand without what it was made of."""
+
+
+def guarded(what: str, make: Callable[[], T], missing: list[str]) -> T | None:
+    """What `make` makes for a chart. No report is lost to a fault in it: the chart is left out, `missing` says so."""
+    try:
+        return make()
+    except TorchvetError as error:
+        missing.append(f"{what}: {error}")
+    except Exception as error:
+        missing.append(f"{what}: {_fault(error)}")
+    return None
+
+
+def _fault(error: Exception) -> str:
+    """An error of torchvet's own with the place that raised it, for who reports it."""
+    place, at = "", error.__traceback__
+    while at is not None:
+        path = Path(at.tb_frame.f_code.co_filename)
+        if path.is_relative_to(Path(__file__).parent):
+            place = f", {path.relative_to(Path(__file__).parent)}:{at.tb_lineno}"
+        at = at.tb_next
+    return f"this is a bug in torchvet, please report it ({type(error).__name__}: {error}{place})"
 
 
 def kept(values: Sequence[float | None], most: int = MOST_POINTS) -> tuple[list[int], int]:

@@ -191,6 +191,7 @@ class Runs:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ran: list[bytes] = []
+        self.changes: list[str] = []
         self.options: list[tuple[int, tuple[str, ...]]] = []
         self.curve: Callable[[str], list[float | None]] = lambda text: [1.0] * 40
         self.failure = ""
@@ -198,7 +199,8 @@ class Runs:
         self.evidence: Any = "observed"
         self.acts: list[str] = []
 
-    def run(self, bench: Bench, contents: Mapping[str, bytes]) -> Trial:
+    def run(self, bench: Bench, contents: Mapping[str, bytes], change: str) -> Trial:
+        self.changes.append(change)
         data = contents.get(str(self.path), self.path.read_bytes())
         self.ran.append(data)
         self.options.append((bench.steps, bench.target.arguments))
@@ -217,7 +219,7 @@ class Runs:
 @pytest.fixture
 def runs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs(here / "train.py")
-    monkeypatch.setattr(Bench, "run", lambda bench, contents: made.run(bench, contents))
+    monkeypatch.setattr(Bench, "run", lambda bench, contents, change: made.run(bench, contents, change))
     return made
 
 
@@ -243,6 +245,7 @@ def test_a_fix_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path
     assert "train.py runs at least twice, up to 7 steps each" in err
     assert runs.options == [(7, ("--lr", "0.1"))] * 2
     assert runs.ran == [TEXT, TEXT.replace(b"apple", b"pear")]
+    assert runs.changes == ["as it is", "with 1 fix: AAA101"]
     assert (here / "train.py").read_bytes() == TEXT
 
 

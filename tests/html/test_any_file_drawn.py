@@ -44,7 +44,9 @@ def test_any_events_are_drawn(first: list[Any], second: list[Any], segments: lis
         memory = SnapshotMemory(snapshot_of(raw, "any.pickle", 10**9, times=True))
     except BadInput:
         return
-    charts = charts_of_snapshot(memory, None)
+    faults: list[str] = []
+    charts = charts_of_snapshot(memory, None, faults)
+    assert faults == []
     shown(charts)
     for chart in charts:
         if chart.kind == "icicle":
@@ -64,5 +66,7 @@ def test_any_trace_that_is_read_is_drawn(tmp_path: Path, changes: list[Any]) -> 
         rank = digest(path)
     except BadInput:
         return
-    shown(charts_of_traces([rank], NONE))
-    shown(charts_of_traces([rank, rank], NONE))
+    faults: list[str] = []
+    shown(charts_of_traces([rank], NONE, faults))
+    shown(charts_of_traces([rank, rank], NONE, faults))
+    assert faults == []

@@ -17,12 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchvet.charts import Chart, Drawing, Node, Series
-from torchvet.commands import main, run
+from torchvet.commands import main
 from torchvet.finding import Edit, Finding, Holder, NotChecked, Remedy, Report
 from torchvet.recording import Recording, RecordingWriter
 from torchvet.renderers import renderer_for, renderer_for_path
 from torchvet.renderers.html import page as page_module
 from torchvet.renderers.html.markup import safe, tag
+from torchvet.workflows.report_output import Delivery
 
 pytest.importorskip("plotly", reason="plotly is not installed")
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028\u202e'\"&amp;${1}`x`"
@@ -202,14 +203,57 @@ def test_without_plotly_the_program_is_not_run(
     assert not (tmp_path / "ran").exists() and not (tmp_path / "x.html").exists()
 
 
-def test_a_fault_in_a_chart_does_not_lose_the_findings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], report_of_run: Report
+def fail(*given: object) -> str:
+    raise ZeroDivisionError("by hand")
+
+
+@pytest.mark.parametrize(
+    ("verb", "file", "broken", "lost"),
+    [
+        ("report", "run.vet", "drawing.time._told", "time"),
+        ("inspect", "run.vet", "drawing.growth._told", "growth"),
+        ("inspect", "run.vet", "drawing.memory._told", "memory"),
+        ("inspect", "magma.pickle", "drawing.snapshot._divided", "layout"),
+        ("inspect", "traces/gloo_rank0.json.gz", "drawing.trace._spread", "time"),
+        ("inspect", "traces/gloo_rank0.json.gz", "drawing.trace.stretches_of", "kernels"),
+    ],
+)
+def test_a_chart_that_fails_is_left_out_and_the_page_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    file: str,
+    broken: str,
+    lost: str,
 ) -> None:
-    monkeypatch.setattr("torchvet.drawing.run.drawing_of", lambda recording, report: 1 / 0)
-    drawing = run._drawing(leaking(), report_of_run)
-    assert "ZeroDivisionError" in capsys.readouterr().err
-    text = HTML.render(report_of_run, drawing=drawing)
-    assert "MEM101-1" in text and "all charts: a fault of torchvet" in text
+    writer = RecordingWriter(tmp_path / "run.vet")
+    for record in leak():
+        writer.write(record)
+    words = [verb, str((tmp_path if file == "run.vet" else DATA) / file), "-q", "-o", str(tmp_path / "a.html")]
+    status = main(words)
+    before = [chart["id"] for chart in data_of(whole((tmp_path / "a.html").read_text("utf-8")))]
+    monkeypatch.setattr(f"torchvet.{broken}", fail)
+    assert main(words) == status and capsys.readouterr().err == ""
+    text = (tmp_path / "a.html").read_text("utf-8")
+    after = [chart["id"] for chart in data_of(whole(text))]
+    assert lost in before and lost not in after and len(after) >= 1
+    assert "not drawn: </strong>" in text and "this is a bug in torchvet" in text
+    assert re.search(r"ZeroDivisionError: by hand, [a-z/]+\.py:\d+", text), "the place that failed is said"
+
+
+def test_a_figure_that_fails_leaves_the_others() -> None:
+    report, drawing = drawn(leaking())
+    bad = Chart(id="x", title="Broken", kind="icicle", caption="c", nodes=[Node(label="a", value=1.0, parent=7)])
+    text = HTML.render(report, drawing=msgspec.structs.replace(drawing, charts=[*drawing.charts, bad]))
+    assert "MEM101-1" in text and "Broken: this is a bug in torchvet" in text and 'id="memory"' in text
+
+
+def test_no_fault_before_the_first_chart_loses_the_report(tmp_path: Path) -> None:
+    delivery = Delivery(outputs=(str(tmp_path / "a.html"),), format=None, quiet=True)
+    assert delivery.deliver(drawn(leaking())[0], fail) == 1  # type: ignore[arg-type]
+    text = (tmp_path / "a.html").read_text("utf-8")
+    assert "MEM101-1" in text and "all charts: this is a bug in torchvet" in text
 
 
 def test_the_extension_picks_the_format() -> None:

@@ -292,6 +292,32 @@ def test_an_optimizer_that_never_steps_is_not_waited_for_for_ever() -> None:
     assert not clock.provisional
 
 
+def inference(clock: StepClock) -> StepKind | None:
+    return clock.forward_started(MODEL, no_grad=True)
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [[inference], [switch(False), forward], [ask, inference], [switch(False), ask_blind]],
+    ids=["no gradients", "eval mode", "a loader", "modules unseen"],
+)
+def test_passes_that_no_backward_can_follow_are_no_parts_of_a_step_to_come(passes: list[Event]) -> None:
+    clock, found = play([made(1), *passes * 10])
+    assert len(found) >= 9 and not clock.provisional and clock.under_way == clock.n + 1
+
+
+@pytest.mark.parametrize("passes", [[forward], [ask, forward], [ask_blind]])
+def test_passes_that_a_backward_may_follow_are_waited_for(passes: list[Event]) -> None:
+    clock, found = play([made(1), *passes * 10])
+    assert found and clock.provisional and clock.under_way == 1
+
+
+def test_a_backward_after_passes_without_gradients_is_part_of_a_step_to_come() -> None:
+    """A first evaluation, or a frozen teacher, before gradients are accumulated."""
+    clock, _ = play([made(1), switch(False), *[inference] * 10, *[forward, backward] * 5])
+    assert clock.level == "backward" and clock.provisional
+
+
 def test_without_an_optimizer_backward_calls_are_the_steps() -> None:
     clock = StepClock()
     clock.backward_ended()

@@ -60,10 +60,14 @@ ALONE = (
     + """
     print("PYTHONPATH" in os.environ, [n for n in os.environ if n.startswith("TORCHVET")])
     print([p for p in sys.path if "following" in p])
-    train(25, False)
+    import torchvet
+    with torchvet.watch() as watched:  # it is followed, and not observed twice
+        train(25, False)
+    print(watched.report.facts["verdict"]["reason"][:35])
     sys.exit(7)
 """
 )
+WATCHED = "the process is observed already, by"
 
 
 def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
@@ -74,7 +78,7 @@ def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
     environment = {**mine, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "torchvet", "run", "--quiet", "-o", "report.json", "main.py"]
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
-    assert ended.stdout.split("\n") == ["8.0", "0", "0", "True []", "[]", "7", ""], ended.stderr
+    assert ended.stdout.split("\n") == ["8.0", "0", "0", "True []", "[]", WATCHED, "7", ""], ended.stderr
     assert ended.returncode == 4, "the program's own"
     report = json.loads((tmp_path / "report.json").read_text())
     assert sorted(p["steps"] for p in report["facts"]["processes"]) == [0, 20, 25, 30]

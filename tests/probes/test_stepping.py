@@ -119,6 +119,18 @@ def test_optimizers_that_step_within_backward_are_sampled() -> None:
     assert not [n for n in watched.report.not_checked if "sampled" in n.check]
 
 
+def test_inference_beside_an_optimizer_that_never_steps_is_judged_by_its_names() -> None:
+    model = torch.nn.Linear(64, 64)
+    kept: list[torch.Tensor] = []
+    with torchvet.watch() as watched, torch.no_grad():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(30):
+            kept.append(model(torch.randn(256, 64)))
+    assert optimizer.state == {} and watched.report is not None
+    (found,) = [f for f in watched.report.findings if f.measured.bytes_per_step]
+    assert found.holder is not None and found.holder.name == "kept", found
+
+
 EVENTS = ("optimizer_stepped", "backward_ended", "batch_asked", "forward_started", "manual", "optimizer_made")
 
 

@@ -40,3 +40,17 @@ def test_one_that_fails_unnoticed_ends_when_the_next_begins() -> None:
     trained(training, 2)
     assert training.report is not None and training.report.facts["steps"] == 2
     assert training.end() is None, "none is running"
+
+
+def test_a_page_has_the_charts_of_what_was_watched(tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    from torchvet.renderers.html import page
+
+    file = tmp_path / "report.html"
+    training = Training(file, show=False, record=None, memory_limit=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "plotly", lambda: "/* plotly */")
+        trained(training, 12)
+    text = file.read_text("utf-8")
+    assert all(f'<section id="{name}"' in text for name in ("memory", "time")), "as `run -o report.html` draws"
+    assert "only the report was at hand" not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import torchvet
+from torchvet.commands import main
 from torchvet.probes.session.session import Session, session_in_process
 from torchvet.recording import read
 from torchvet.recording.records.base import Window
@@ -159,3 +161,36 @@ def test_the_program_that_is_named_is_the_reports_subject(tmp_path: Path) -> Non
         train(3)
     assert watch.report is not None
     assert watch.report.subject["path"] == str(tmp_path / "test_it.py") and watch.report.subject["argv"] == []
+
+
+def test_a_page_has_the_charts_that_a_run_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    monkeypatch.setattr("torchvet.renderers.html.page.plotly", lambda: "/* plotly */")
+    kept: list[torch.Tensor] = []
+    with torchvet.watch(output=tmp_path / "watched.html", record=tmp_path / "run.vet") as watched:
+        train(40, kept)
+    assert leaks(watched) == ["MEM101"]
+    text = (tmp_path / "watched.html").read_text("utf-8")
+    assert main(["report", str(tmp_path / "run.vet"), "-q", "-o", str(tmp_path / "reported.html")]) == 1
+    sections = re.findall('<section id="([a-z-]+)"', (tmp_path / "reported.html").read_text("utf-8"))
+    assert re.findall('<section id="([a-z-]+)"', text) == sections
+    assert {"memory", "growth", "holders", "time", "numbers"} <= set(sections)
+
+
+def test_the_first_rank_writes_and_a_watch_within_another_says_that_it_does_not_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.json"
+    monkeypatch.setenv("RANK", "1")
+    with torchvet.watch(output=file):
+        train(2)
+    assert not file.exists()
+    monkeypatch.setenv("RANK", "0")
+    with torchvet.watch(), torchvet.watch(output=file):
+        train(2)
+    assert "observed already" in file.read_text("utf-8")
+
+
+def test_an_output_that_is_no_format_is_refused_at_once() -> None:
+    with pytest.raises(torchvet.BadInput, match=r"\.pdf"):
+        torchvet.watch(output="report.pdf")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from torchvet.api.output import Output
 from torchvet.errors import BadInput, MissingExtra, TorchvetError
 from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
+    from torchvet.charts import Drawing
     from torchvet.finding import Report
     from torchvet.probes.session.session import Session
 
@@ -42,9 +45,11 @@ class Watch(contextlib.ContextDecorator):
         every_step: bool = False,
         thorough: bool = False,
         program: str | Path | None = None,
+        output: str | Path | None = None,
     ) -> None:
-        """See `watch()`."""
+        """See `watch()`. Raises `BadInput` for an `output` whose extension is no format's."""
         self.report: Report | None = None
+        self._output = Output(output) if output is not None else None
         self._record = record
         self._memory_limit = memory_limit
         self._show = show
@@ -61,9 +66,11 @@ class Watch(contextlib.ContextDecorator):
         `BadInput` where nothing can be recorded."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
+        from torchvet.probes import following
         from torchvet.probes.session.session import Session, session_in_process
         from torchvet.recording import RecordingWriter
 
+        following.wake()
         if session_in_process() is not None:
             self._within += 1
             return
@@ -99,28 +106,40 @@ class Watch(contextlib.ContextDecorator):
         if self._session is not None and self._session.observer is not None:
             self._session.observer.step_ended()
 
-    def stop(self, error: BaseException | None = None) -> Report:
-        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Raises `TorchvetError` where
-        the watch was not started."""
+    def stop(self, error: BaseException | None = None, leads: bool | None = None) -> Report:
+        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the one that
+        `leads` writes the output; by default that whose RANK is 0. Raises `TorchvetError` where the watch was not
+        started."""
+        from torchvet.charts import NOTHING
+
         if self._within:
             self._within -= 1
-            self.report = _not_observed()
-            return self.report
+            report, drawing = _not_observed(), NOTHING
+        else:
+            report, drawing = self._ended(error)
+        self.report = report
+        leads = os.environ.get("RANK", "0") == "0" if leads is None else leads
+        if self._output is not None and leads:
+            self._output.write(report, drawing)
+        return report
+
+    def _ended(self, error: BaseException | None) -> tuple[Report, Drawing]:
+        """The report on what was observed, and what is drawn beside it."""
         session, self._session = self._session, None
         if session is None:
             raise TorchvetError("stop(): this watch is not running; call start() first")
         session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
         session.release()
         session.writer.close()
-        self.report = self._diagnosed(session.writer.path.parent)
+        report, drawing = self._diagnosed(session.writer.path.parent)
         if self._folder is not None:
             self._folder.close()
             self._folder = None
         if self._show:
             from torchvet.renderers import renderer_for
 
-            print(renderer_for("text").render(self.report), file=sys.stderr)
-        return self.report
+            print(renderer_for("text").render(report), file=sys.stderr)
+        return report, drawing
 
     def __enter__(self) -> Watch:
         """Start observing. Raises `MissingExtra` without torch."""
@@ -143,7 +162,8 @@ class Watch(contextlib.ContextDecorator):
 
         return cast(F, watched)
 
-    def _diagnosed(self, path: Path) -> Report:
+    def _diagnosed(self, path: Path) -> tuple[Report, Drawing]:
+        from torchvet.charts import NOTHING
         from torchvet.diagnosis.diagnose import diagnose
         from torchvet.finding import NotChecked, Report
         from torchvet.recording import read
@@ -152,10 +172,11 @@ class Watch(contextlib.ContextDecorator):
             recording = read(path)
         except BadInput as error:  # the program has removed it: no reason for the program to end here
             gap = NotChecked(check="everything", reason=str(error))
-            return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap])
+            return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap]), NOTHING
         if self._record is None:  # nobody is to be sent to a folder that is about to go
             recording.path = None
-        return diagnose(recording)
+        report = diagnose(recording)
+        return report, self._output.drawing(report, recording) if self._output is not None else NOTHING
 
 
 def _not_observed() -> Report:
@@ -176,6 +197,7 @@ def watch(
     every_step: bool = False,
     thorough: bool = False,
     program: str | Path | None = None,
+    output: str | Path | None = None,
 ) -> Watch:
     """Watch a block or a function: see `Watch`.
 
@@ -183,7 +205,8 @@ def watch(
     text report to stderr when the block ends. Two ask for more, whatever that costs: `every_step` samples all steps but
     the first, so that no peak and no wait for the device is missed (the host's heap is not judged then); `thorough`
     searches the names that hold memory from the eighth step on, so that fewer steps are enough to judge growth.
-    `program` is the file that the report is about; by default that of the caller.
+    `program` is the file that the report is about; by default that of the caller. `output` is a file that gets the
+    report, in the format of its extension (`.html` with charts); of several ranks, the first writes it.
     """
     return Watch(
         record=record,
@@ -192,4 +215,5 @@ def watch(
         every_step=every_step,
         thorough=thorough,
         program=program,
+        output=output,
     )

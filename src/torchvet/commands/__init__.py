@@ -80,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from torchvet.workflows.streams import drop_stdout, ready
 
     ready()
+    if "_TORCHVET_COMPLETE" in os.environ:
+        from torchvet.commands.completion import mend_shells
+
+        mend_shells()
     try:
         status = cli.main(args=arguments, prog_name="torchvet", standalone_mode=False)
     except click.ClickException as error:

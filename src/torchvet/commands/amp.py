@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -62,16 +61,15 @@ def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Tria
     """All runs, the precisions taking turns, so that what else the machine does falls on all of them."""
     from torchvet.analysis.amp import MODES
 
-    found = []
-    for number in range(trials):
+    found: list[Trial] = []
+    for _ in range(trials):
         for mode in MODES:
-            if not shown.quiet and sys.stderr.isatty():
-                click.echo(f"torchvet: {mode}, run {number + 1} of {trials}", err=True)
-            found.append(_trial(target, mode, steps, shown))
+            trial = f"run {len(found) + 1} of {trials * len(MODES)}, {mode}"
+            found.append(_trial(target, mode, steps, shown, trial))
     return found
 
 
-def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
+def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown, trial: str) -> Trial:
     from torchvet.analysis.amp import Trial
     from torchvet.recording.records.amp import AmpRun
     from torchvet.recording.records.base import Window
@@ -80,7 +78,8 @@ def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown) -> Trial:
 
     with Keep(None) as keep, Untouched(shown.quiet) as files:
         observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode}, undo=files.folder)
-        status, seconds = files.run(child_command(target, observe), **shown.streams())
+        progress = shown.progress(keep.directory, trial)
+        status, seconds = files.run(child_command(target, observe), progress=progress, **shown.streams())
         recording, outcome = keep.read(status, seconds)
         files.ended(outcome)
         rank = recording.ranks[0]

@@ -61,3 +61,34 @@ def recordings(context: click.Context, parameter: click.Parameter, incomplete: s
         there = []
     found = [CompletionItem(folder + name) for name in there if name.startswith(begun)]
     return found or files(context, parameter, incomplete)
+
+
+def mend_shells() -> None:
+    """Have click complete for fish and zsh what it does not by itself: values with commas, and `--option=value`."""
+    from click import shell_completion as click_shells
+
+    class Fish(click_shells.FishComplete):
+        # click's script splits at every comma, so that codes after one are lost, and descriptions are cut.
+        source_template = click_shells.FishComplete.source_template.replace(
+            'string split "," ', 'string split --max 1 "," '
+        )
+
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            return _with_option(super().get_completions(args, incomplete), incomplete)
+
+    class Zsh(click_shells.ZshComplete):
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            return _with_option(super().get_completions(args, incomplete), incomplete)
+
+    click_shells.add_completion_class(Fish)
+    click_shells.add_completion_class(Zsh)
+
+
+def _with_option(items: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
+    """Of `--option=value` click completes the value alone, and these shells replace the whole word."""
+    from click.shell_completion import CompletionItem
+
+    option, equals, _ = incomplete.partition("=")
+    if not equals or not option.startswith("--"):
+        return items
+    return [i if i.type == "file" else CompletionItem(f"{option}={i.value}", i.type, i.help) for i in items]

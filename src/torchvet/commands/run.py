@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,7 @@ from torchvet.workflows.report_output import Delivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torchvet.charts import Drawing
     from torchvet.exporting import Exports
-    from torchvet.finding import Report
-    from torchvet.recording import Recording
     from torchvet.supervisor.live import LiveView
     from torchvet.supervisor.preflight import Program
     from torchvet.supervisor.progress import Progress
@@ -262,6 +260,7 @@ def _observe(
 ) -> tuple[int, int]:
     """Run, diagnose, try changes where there is a `budget` of seconds for it, deliver. Gives the program's status (0
     where torchvet itself stopped it) and the verdict's."""
+    from torchvet.drawing.run import drawing_of
     from torchvet.supervisor.supervise import supervise
 
     progress = _shown(keep, delivery, live, until)
@@ -284,7 +283,7 @@ def _observe(
             from torchvet.supervisor.trial_sandbox import Shown
 
             report = with_tries(report, recording, target, Shown(False, delivery.quiet), budget)
-        verdict = delivery.deliver(report, lambda report: _drawing(recording, report))
+        verdict = delivery.deliver(report, partial(drawing_of, recording))
         writing.recording(recording)
         writing.finish(report)
         return own, verdict
@@ -317,18 +316,6 @@ def _check_live() -> None:
             "(torchvet run --live train.py > out.txt), or use --record run.vet here and, in another terminal, "
             "torchvet report run.vet --live"
         )
-
-
-def _drawing(recording: Recording, report: Report) -> Drawing:
-    """The charts. The findings of a run that may have taken hours must not be lost to a fault in them."""
-    from torchvet.charts import Drawing
-    from torchvet.drawing.run import drawing_of
-
-    try:
-        return drawing_of(recording, report)
-    except Exception:
-        tell_fault()
-        return Drawing(missing=["all charts: a fault of torchvet's, which it has printed"])
 
 
 def _undone(target: Program, observe: Observe, tick: Callable[[], None], keep: Keep, quiet: bool) -> tuple[int, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -62,13 +61,11 @@ class Tries:
     def _try(self, name: str, number: int) -> None:
         if any(t.change == name and (t.error or t.run is None) for t in self.trials):
             return  # it would fail again
-        if not self.shown.quiet and sys.stderr.isatty():
-            click.echo(f"torchvet: trying {name}, round {number + 1} of {_ROUNDS}", err=True)
         began = time.monotonic()
-        self.trials.append(self._trial(name))
+        self.trials.append(self._trial(name, f"{name}, round {number + 1} of {_ROUNDS}"))
         self._longest = max(self._longest, time.monotonic() - began)
 
-    def _trial(self, change: str) -> Trial:
+    def _trial(self, change: str, trial: str) -> Trial:
         from torchvet.analysis.attempts import Trial
         from torchvet.recording.records.attempt import Attempt
 
@@ -76,7 +73,9 @@ class Tries:
             probes = {"attempt": change, "seed": SEED}
             observe = Observe(keep.directory, keep.rank, self.steps, None, probes, undo=files.folder)
             limit = max(_PATIENCE, 2 * self.seconds, 4 * self._longest)
-            status, seconds = files.run(child_command(self.target, observe), limit, **self.shown.streams())
+            progress = self.shown.progress(keep.directory, f"trying {trial}")
+            command = child_command(self.target, observe)
+            status, seconds = files.run(command, limit, progress, **self.shown.streams())
             recording, outcome = keep.read(status, seconds)
             files.ended(outcome)
             error = outcome.error or (f"the program ended with status {status}" if status else None)

@@ -102,9 +102,10 @@ def _runs(
     from torchvet.supervisor import preflight
 
     preflight.check(target)
-    recording = _run(target, steps, probes, shown)
+    recording = _run(target, steps, probes, shown, "run 1 of 2, as it is")
     other = target if half_batch is None else replace(target, arguments=tuple(shlex.split(half_batch)))
-    half = _run(other, steps, probes if half_batch is not None else {**probes, "batch_share": 0.5}, shown)
+    probes = probes if half_batch is not None else {**probes, "batch_share": 0.5}
+    half = _run(other, steps, probes, shown, "run 2 of 2, half the batch")
     gaps = []
     for run, what in ((recording, "the run"), (half, "the run with half the batch")):
         outcome = run.ranks[0].last(Outcome)
@@ -117,14 +118,15 @@ def _runs(
     return recording, half, gaps
 
 
-def _run(target: Program, steps: int, probes: dict[str, Any], shown: Shown) -> Recording:
+def _run(target: Program, steps: int, probes: dict[str, Any], shown: Shown, trial: str) -> Recording:
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe, child_command
 
     with Keep(None) as keep, Untouched(shown.quiet) as files:
         told = {**probes, "snapshots": str(keep.directory)}
         observe = Observe(keep.directory, keep.rank, steps, None, told, undo=files.folder)
-        status, seconds = files.run(child_command(target, observe), **shown.streams())
+        progress = shown.progress(keep.directory, trial)
+        status, seconds = files.run(child_command(target, observe), progress=progress, **shown.streams())
         recording, outcome = keep.read(status, seconds)
         files.ended(outcome)
         return recording

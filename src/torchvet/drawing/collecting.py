@@ -44,7 +44,7 @@ class Drawn:
         from torchvet.drawing.snapshot import charts_of_snapshot
 
         if rank < MOST_FILES:
-            self._charts += charts_of_snapshot(memory, rank if self._files > 1 else None)
+            self._charts += charts_of_snapshot(memory, rank if self._files > 1 else None, self._missing)
 
     def trace(self, rank: RankTrace) -> None:
         """The digest of a trace."""
@@ -59,5 +59,5 @@ class Drawn:
         if self._traces:
             from torchvet.drawing.trace import charts_of_traces
 
-            self._charts += charts_of_traces(self._traces[:MOST_FILES], report)
+            self._charts += charts_of_traces(self._traces[:MOST_FILES], report, self._missing)
         return Drawing(charts=self._charts, missing=self._missing)

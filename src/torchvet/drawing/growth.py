@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import usable_censuses
 from torchvet.analysis.growth_series import series_of, size_of
 from torchvet.analysis.steps import steps_until
-from torchvet.charts import Chart, Mark, Series, View
+from torchvet.charts import Chart, Mark, Series, View, guarded
 from torchvet.formatting import count, size
 
 if TYPE_CHECKING:
@@ -22,20 +23,25 @@ MOST = 6
 """Findings whose growth is drawn, the gravest ones."""
 
 
-def growth_charts(recording: Recording, report: Report) -> list[Chart]:
-    """One for each of the findings that speak of a name that grows."""
+def growth_charts(recording: Recording, report: Report, missing: list[str]) -> list[Chart]:
+    """One for each of the findings that speak of a name that grows; `missing` gets those that fail."""
     found: list[Chart] = []
     for number, finding in enumerate(report.findings):
         if len(found) < MOST and finding.holder is not None and finding.measured.bytes_per_step:
-            for rank in recording.ranks:
-                chart = _chart(finding, finding.holder, number, len(found), rank)
-                if chart is not None and (finding.rank is None or rank.rank == finding.rank):
-                    found.append(chart)
-                    break
+            draw = partial(_chart, finding, finding.holder, number, len(found), recording)
+            chart = guarded(f"growth of {finding.holder.name}", draw, missing)
+            found += [chart] if chart is not None else []
     return found
 
 
-def _chart(finding: Finding, holder: Holder, number: int, place: int, rank: RankRecording) -> Chart | None:
+def _chart(finding: Finding, holder: Holder, number: int, place: int, recording: Recording) -> Chart | None:
+    """Of the first rank that the finding is about and that has searched for the name."""
+    ranks = [r for r in recording.ranks if finding.rank is None or r.rank == finding.rank]
+    charts = (_of_rank(finding, holder, number, place, rank) for rank in ranks)
+    return next((chart for chart in charts if chart is not None), None)
+
+
+def _of_rank(finding: Finding, holder: Holder, number: int, place: int, rank: RankRecording) -> Chart | None:
     growth = next((g for g in growth_of(rank).growths if g.holding.path == holder.path), None)
     points = series_of(usable_censuses(rank)).get((growth.holding.scope, *holder.path), []) if growth else []
     if growth is None or len(points) < 2:

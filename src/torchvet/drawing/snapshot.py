@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from torchvet.charts import MOST_POINTS, Box, Chart, Mark, Series, Unit, only, thinned
+from torchvet.charts import MOST_POINTS, Box, Chart, Mark, Series, Unit, guarded, only, thinned
 from torchvet.drawing.holders import HOW_TO_READ, Boxes
 from torchvet.formatting import count, limit, percent, size
 from torchvet.snapshots.layout import segments_at
@@ -25,20 +26,21 @@ Tree = dict[str, dict[str, dict[str, int]]]
 """Bytes by category, module and line."""
 
 
-def charts_of_snapshot(memory: SnapshotMemory, rank: int | None) -> list[Chart]:
-    """Those of each device; `rank` is the place of the file among those given, None for one."""
+def charts_of_snapshot(memory: SnapshotMemory, rank: int | None, missing: list[str]) -> list[Chart]:
+    """Those of each device; `rank` is the place of the file among those given, None for one. `missing` gets those that
+    fail."""
     found = []
     for number, device in enumerate(memory.devices):
         suffix, name = ("", "") if number == 0 else (f"-{number + 1}", f", device {device.device}")
-        if len(device.lifetimes.trace):
-            found.append(_timeline(device, rank, suffix, name))
-        found += [_holders(device, rank, suffix, name)] if device.peak.bytes else []
-        layout = _layout(device, rank, suffix, name)
-        found += [layout] if layout is not None else []
+        for what, draw in _OF_A_DEVICE:
+            chart = guarded(f"{what}{name}", partial(draw, device, rank, suffix, name), missing)
+            found += [chart] if chart is not None else []
     return found
 
 
-def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart:
+def _timeline(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart | None:
+    if not len(device.lifetimes.trace):
+        return None
     peak, steps, place = device.peak, device.phases.boundaries, _Places(device)
     series, notes = _categories(device, place)
     thin = 0 < len(steps) <= TICKS
@@ -113,7 +115,9 @@ def _told(device: DeviceMemory) -> str:
     return f"{told}."
 
 
-def _holders(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart:
+def _holders(device: DeviceMemory, rank: int | None, suffix: str, name: str) -> Chart | None:
+    if not device.peak.bytes:
+        return None
     moment = device.failure.moment if device.failure is not None else device.peak
     when = "when memory ran out" if device.failure is not None else "at the peak"
     tree, lines = _tree(device, moment)
@@ -236,3 +240,10 @@ def _row(device: DeviceMemory, row: int, address: int, length: int, blocks: list
         yield run
     if length > at:
         yield Box(row=row, start=float(at), size=float(length - at), role="free")
+
+
+_OF_A_DEVICE = (
+    ("memory over the events", _timeline),
+    ("who holds what", _holders),
+    ("how segments are divided", _layout),
+)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from torchvet.charts import Box, Chart, Mark, Series, kept, only, thinned
+from torchvet.charts import Box, Chart, Mark, Series, guarded, kept, only, thinned
 from torchvet.drawing.rank_map import columns_of
 from torchvet.formatting import IDLE_WORDS, count, ms, percent
 from torchvet.traces.intervals_for_export import stretches_of
@@ -26,18 +27,21 @@ Part = tuple[str, float, str]
 _Span = tuple[str, float, float, str]
 
 
-def charts_of_traces(traces: Sequence[RankTrace], report: Report) -> list[Chart]:
+def charts_of_traces(traces: Sequence[RankTrace], report: Report, missing: list[str]) -> list[Chart]:
     """The steps and the parts of each rank; the closer look is at the rank that the report shows, whose file is read
-    again for it."""
+    again for it. `missing` gets those that fail."""
     several = len(traces) > 1
-    steps = [chart for trace in traces if (chart := _steps(trace, several)) is not None]
-    parts = [chart for trace in traces if (chart := _parts(trace, several)) is not None]
+    draws: list[tuple[str, Callable[[], Chart | None]]] = []
+    draws += [("what a step did", partial(_parts, trace, several)) for trace in traces]
+    draws += [("ranks over time", partial(_rank_map, traces))] if several else []
     shown = next((t for t in traces if several and t.rank == report.facts.get("rank")), traces[0])
-    found = stretches_of(Path(shown.path))
+    found = guarded("a closer look at steps", partial(stretches_of, Path(shown.path)), missing)
     whose = f", rank {shown.rank}" if several else ""
-    close = [_close(found, whose), _names(found, whose)] if found is not None else []
-    ranks = _rank_map(traces) if several else None
-    return [*parts, *([ranks] if ranks is not None else []), *(c for c in close if c is not None), *steps]
+    if found is not None:
+        draws += [("a closer look at steps", partial(_close, found, whose))]
+        draws += [("what takes most", partial(_names, found, whose))]
+    draws += [("the time of each step", partial(_steps, trace, several)) for trace in traces]
+    return [chart for what, draw in draws if (chart := guarded(what, draw, missing)) is not None]
 
 
 def _steps(trace: RankTrace, several: bool) -> Chart | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from torchvet.checking.baseline import unknown
+from torchvet.checking.cells import Cell
 from torchvet.checking.checker import LARGEST, Checker
 from torchvet.checking.decoding import Decoded
 from torchvet.checking.engine import check_text
 from torchvet.checking.gitignore import matches, parse
+from torchvet.checking.notebooks import Notebook
 from torchvet.checking.result import FileResult, not_checked
 from torchvet.configuration import Configuration, read_configuration
 from torchvet.finding import Edit, Finding, NotChecked
@@ -24,12 +26,15 @@ from torchvet.source.text import split_lines
 
 
 class Buffer(msgspec.Struct, frozen=True):
-    """A text as an editor shows it, and what was found in it."""
+    """A text as an editor shows it, and what was found in it. Of a notebook it is a cell, by the path that findings
+    give it: `notebook` is the notebook's own, `cells` are all that were checked together."""
 
     path: str
     text: str
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
+    notebook: str = ""
+    cells: list[Cell] = []
 
     @property
     def lines(self) -> list[str]:
@@ -62,15 +67,41 @@ class Checks:
         (kept,) = unknown([result], checker.configuration.baseline)
         return Buffer(path, text, kept.findings, kept.not_checked)
 
+    def check_cells(self, path: str, cells: Sequence[Cell]) -> list[Buffer]:
+        """What is found in the code cells of a notebook, which are read as one module: a buffer for each. What belongs
+        to no cell stands in the first. Raises `BadInput`."""
+        checker = self.checker(path)
+        names = [cell_path(path, cell) for cell in cells]
+        if is_excluded(path, checker.configuration):
+            return [Buffer(name, cell.source) for name, cell in zip(names, cells, strict=True)]
+        (kept,) = unknown([_cells_result(checker, path, cells)], checker.configuration.baseline)
+        found: dict[str, list[Finding]] = {name: [] for name in names}
+        for finding in kept.findings:
+            place = finding.location.path if finding.location is not None else ""
+            found.get(place, found[names[0]]).append(finding)
+        return [
+            Buffer(name, cell.source, found[name], [] if number else kept.not_checked, path, [*cells])
+            for number, (name, cell) in enumerate(zip(names, cells, strict=True))
+        ]
+
     @staticmethod
     def _result(checker: Checker, path: str, text: str) -> FileResult:
         if len(text) > LARGEST:
             return not_checked(path, f"it is larger than {size(LARGEST)}")
         return check_text(path, text, *checker.for_file(path))
 
+    def _again(self, buffer: Buffer, text: str) -> list[Finding]:
+        """What is found in a buffer once it has another text."""
+        if not buffer.notebook:
+            return self._result(self.checker(buffer.path), buffer.path, text).findings
+        cells = [c._replace(source=text) if cell_path(buffer.notebook, c) == buffer.path else c for c in buffer.cells]
+        found = _cells_result(self.checker(buffer.notebook), buffer.notebook, cells).findings
+        return [f for f in found if f.location is not None and f.location.path == buffer.path]
+
     def fixed(self, buffer: Buffer) -> str:
-        """The text after all edits that keep the program's results; as it is if the baseline knows all with one."""
-        if not any(f.remedy.edits and f.remedy.safe for f in buffer.findings):
+        """The text after all edits that keep the program's results; as it is if the baseline knows all with one, and of
+        a cell: an edit of another cell may belong to it."""
+        if buffer.notebook or not any(f.remedy.edits and f.remedy.safe for f in buffer.findings):
             return buffer.text
         # Editors ask whenever the cursor moves.
         if self._fixed is None or self._fixed[0] is not buffer:
@@ -84,16 +115,26 @@ class Checks:
 
         It is tried: a comment after a backslash or within a string would change the program.
         """
-        checker = self.checker(buffer.path)
         for edit in _comments(buffer, finding):
             one = msgspec.structs.replace(finding, remedy=msgspec.structs.replace(finding.remedy, edits=[edit]))
             after = apply({buffer.path: buffer.text}, [one])[0][buffer.path]
             if soundness(after) < soundness(buffer.text):
                 continue
-            left = self._result(checker, buffer.path, after).findings
+            left = self._again(buffer, after)
             if _alike(left, finding) < _alike(buffer.findings, finding):
                 return edit
         return None
+
+
+def cell_path(notebook: str, cell: Cell) -> str:
+    """What findings call a cell."""
+    return f"{notebook}:cell {cell.number}"
+
+
+def _cells_result(checker: Checker, path: str, cells: Sequence[Cell]) -> FileResult:
+    if sum(len(cell.source) for cell in cells) > LARGEST:
+        return not_checked(path, f"it is larger than {size(LARGEST)}")
+    return Notebook(path, cells).check(*checker.for_file(path))
 
 
 def _alike(findings: list[Finding], finding: Finding) -> int:

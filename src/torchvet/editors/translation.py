@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lsprotocol import types
 from pygls.workspace import PositionCodec
@@ -20,10 +20,12 @@ _SEVERITIES = {
 
 
 class Translator:
-    """Speaks of one buffer to one client: `codec` counts columns as the client does."""
+    """Speaks of one buffer to one client: `codec` counts columns as the client does. `uris` are those of the other
+    cells of a notebook, by their paths."""
 
-    def __init__(self, uri: str, buffer: Buffer, codec: PositionCodec) -> None:
+    def __init__(self, uri: str, buffer: Buffer, codec: PositionCodec, uris: Mapping[str, str] | None = None) -> None:
         self.uri, self.buffer, self.lines, self.codec = uri, buffer, buffer.lines, codec
+        self.uris = {**(uris or {}), buffer.path: uri}
 
     def position(self, line: int, column: int) -> types.Position:
         """A line and column in characters, both counted from 1, as the protocol's position."""
@@ -64,13 +66,10 @@ class Translator:
             source=SOURCE,
             related_information=[
                 types.DiagnosticRelatedInformation(
-                    types.Location(
-                        self.uri, types.Range(self.position(related.line, 1), self.position(related.line, 1))
-                    ),
-                    related.message,
+                    types.Location(self.uris[related.path], _begin_of(related.line)), related.message
                 )
                 for related in finding.related
-                if related.line is not None and related.path == self.buffer.path
+                if related.line is not None and related.path in self.uris
             ]
             or None,
         )
@@ -135,6 +134,11 @@ def page(code: str) -> str:
     parts = [f"### {one.code} {one.name}", f"*{one.summary}*", one.what, one.why]
     parts += [f"**When it does not matter.** {one.when_not}", f"**What to do.** {one.remedy}"]
     return "\n\n".join([*parts, f"`torchvet explain {one.code}` has the proof and an example."])
+
+
+def _begin_of(line: int) -> types.Range:
+    """The begin of a line, counted from 1."""
+    return types.Range(types.Position(line - 1, 0), types.Position(line - 1, 0))
 
 
 def _overlap(one: types.Range, other: types.Range) -> bool:

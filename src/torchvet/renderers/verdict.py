@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from importlib import import_module
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
@@ -13,6 +14,14 @@ _MUCH = 0.25
 """Of a step's time, what a line takes that is worth a word in the first line of a report."""
 _MOST = 160
 """The most characters of an error's text."""
+_HEADLINES = {
+    "amp": "text_amp",
+    "comparison": "comparison",
+    "doctor": "text_doctor",
+    "fix": "text_fix",
+    "whatif": "text_whatif",
+}
+"""By the kind of a report: the module that knows its first line."""
 
 
 def serious(report: Report) -> list[Finding]:
@@ -33,19 +42,8 @@ def headline(report: Report) -> str:
         from torchvet.renderers.listing import Ink, summary
 
         return summary(report, Ink(False)).split("\n")[0]
-    if kind == "comparison":
-        from torchvet.renderers import comparison
-
-        return comparison.headline(report)
-    if kind == "amp":
-        from torchvet.renderers import text_amp
-
-        return text_amp.headline(report)
-    if kind == "doctor":
-        from torchvet.renderers import text_doctor
-
-        return text_doctor.headline(report)
-    return verdict(report)
+    module = _HEADLINES.get(str(kind))
+    return str(import_module(f"torchvet.renderers.{module}").headline(report)) if module else verdict(report)
 
 
 def verdict(report: Report) -> str:

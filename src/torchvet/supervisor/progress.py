@@ -54,22 +54,33 @@ class SoFar:
 
 
 class Progress:
-    """One line on stderr: step, time, memory, growth, findings so far.
+    """One line on stderr: step, time, memory, growth, findings so far; of a trial first which one it is.
 
-    Where the program's stdout is elsewhere the line is drawn again in place. Where both are one terminal it comes as a
+    Where the program's output is elsewhere the line is drawn again in place. Where both are one terminal it comes as a
     line of its own, ever more rarely: what the program draws there stays as it is.
     """
 
-    def __init__(self, directory: Path, stream: TextIO, wanted: bool, find: Find | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stream: TextIO,
+        wanted: bool,
+        find: Find | None = None,
+        trial: str = "",
+        in_place: bool | None = None,
+    ) -> None:
+        """`trial` says which trial of how many the run is. `in_place`: whether the program writes elsewhere; by
+        default whether stdout is no terminal."""
         self.stream = stream
+        self.trial = trial
         self.tails = Tails(directory)
         self.so_far = SoFar(find or list)
         self.shown = wanted and stream.isatty()
         # The program's stdout is this process's.
-        self.in_place = not sys.stdout.isatty()
+        self.in_place = in_place if in_place is not None else not sys.stdout.isatty()
         self.drawn = ""
         self._pause = FIRST
-        self._next = time.monotonic() + FIRST
+        self._next = time.monotonic() + (0.0 if trial else FIRST)
 
     def tick(self) -> None:
         """Read what is new and show it."""
@@ -93,7 +104,8 @@ class Progress:
 
     def text(self, tail: Tail) -> str:
         """What there is to say."""
-        parts = [f"step {tail.step:,}" if tail.step else "no step yet", f"{tail.seconds:.0f} s"]
+        parts = [self.trial] if self.trial else []
+        parts += [f"step {tail.step:,}" if tail.step else "no step yet", f"{tail.seconds:.0f} s"]
         if tail.memory:
             parts.append(size(tail.memory))
         if tail.growth:

@@ -23,7 +23,10 @@ from torchvet.undo.folders import SLACK, Held, left_behind, new_folder
 from torchvet.undo.rollback import Undone, roll_back
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchvet.recording.records.training import Outcome
+    from torchvet.supervisor.progress import Progress
 
 _PATIENCE = 8.0
 """Seconds that are waited for forked processes to end: a DataLoader's workers take five to see that they are alone."""
@@ -43,6 +46,12 @@ class Shown:
         """Where a process's output goes."""
         stream = sys.stderr.fileno() if self.output else subprocess.DEVNULL
         return {"stdin": None, "stdout": stream, "stderr": None if self.output else stream}
+
+    def progress(self, directory: Path, trial: str) -> Progress:
+        """What a terminal shows while a trial runs that is recorded in `directory`."""
+        from torchvet.supervisor.progress import Progress
+
+        return Progress(directory, sys.stderr, wanted=not self.quiet, trial=trial, in_place=not self.output)
 
 
 class Untouched:
@@ -81,7 +90,9 @@ class Untouched:
             ) from error
         return self
 
-    def run(self, command: Sequence[str], limit: float | None = None, **streams: Any) -> tuple[int, float]:
+    def run(
+        self, command: Sequence[str], limit: float | None = None, progress: Progress | None = None, **streams: Any
+    ) -> tuple[int, float]:
         """The program's status (-N where signal N killed it) and seconds; it is killed after `limit` seconds."""
         started = time.monotonic()
         running: list[subprocess.Popen[bytes]] = []
@@ -95,11 +106,17 @@ class Untouched:
 
         def tick() -> None:
             self.beat()
+            if progress is not None:
+                progress.tick()
             if limit is not None and time.monotonic() - started > limit:
                 # A program may ignore every other signal; what it changed is undone in any case.
                 running[0].send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
 
-        status = run_relayed(start, tick, self._passed)
+        try:
+            status = run_relayed(start, tick, self._passed)
+        finally:
+            if progress is not None:
+                progress.clear()
         return status, time.monotonic() - started
 
     def beat(self) -> None:

@@ -16,13 +16,8 @@ class Training:
     def __init__(self, output: str | Path | None, show: bool, record: str | Path | None, memory_limit: int | None):
         """`output` gets the report, in the format of its extension; `show` prints it to stderr. Raises `BadInput` for
         an extension that is no format's."""
-        from torchvet.renderers import renderer_for, renderer_for_path
-
         self.report: Report | None = None
-        self._text = renderer_for("text")
-        self._format = renderer_for_path(output) if output is not None else self._text
-        self._watch = Watch(record=record, memory_limit=memory_limit)
-        self._output = output
+        self._watch = Watch(record=record, memory_limit=memory_limit, output=output)
         self._show = show
         self._running = False
 
@@ -40,14 +35,11 @@ class Training:
             return None
         self._running = False
         atexit.unregister(self._end_at_exit)
-        self.report = report = self._watch.stop(error)
-        if self._output is not None and leads:
-            try:
-                Path(self._output).write_text(self._format.render(report), encoding="utf-8")
-            except OSError as problem:  # no reason to end a training
-                print(f"torchvet: the report was not written: {problem}", file=sys.stderr)
+        self.report = report = self._watch.stop(error, leads)
         if self._show:
-            print(self._text.render(report), file=sys.stderr)
+            from torchvet.renderers import renderer_for
+
+            print(renderer_for("text").render(report), file=sys.stderr)
         return report
 
     def _end_at_exit(self) -> None:
@@ -66,7 +58,7 @@ class Vetting:
         record: str | Path | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        """`output` gets the report (`.json`, `.md`, `.txt`, ...), `show` prints it to stderr; else as `watch()`."""
+        """`output` gets the report (`.json`, `.md`, `.html`, ...), `show` prints it to stderr; else as `watch()`."""
         self._training = Training(output, show, record, memory_limit)
 
     @property

@@ -120,6 +120,7 @@ def proven_row(fix: Fix, proof: Proof) -> dict[str, Any]:
         **row(fix.finding),
         "before": proof.judgement.before,
         "after": proof.judgement.after,
+        "bytes_per_step": list(proof.judgement.bytes_per_step) if proof.judgement.bytes_per_step else None,
         "changes_results": fix.changes,
         "losses": losses(proof.agreement, proof.noise),
         "steps": list(proof.steps),

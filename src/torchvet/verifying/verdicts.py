@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchvet.analysis.costs import cost_lines, cost_of, worded
 from torchvet.finding import SEVERITIES, Finding
@@ -41,6 +41,8 @@ class Judgement:
     before: str
     after: str
     why: str = ""
+    bytes_per_step: tuple[float, float] | None = None
+    """Of a growth: how much grew before, and how much after."""
 
 
 def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judgement:
@@ -53,14 +55,15 @@ def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judg
     rate = finding.measured.bytes_per_step
     # Growth of a name is compared by that name; a cycle has none and goes by its finding.
     if rate is not None and rate > 0 and _held(finding) in before.rates:
-        return _growth(finding, rate, before, after)
+        left = _sum(after.rates, _names(finding, before))
+        return replace(_growth(finding, rate, before, after), bytes_per_step=(rate, left))
     if _is_timed(finding):
         return _slow(finding, before, after, same)
     # A note about the text may well stay.
-    left = [f for f in same if f.evidence != "suspected" or _grave(f)]
+    remaining = [f for f in same if f.evidence != "suspected" or _grave(f)]
     was = measure(finding)
-    if left:
-        now = measure(left[0])
+    if remaining:
+        now = measure(remaining[0])
         return Judgement(False, was, now, f"it is still there: {now}")
     return Judgement(True, was, "gone")
 

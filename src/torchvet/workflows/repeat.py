@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from torchvet.scratch import Scratch
 from torchvet.supervisor.recording_dir import Keep
 from torchvet.supervisor.supervise import Observe, child_command
-from torchvet.supervisor.trial_sandbox import Untouched
+from torchvet.supervisor.trial_sandbox import Shown, Untouched
 
 if TYPE_CHECKING:
     from torchvet.supervisor.preflight import Program
+    from torchvet.supervisor.progress import Progress
     from torchvet.verifying.trial import Trial
     from torchvet.workflows.report_output import Delivery
 
@@ -40,16 +41,19 @@ class Bench:
     probes: dict[str, Any] = field(default_factory=dict)
     outside: dict[str, None] = field(default_factory=dict)
     """What the trials did beyond their files, which is not undone."""
+    runs: int = 0
+    """How many trials have begun."""
     _seconds: float | None = None
 
-    def run(self, contents: Mapping[str, bytes]) -> Trial:
+    def run(self, contents: Mapping[str, bytes], change: str) -> Trial:
         """Run the program to its end or to the last step asked for, with other contents in the place of some files.
-        What it changes on the disk is undone.
+        What it changes on the disk is undone. `change` says in a few words what is other than in the file.
 
         Raises KeyboardInterrupt where the user stopped it, `BadInput` where that could not be undone.
         """
         from torchvet.verifying.trial import trial_of
 
+        self.runs += 1
         with Keep(None) as keep, Scratch() as folder:
             probes = {"seed": SEED, "losses": True, **self.probes}
             overlay = write_overlay(folder, contents) if contents else None
@@ -58,7 +62,8 @@ class Bench:
                 observe = Observe(
                     keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay, files.folder
                 )
-                status, seconds = self._process(child_command(self.target, observe), output, files)
+                progress = self._shown.progress(keep.directory, f"run {self.runs}, {change}")
+                status, seconds = self._process(child_command(self.target, observe), output, files, progress)
                 recording, outcome = keep.read(status, seconds)
                 files.ended(outcome)
             self.outside.update(dict.fromkeys(files.outside))
@@ -66,17 +71,21 @@ class Bench:
             self._show(printed)
             return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)
 
-    def _process(self, command: list[str], output: Path, files: Untouched) -> tuple[int, float]:
+    def _process(self, command: list[str], output: Path, files: Untouched, progress: Progress) -> tuple[int, float]:
         """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
         limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
         with output.open("wb") as stream:
             errors = None if self.show_output else subprocess.DEVNULL
             # A hash seed, because the order of sets of strings may decide the order of arithmetic.
             environment = {"PYTHONHASHSEED": str(SEED), **os.environ}
-            status, seconds = files.run(command, limit, stdout=stream, stderr=errors, env=environment)
+            status, seconds = files.run(command, limit, progress, stdout=stream, stderr=errors, env=environment)
         if self._seconds is None:
             self._seconds = seconds
         return status, seconds
+
+    @property
+    def _shown(self) -> Shown:
+        return Shown(self.show_output, self.delivery.quiet)
 
     def _show(self, printed: str) -> None:
         if self.show_output:

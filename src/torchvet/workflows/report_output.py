@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,9 +117,12 @@ class Delivery:
 
         `draw` makes the charts, where there is something to draw; it is asked only if a format has any.
         """
-        from torchvet.charts import NOTHING
+        from torchvet.charts import NOTHING, Drawing, guarded
 
-        drawing = draw(report) if draw is not None and self.draws else NOTHING
+        missing: list[str] = []
+        drawing = NOTHING
+        if draw is not None and self.draws:
+            drawing = guarded("all charts", partial(draw, report), missing) or Drawing(missing=missing)
         try:
             self.write(report, drawing)
         finally:
@@ -134,12 +137,13 @@ class Delivery:
         """Write the files. Raises `BadInput` where one cannot be written."""
         from torchvet.charts import NOTHING
         from torchvet.renderers import renderer_for_path
+        from torchvet.renderers.files import write_whole
 
         for name in self.outputs:
             renderer = renderer_for_path(Path(name))
             try:
                 text = renderer.render(report, width=0, drawing=drawing if drawing is not None else NOTHING)
-                _write_whole(Path(name), text)
+                write_whole(Path(name), text)
             except OSError as error:
                 raise BadInput(f"{name}: the report could not be written: {error.strerror}") from error
 
@@ -159,22 +163,6 @@ class Delivery:
         if worst is not None and fail_on != "never" and levels.index(worst) >= levels.index(fail_on):
             return FINDINGS
         return CLEAN if report.earned or worst not in (None, "info") else UNDETERMINED
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is as it was until it is whole: an earlier report is not lost to a full disk."""
-    place = Path(os.path.realpath(path))
-    beside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
-    if (place.exists() and not place.is_file()) or not os.access(place.parent, os.W_OK):
-        place.write_text(text, encoding="utf-8")  # a pipe or a device; or a file in a folder that takes no others
-        return
-    try:
-        beside.write_text(text, encoding="utf-8")
-        if place.exists():
-            beside.chmod(place.stat().st_mode)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _check_writable(path: Path) -> None:

@@ -35,7 +35,7 @@ def verify(asked: Asked) -> int:
     if not asked.delivery.quiet:
         _warn(asked)
     bench = Bench(target, asked.delivery, asked.steps, asked.show_output, _probes(asked))
-    before = bench.run({})
+    before = bench.run({}, "as it is")
     plan = Plan(asked, before)
     verified = plan.verified(bench.run)
     report = plan.report(verified)
@@ -99,11 +99,15 @@ class Plan:
         )
         return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) for root in roots)
 
-    def verified(self, run: Callable[[Mapping[str, bytes]], Trial]) -> Verified:
-        """Try the fixes. `run` runs the program with other contents in the place of files."""
+    def verified(self, run: Callable[[Mapping[str, bytes], str], Trial]) -> Verified:
+        """Try the fixes. `run` runs the program with other contents in the place of files, and is told what they
+        are."""
         from torchvet.verifying.search import Fix, Search
 
-        search = Search(self.before, lambda fixes: run(self.contents(fixes)), self.asked.tolerance, self._uncovered)
+        def runner(fixes: Sequence[Finding]) -> Trial:
+            return run(self.contents(fixes), _change(fixes))
+
+        search = Search(self.before, runner, self.asked.tolerance, self._uncovered)
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Fix(self.candidates[number]), why))
@@ -189,6 +193,13 @@ class Plan:
         held = self.asked.apply and report.facts["fix"]["needs_unsafe_fixes"]
         refused = verified.refused or held
         return FINDINGS if refused and status == CLEAN and not self.asked.delivery.exit_zero else status
+
+
+def _change(fixes: Sequence[Finding]) -> str:
+    """What a run tries, in a few words."""
+    codes = list(dict.fromkeys(f.code for f in fixes))
+    more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
+    return f"with {count(len(fixes), 'fix', 'fixes')}: {', '.join(codes[:3])}{more}" if fixes else "as it is again"
 
 
 def _fix(finding: Finding, seen: Trial | None = None, as_seen: Finding | None = None) -> Fix:

@@ -78,13 +78,17 @@ class StepClock:
         self._quiet_forwards = 0
         self._forward_key = 0
         self._forwards_since_batch = 0
-        self._watching_forwards = True
+        self._may_train = False
+        """Whether a forward pass has run that a backward may follow; also where passes are not heard of."""
 
     @property
     def provisional(self) -> bool:
         """Whether what counts as steps now is likely to be parts of steps: an optimizer is there that has yet to step
-        (gradient accumulation, LBFGS, which calls backward many times in a step)."""
-        return bool(self._new_optimizers) and _LEVELS[self.level] < _LEVELS["training"] and self.n < _PROVISIONAL
+        (gradient accumulation, LBFGS, which calls backward many times in a step). Passes that a backward cannot follow
+        (no gradients, a model in eval mode) are parts of none."""
+        unsure = self.level == "backward" or self._may_train
+        waits = bool(self._new_optimizers) and _LEVELS[self.level] < _LEVELS["training"] and self.n < _PROVISIONAL
+        return waits and unsure
 
     @property
     def under_way(self) -> int:
@@ -224,6 +228,7 @@ class StepClock:
         """
         # While module hooks are out nobody knows whether a model ran; then every batch counts as worked on.
         worked = self._forwards_since_batch > 0 or not has_forward_events
+        self._may_train |= not has_forward_events and not no_grad and not self._evaluating
         trained, self._trained = self._trained, False
         self._forwards_since_batch = 0
         self._quiet_forwards = 0
@@ -240,9 +245,11 @@ class StepClock:
         # The batches that passed before it was certain were steps of the evaluation, too.
         return self._boundary("evaluation", self._uncounted)
 
-    def forward_started(self, key: int) -> StepKind | None:
-        """A top-level module is called; `key` names the module. Counts only where there is no loader."""
+    def forward_started(self, key: int, no_grad: bool = False) -> StepKind | None:
+        """A top-level module is called; `key` names the module. Counts only where there is no loader. `no_grad` tells
+        that gradients are switched off."""
         self._forwards_since_batch += 1
+        self._may_train |= not no_grad and not self._evaluating
         # The loader's batches count this evaluation already.
         if self._quiet_batches:
             return None

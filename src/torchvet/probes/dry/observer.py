@@ -80,7 +80,7 @@ class DryObserver(Observer):
         """See `Listener`."""
         if depth == 0:
             self.known.add_root(module)
-            self._boundary(self.stepping.passed(self.clock.forward_started, id(module)))
+            self._boundary(self.stepping.passed(self.clock.forward_started, id(module), not torch.is_grad_enabled()))
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""

@@ -30,6 +30,8 @@ _config: dict[str, Any] | None = None
 _unfollowed: Callable[[str], None] | None = None
 _ended: Callable[[int, int], None] | None = None
 """Called with the number and the exit status of a process of this interpreter that has ended."""
+_sleeper: _Sleep | None = None
+"""Waits in a process that is followed and has not trained yet."""
 _spared = False
 """Whether the next fork is torchvet's own."""
 
@@ -282,12 +284,9 @@ class _Sleep:
     def _waking(self, key: tuple[Any, str], original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def first(*args: Any, **kwargs: Any) -> Any:
-            # A collate function that runs autograd must not have a worker observed.
-            if self.asleep and not self._in_loader_worker():
-                self.asleep = False
-                self._wake()
             # A caller that took the function before (`from torch.autograd import grad`) reaches the
             # probes by this.
+            self.wake()
             return self._routes.get(key, original)(*args, **kwargs)
 
         return first
@@ -295,7 +294,12 @@ class _Sleep:
     def _in_loader_worker(self) -> bool:
         return self._torch.utils.data.get_worker_info() is not None
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """The process trains now; the workers of loaders do not."""
+        # A collate function that runs autograd must not have a worker observed.
+        if not self.asleep or self._in_loader_worker():
+            return
+        self.asleep = False
         # Where somebody has wrapped ours, theirs stays: the probes then wrap it, and it goes on to the original.
         ours = [(owner, name) for (owner, name), one in self._ours.items() if owner.__dict__.get(name) is one]
         # First ours out, then the probes in: they must wrap the originals, and not a wrapper that has served.
@@ -323,4 +327,12 @@ def _wake() -> None:
 
 
 def _sleep(torch: ModuleType) -> None:
-    _Sleep(torch).begin()
+    global _sleeper
+    _sleeper = _Sleep(torch)
+    _sleeper.begin()
+
+
+def wake() -> None:
+    """Somebody is about to observe this process: if it is followed, it is from now on, and not twice."""
+    if _sleeper is not None:
+        _sleeper.wake()

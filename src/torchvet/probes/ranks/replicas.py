@@ -73,13 +73,20 @@ class ReplicaWatcher(Watcher):
             self.heed()
 
     def install(self) -> None:
-        """See `settle`."""
+        """See `settle`. A process of a group counts from its first step on, as processes do that are observed only
+        once they are in one."""
         self.settle(0, "training")
+        if torch.distributed.is_available():
+            joins = tap(self.host, "replicas of parameters", after=self._joins)
+            self.replace(torch.distributed, "init_process_group", joins)
         wraps = tap(self.host, "modules in DistributedDataParallel", after=self._wraps)
         self.replace(DistributedDataParallel, "__init__", wraps)
         made = tap(self.host, "where loaders are made", after=self._made)
         for kind in (DataLoader, DistributedSampler, RandomSampler, SequentialSampler) if is_launched() else ():
             self.replace(kind, "__init__", made)
+
+    def _joins(self, *_: Any, **__: Any) -> None:
+        self.settle(0, "training")
 
     def _wraps(self, _: None, model: DistributedDataParallel, *__: Any, **___: Any) -> None:
         self._wrapped[model] = {id(p) for p in model.module.parameters()}

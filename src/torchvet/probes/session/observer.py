@@ -168,14 +168,16 @@ class Observer(Looks):
             with self._session.guarded("forward passes"):
                 self.known.add_root(module)
             self._work_begins()
-            self._boundary(self.stepping.passed(self.clock.forward_started, id(module)))
+            self._boundary(self.stepping.passed(self.clock.forward_started, id(module), not torch.is_grad_enabled()))
         self._sampling.stack.append(module)
         self._end_if_overdue()
 
     def forward_aside(self, module: torch.nn.Module) -> None:
         """See `Listener`."""
         if self._counts_aside() and not getattr(self._here, "loads", False):
-            self.stepping.count(self.stepping.passed(self.clock.forward_started, id(module)))
+            self.stepping.count(
+                self.stepping.passed(self.clock.forward_started, id(module), not torch.is_grad_enabled())
+            )
 
     def forward_ended(self, module: torch.nn.Module, output: Any, depth: int) -> None:
         """See `Listener`."""

@@ -86,13 +86,13 @@ _COLUMNS: list[tuple[str, str, Any]] = [
 ]
 
 
-def not_checked(report: Report, drawing: Drawing) -> Html:
-    """What could not be looked at, and which charts there are no figures for."""
+def not_checked(report: Report, drawing: Drawing, failed: list[str]) -> Html:
+    """What could not be looked at, which charts there are no figures for, and which `failed` on the page."""
     items = [tag("li", tag("strong", f"{n.check}: "), n.reason) for n in report.not_checked]
     missing = drawing.missing
     if drawing is NOTHING and report.subject.get("kind") in FILE_KINDS:
         missing = ["only the report was at hand, not what it was made of: its findings are shown without their series"]
-    items += [tag("li", tag("strong", "not drawn: "), text) for text in missing]
+    items += [tag("li", tag("strong", "not drawn: "), text) for text in [*missing, *failed]]
     if not items:
         return _card("not-checked", "Not checked", tag("p", "Nothing is listed as not checked.", class_="soft"))
     told = tag("p", "Silence about these is no sign of health.", class_="soft")

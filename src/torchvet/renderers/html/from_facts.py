@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from torchvet.charts import Chart, Series, Unit
+from torchvet.charts import Chart, Series, Unit, guarded
 from torchvet.finding import Report
 from torchvet.renderers.comparison import amount
+from torchvet.renderers.html.trials import charts_of_trials
 from torchvet.renderers.sections.forecast import gradient_text, sampled_text
 from torchvet.renderers.wording import count
 
 ROWS, OPERATORS = 12, 24
 
 
-def charts_of_facts(report: Report) -> list[Chart]:
-    """All of them; empty where the report has no such facts."""
-    found: list[Chart] = []
+def charts_of_facts(report: Report, failed: list[str]) -> list[Chart]:
+    """All of them; empty where the report has no such facts. `failed` gets those that fail."""
+    draws: list[tuple[str, Callable[[], Chart | None]]] = []
     if report.subject.get("kind") == "comparison":
-        found += [_difference(d, report) for d in report.facts["comparison"]["differences"] if d["rows"]]
+        differences = report.facts["comparison"]["differences"]
+        draws += [(str(d["title"]), partial(_difference, d, report)) for d in differences if d["rows"]]
+    draws += charts_of_trials(report)
     if forecast := report.facts.get("precision_forecast"):
-        found += _precision(forecast)
-    return found
+        draws.append(("headroom in float16", partial(_precision, forecast)))
+    return [chart for what, draw in draws if (chart := guarded(what, draw, failed)) is not None]
 
 
 def _difference(facts: dict[str, Any], report: Report) -> Chart:
@@ -58,39 +63,35 @@ def _told(facts: dict[str, Any], report: Report) -> str:
     return f"In all {amount(before, unit)} before, {amount(after, unit)} after; {most}."
 
 
-def _precision(facts: dict[str, Any]) -> list[Chart]:
+def _precision(facts: dict[str, Any]) -> Chart | None:
     known = [row for row in facts["operators"] if row["headroom_bits"] is not None]
     rows = sorted(known, key=lambda row: float(row["headroom_bits"]))[:OPERATORS]
     if not rows:
-        return []
+        return None
     names = [f"{row['module'] or 'outside modules'} {row['operator']}" for row in rows]
     said = [facts["summary"], gradient_text(facts["gradients"]), sampled_text(facts)]
-    return [
-        Chart(
-            id="precision",
-            title="Headroom in float16",
-            kind="bars",
-            caption=". ".join(part[:1].upper() + part[1:] for part in said if part) + ".",
-            x_title="bits (powers of two) between the largest value and float16's limit of 65,504",
-            unit="bits",
-            labels=names,
-            series=[
-                Series(
-                    name="headroom", role="activations", x=[], y=[float(r["headroom_bits"]) for r in rows], style="bar"
-                )
-            ],
-            notes=[f"the {len(rows)} nearest of {count(len(known), 'operator')} are drawn"]
-            if len(known) > len(rows)
-            else [],
-            columns=["operator", "largest", "bits", "line"],
-            rows=[
-                [
-                    n,
-                    f"{max(r['largest'], r['operand']):.3g}",
-                    str(r["headroom_bits"]),
-                    f"{r['path']}:{r['line']}" if r["path"] else "",
-                ]
-                for n, r in zip(names, rows, strict=True)
-            ],
-        )
-    ]
+    return Chart(
+        id="precision",
+        title="Headroom in float16",
+        kind="bars",
+        caption=". ".join(part[:1].upper() + part[1:] for part in said if part) + ".",
+        x_title="bits (powers of two) between the largest value and float16's limit of 65,504",
+        unit="bits",
+        labels=names,
+        series=[
+            Series(name="headroom", role="activations", x=[], y=[float(r["headroom_bits"]) for r in rows], style="bar")
+        ],
+        notes=[f"the {len(rows)} nearest of {count(len(known), 'operator')} are drawn"]
+        if len(known) > len(rows)
+        else [],
+        columns=["operator", "largest", "bits", "line"],
+        rows=[
+            [
+                n,
+                f"{max(r['largest'], r['operand']):.3g}",
+                str(r["headroom_bits"]),
+                f"{r['path']}:{r['line']}" if r["path"] else "",
+            ]
+            for n, r in zip(names, rows, strict=True)
+        ],
+    )

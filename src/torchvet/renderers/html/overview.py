@@ -19,6 +19,8 @@ Tile = tuple[str, str, str]
 """What, how much, and a word more."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|bytes|[kMGTP]i?B|[mu]?s)\b|%)")
 """The space between a number and its unit, at which no line is broken."""
+NO_FINDINGS = ("comparison", "whatif")
+"""Kinds of reports that answer questions and look for no faults: that they have none is no praise."""
 _NOUNS = {"error": "error", "warning": "warning", "info": "note"}
 
 
@@ -46,6 +48,8 @@ def overview(report: Report) -> Html:
 
 def _is_clean(report: Report) -> bool:
     """Whether it says so: notes alone are no fault, and a comparison that nobody set a gate for says what changed."""
+    if report.subject.get("kind") == "whatif":
+        return False
     asked = report.subject.get("kind") != "comparison" or report.facts["comparison"]["gate"] is not None
     return asked and report.earned and report.verdict != "undetermined" and not _over(report)
 
@@ -75,7 +79,7 @@ def _subject(report: Report) -> str:
             f"{subject['of']}: {shown_path(str(subject['before']))} before, {shown_path(str(subject['after']))} after"
         )
     if argv := subject.get("argv"):
-        return f"torchvet run {shlex.join(map(str, argv))}"
+        return f"torchvet {'fix' if kind == 'fix' else 'run'} {shlex.join(map(str, argv))}"
     paths = [str(p) for p in subject.get("paths") or [subject.get("path") or ""] if p]
     named = ", ".join(shown_path(p) for p in paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
     return f"{FILE_KINDS.get(kind, kind)}: {named}" if named else kind
@@ -84,7 +88,7 @@ def _subject(report: Report) -> str:
 def _badges(report: Report) -> Html:
     numbers = Counter(f.severity for f in report.findings)
     found = [tag("span", count(numbers[s], _NOUNS[s]), class_=f"badge {s}") for s in reversed(SEVERITIES) if numbers[s]]
-    if not report.findings and report.subject.get("kind") != "comparison":
+    if not report.findings and report.subject.get("kind") not in NO_FINDINGS:
         sure = report.verdict == "clean" and report.earned
         found = [
             tag("span", "no finding" if sure else "undetermined", class_="badge good" if sure else "badge warning")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from torchvet.charts import Chart, Drawing
+from torchvet.charts import Chart, Drawing, guarded
 from torchvet.errors import BadInput
 from torchvet.finding import SEVERITIES, Report
 from torchvet.renderers.html.colors import colors_of
@@ -18,7 +19,7 @@ from torchvet.renderers.html.figures import PLOTTED, Figure, figures, section_of
 from torchvet.renderers.html.findings import findings_section
 from torchvet.renderers.html.from_facts import charts_of_facts
 from torchvet.renderers.html.markup import NONE, Html, joined, json_block, tag
-from torchvet.renderers.html.overview import overview
+from torchvet.renderers.html.overview import NO_FINDINGS, overview
 from torchvet.renderers.verdict import headline
 
 MISSING = "HTML reports draw with Plotly, which is not installed: pip install 'torchvet[report]'"
@@ -29,8 +30,9 @@ _LEADS = {"MEM": "memory", "NUM": "numbers", "AMP": "numbers", "TRN": "numbers",
 
 def page(report: Report, drawing: Drawing) -> str:
     """The whole document. Raises `BadInput` where Plotly is not installed."""
-    charts = [*drawing.charts, *charts_of_facts(report)]
-    parts = _sections(report, drawing, charts)
+    failed: list[str] = []
+    charts = [*drawing.charts, *charts_of_facts(report, failed)]
+    parts = _sections(report, drawing, charts, failed)
     own = (_HERE / "page.js").read_text("utf-8")
     scripts = [plotly(), own] if any(chart.kind in PLOTTED for chart in charts) else [own]
     title = headline(report)
@@ -54,24 +56,28 @@ def page(report: Report, drawing: Drawing) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def _sections(report: Report, drawing: Drawing, charts: list[Chart]) -> list[tuple[str, str, Html]]:
-    """What the page shows, in order: an id, a word for the navigation, the section."""
+def _sections(report: Report, drawing: Drawing, charts: list[Chart], failed: list[str]) -> list[tuple[str, str, Html]]:
+    """What the page shows, in order: an id, a word for the navigation, the section. `failed` gets charts that fail."""
     drawn = figures(charts, report)
     first = [f for f in drawn if f.id == _lead(report, drawn)]
     rest = [f for f in drawn if f not in first]
     parts = [("verdict", "Verdict", overview(report))]
-    parts += [(f.id, f.word, section_of(f)) for f in first]
-    if report.subject.get("kind") != "comparison":  # it has none
+    parts += [_figure(f, failed) for f in first]
+    if report.subject.get("kind") not in NO_FINDINGS:
         parts.append(("findings", "Findings", findings_section(report, drawing)))
-    parts += [(f.id, f.word, section_of(f)) for f in rest]
+    parts += [_figure(f, failed) for f in rest]
     parts += [
         ("lines", "Lines", lines_of_step(report)),
         ("rank-table", "Ranks", ranks(report)),
-        ("not-checked", "Not checked", not_checked(report, drawing)),
+        ("not-checked", "Not checked", not_checked(report, drawing, failed)),
         ("environment", "Environment", environment(report)),
         ("text", "As text", as_text(report)),
     ]
     return [part for part in parts if part[2]]
+
+
+def _figure(figure: Figure, failed: list[str]) -> tuple[str, str, Html]:
+    return figure.id, figure.word, guarded(figure.title, partial(section_of, figure), failed) or NONE
 
 
 def _lead(report: Report, drawn: list[Figure]) -> str:
