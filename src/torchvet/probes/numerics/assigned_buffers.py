@@ -13,7 +13,9 @@ from torchvet.probes.base import frames
 from torchvet.probes.base.kit import Host
 from torchvet.probes.internals.finite import is_finite
 from torchvet.probes.internals.simulated import numbers
+from torchvet.probes.replay.keeping import Kept
 from torchvet.recording.records.base import Place
+from torchvet.recording.records.nonfinite import NonFinite
 
 _WHAT = "buffers that are assigned"
 
@@ -48,7 +50,16 @@ class AssignedBuffers:
         with self._host.looking(_WHAT):
             self._lines.setdefault(module, {})[name] = self._host.step, frames.user_place()
 
-    def of_bad(self, modules: Iterable[torch.nn.Module]) -> tuple[int, Place | None] | None:
+    def explain(self, record: NonFinite, kept: Kept) -> None:
+        """Since when a buffer is bad that a replay found in place: since it was assigned, or since the step before if it
+        is one that a replay puts back. Any other the failed step itself may have written."""
+        assigned = self._of_bad(self._host.known.live_roots())
+        if assigned is not None:
+            record.since, record.assigned = assigned
+        elif kept.begins_bad():
+            record.since = max(1, record.tick - 1)
+
+    def _of_bad(self, modules: Iterable[torch.nn.Module]) -> tuple[int, Place | None] | None:
         """The latest assignment of a buffer that is not finite now."""
         parts = {part for module in modules for part in module.modules() if part in self._lines}
         found = [

@@ -139,7 +139,7 @@ class NonFiniteWatcher(Watcher):
             self._look_at_taken(self.host.step)
         if self._running is not None:
             # From here on the end of passes is heard: a closure's gradients are there only then.
-            self.heed()  # an optimizer with a closure
+            self.heed()
         self._only_grad = is_grad and not self._totals.checked
         stack = self.host.way
         self._calls.add(stack)
@@ -165,14 +165,7 @@ class NonFiniteWatcher(Watcher):
             self._losses = [weakref.ref(t) for t in losses if t.numel() == 1]
             return
         self._look_at_losses([t for t in losses if not is_finite(t)])
-        if losses:
-            self._sample_loss(losses[0])
-
-    def _sample_loss(self, loss: torch.Tensor) -> None:
-        turn = self._samples.losses
-        turn.left -= 1
-        if turn.left <= 0:
-            self._samples.loss(loss)
+        self._samples.one_of(losses)
 
     def _look_at_losses(self, bad: list[torch.Tensor]) -> None:
         if bad:
@@ -210,8 +203,6 @@ class NonFiniteWatcher(Watcher):
         self._live.optimizing = False
         if self._live.engaged:
             self._live.advance()
-
-    # What was found ---------------------------------------------------------------------------------------------
 
     def _step_starts(self) -> None:
         # Modules and generators hardly change: looking for new ones takes a walk over all names.
@@ -264,8 +255,7 @@ class NonFiniteWatcher(Watcher):
         self._totals.checked += 1
         losses = [t for ref in self._losses if (t := ref()) is not None] if self._losses else []
         self._losses = []
-        if losses:
-            self._sample_loss(losses[0])
+        self._samples.one_of(losses)
         turn = self._samples.norms
         turn.left -= 1
         if turn.left <= 0:
@@ -343,7 +333,6 @@ class NonFiniteWatcher(Watcher):
         else:
             totals.gradients += 1
             totals.first_gradient = totals.first_gradient or tick
-        # The loss fails first, then its gradients: one look for both.
         first, self._bad_now = not self._bad_now, True
         place = frames.user_place(3)
         if self._live.wanted:
@@ -380,21 +369,12 @@ class NonFiniteWatcher(Watcher):
             if self._totals.first_stepped is None and tick > 1:
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         elif record.reason == "bad-buffer":
-            self._explain_buffer(record, tick)
+            self._assigned.explain(record, self._kept)
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
         if record.found == "not-reproduced" and symptom not in _TAKEN:
             self._live.begin(record)
             self.heed()
-
-    def _explain_buffer(self, record: NonFinite, tick: int) -> None:
-        """A buffer that a replay puts back was bad when the step began; any other the failed step may have written."""
-        roots = self.host.known.live_roots()
-        assigned = self._assigned.of_bad(roots)
-        if assigned is not None:
-            record.since, record.assigned = assigned
-        elif self._kept.begins_bad():
-            record.since = max(1, tick - 1)
 
     def _bad_parameter(self, symptom: Symptom, tick: int) -> NonFinite | None:
         """Without a replay all that can be seen is whether the step began with parameters that were lost already."""

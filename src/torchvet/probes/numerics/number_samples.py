@@ -71,6 +71,13 @@ class NumberSampler:
             # Weak, since a loss holds its graph.
             self._scaled = weakref.ref(result), weakref.ref(outputs), weakref.ref(scaler)
 
+    def one_of(self, losses: list[torch.Tensor]) -> None:
+        """A backward pass begins from these: the first is its loss, if it is this pass's turn."""
+        if losses:
+            self.losses.left -= 1
+            if self.losses.left <= 0:
+                self.loss(losses[0])
+
     def loss(self, given: torch.Tensor) -> None:
         """A backward pass begins here."""
         step = self._host.step

@@ -15,7 +15,7 @@ from torchvet.recording.records.training import Unchecked, Unwatched
 PROBES: tuple[str, ...] = (
     # What others go by, in the order of an event's meaning: which optimizers there are, whose graph is needed.
     "base.collector.CollectorProbe",
-    "training.optimizers.OptimizerProbe",
+    "optimizers.use.OptimizerProbe",
     "base.backward.BackwardProbe",
     "training.evaluation.EvaluationProbe",
     "training.loaders.LoaderProbe",

@@ -12,11 +12,11 @@ import torch
 from torchvet.probes.base.gradients import gradient_of, is_readable
 from torchvet.probes.base.kit import Host, Optimizer, Place, Record, StepKind, Watcher, frames
 from torchvet.probes.base.schedule import Checkups
-from torchvet.probes.training.frozen_parameters import FreezingLines, Frozen
-from torchvet.probes.training.gradient_history import GradientHistory
-from torchvet.probes.training.owners_called import OwnersCalled
-from torchvet.probes.training.stalled_optimizers import Stalled
-from torchvet.probes.training.unowned_gradients import UnownedGradients
+from torchvet.probes.optimizers.frozen_parameters import FreezingLines, Frozen
+from torchvet.probes.optimizers.gradient_history import GradientHistory
+from torchvet.probes.optimizers.owners_called import OwnersCalled
+from torchvet.probes.optimizers.stalled_optimizers import Stalled
+from torchvet.probes.optimizers.unowned_gradients import UnownedGradients
 from torchvet.recording.records.optimizers import FIRST_STEPS, NeverStepped, OptimizerUse
 from torchvet.recording.records.training import SparseGradient
 

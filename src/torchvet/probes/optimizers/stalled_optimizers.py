@@ -78,24 +78,31 @@ class Stalled:
         if known is None or known.steps != use.steps:
             self._idle[use.id] = _Idle(weakref.ref(optimizer), use, use.steps, tick)
             return
-        known.look([p for g in optimizer.param_groups for p in g["params"]][:_WITNESSES], tick)
+        known.look(_parameters(optimizer)[:_WITNESSES], tick)
 
     def records(self, names: dict[int, str]) -> Iterator[StalledOptimizers]:
         """One record of all that have stopped; an empty one takes an earlier back."""
-        stopped = [one for one in self._idle.values() if one.stopped and one.optimizer() is not None]
-        if not stopped and not self._told:
-            return
-        self._told = bool(stopped)
-        owners = [one.optimizer() for one in stopped]
-        parameters = [p for o in owners if o is not None for g in o.param_groups for p in g["params"]]
-        with_gradient = [p for p in parameters if gradient_of(p) is not None]
-        first = stopped[0].use if stopped else None
-        yield StalledOptimizers(
-            optimizers=len(stopped),
-            name=first.name if first is not None else "",
-            place=first.step_place or first.place if first is not None else None,
-            names=[names.get(id(p), "a parameter") for p in with_gradient][:8],
-            parameters=len(with_gradient),
-            after=max((one.last_step for one in stopped), default=0),
-            until=max((one.tick for one in stopped), default=0),
-        )
+        stopped = [
+            (one, owner) for one in self._idle.values() if one.stopped and (owner := one.optimizer()) is not None
+        ]
+        if stopped or self._told:
+            self._told = bool(stopped)
+            yield _record([one for one, _ in stopped], [p for _, owner in stopped for p in _parameters(owner)], names)
+
+
+def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _record(stopped: list[_Idle], parameters: list[torch.Tensor], names: dict[int, str]) -> StalledOptimizers:
+    with_gradient = [p for p in parameters if gradient_of(p) is not None]
+    first = stopped[0].use if stopped else None
+    return StalledOptimizers(
+        optimizers=len(stopped),
+        name=first.name if first is not None else "",
+        place=first.step_place or first.place if first is not None else None,
+        names=[names.get(id(p), "a parameter") for p in with_gradient][:8],
+        parameters=len(with_gradient),
+        after=max((one.last_step for one in stopped), default=0),
+        until=max((one.tick for one in stopped), default=0),
+    )
