@@ -9,8 +9,8 @@ import pytest
 import torch
 from hosts import ByHand
 
+from torchvet.probes.optimizers import use as optimizers
 from torchvet.probes.optimizers.use import OptimizerProbe
-from torchvet.probes.training import optimizers
 from torchvet.recording.records.optimizers import OptimizerUse, UnownedParameters
 from torchvet.recording.records.training import SparseGradient
 

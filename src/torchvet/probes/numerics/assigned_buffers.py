@@ -51,8 +51,8 @@ class AssignedBuffers:
             self._lines.setdefault(module, {})[name] = self._host.step, frames.user_place()
 
     def explain(self, record: NonFinite, kept: Kept) -> None:
-        """Since when a buffer is bad that a replay found in place: since it was assigned, or since the step before if it
-        is one that a replay puts back. Any other the failed step itself may have written."""
+        """Since when a buffer is bad that a replay found in place: since it was assigned, or since the step before, if
+        a replay puts it back. Any other the failed step itself may have written."""
         assigned = self._of_bad(self._host.known.live_roots())
         if assigned is not None:
             record.since, record.assigned = assigned
