@@ -11,6 +11,7 @@ import msgspec
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, outcome_facts
 from torchvet.analysis.ranks import is_lost
+from torchvet.analysis.unlike_ranks import unlike_facts
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
@@ -104,6 +105,7 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
         return {}
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
+    facts |= unlike_facts(rows)
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)

@@ -21,6 +21,15 @@ class Member(Record):
     backend: str = ""
 
 
+class Surroundings(Record):
+    """What this rank runs with, which other ranks should have as well: the versions of libraries (of those that are
+    imported), variables of its environment (of those that are set), and torch's seed when it last asked."""
+
+    versions: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    seed: int | None = None
+
+
 class Standstill(Record):
     """The process has not moved for so many seconds, after `tick` step boundaries: the program's line, and the function
     of torch's that it calls there. `waits` says that this function waits for other ranks."""
