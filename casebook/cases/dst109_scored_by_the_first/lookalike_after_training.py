@@ -32,7 +32,7 @@ def train(model, steps, every):
     x, y = data(2048, seed=rank)
     held_out = data(256, seed=1000 + rank)
     generator = torch.Generator().manual_seed(rank)
-    for step in range(steps):
+    for _ in range(steps):
         rows = torch.randint(len(x), (32,), generator=generator)
         loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
         optimizer.zero_grad()

@@ -57,9 +57,6 @@ class HalfOptimizer:
                 yield parameter.grad
 
     def step(self):
-        square = sum(grad.float().square().sum() for grad in self.grads())
-        dist.all_reduce(square)
-        factor = (self.clip / (square.sqrt() + 1e-6)).clamp(max=1.0).item()
         for parameter in self.parameters:
             parameter.grad.clamp_(-self.clip, self.clip)
         self.inner.step()

@@ -7,7 +7,6 @@ asked of other ranks: what each wrote down is held side by side when the program
 from __future__ import annotations
 
 import _thread
-import os
 import signal
 import sys
 import threading
@@ -18,14 +17,13 @@ from types import FrameType
 
 from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames, outward
 from torchvet.probes.ranks.membership import has_joined, is_launched
+from torchvet.recording.faults import WRAPPERS, called, communicates
 from torchvet.recording.records.ranks import Standstill
 
 _LOOK = 1.0
 """Seconds between two looks."""
 _FIRST = 5.0
 """Seconds at one place after which it is written down; again each time that they have doubled."""
-_WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context", "__torch_function__", "_fn")
-"""Functions of torch's around the one that the program has called."""
 
 
 class StandstillProbe(Watcher):
@@ -110,8 +108,8 @@ def standstill(frame: FrameType, tick: int, seconds: float) -> Standstill:
         place = None
     torch_s = [one for one in between if frames.owner(one.f_code.co_filename) == frames.TORCH]
     collective = next((one for one in reversed(torch_s) if _communicates(one)), None)
-    called = collective or next((one for one in reversed(torch_s) if one.f_code.co_name not in _WRAPPERS), None)
-    call = called.f_code.co_name if called is not None else ""
+    outer = collective or next((one for one in reversed(torch_s) if one.f_code.co_name not in WRAPPERS), None)
+    call = called(outer.f_code.co_name) if outer is not None else ""
     return Standstill(
         tick=tick,
         seconds=round(seconds, 1),
@@ -123,6 +121,4 @@ def standstill(frame: FrameType, tick: int, seconds: float) -> Standstill:
 
 
 def _communicates(frame: FrameType) -> bool:
-    code = frame.f_code
-    inside = f"{os.sep}torch{os.sep}distributed{os.sep}" in code.co_filename
-    return inside and code.co_name not in _WRAPPERS
+    return communicates(frame.f_code.co_filename, frame.f_code.co_name)
