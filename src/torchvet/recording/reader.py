@@ -17,6 +17,7 @@ import msgspec
 from torchvet.errors import BadInput
 from torchvet.recording import records
 from torchvet.recording.faults import position
+from torchvet.recording.last_seen import last_seen
 from torchvet.recording.opening import MOST_FILE, lines, opened
 from torchvet.recording.records import base, training
 from torchvet.recording.records.base import LARGEST_SOURCE, Place, Program, Record, Source
@@ -249,6 +250,11 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
             one.lines += [at] if at is not None else []
             if at is not None and outcome is not None:
                 outcome.place = at.place
+            seen = last_seen(directory / f"{one.name}.jsonl") if one.member is not None else None
+            if seen is not None:
+                one.lines.append(seen)
+                if outcome is not None:
+                    outcome.ticks = max(outcome.ticks, seen.tick)
 
 
 def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:

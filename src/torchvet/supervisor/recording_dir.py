@@ -182,8 +182,8 @@ _TAKEN = (
     "--record {0}: has the recording of another run, which would be lost; name a new folder, or remove that one first"
 )
 _AGAIN = (
-    "--record {0}: has an earlier recording of the same ranks, which would be lost; name a new folder for each launch, or "
-    "remove that one first"
+    "--record {0}: has an earlier recording of the same ranks, which would be lost; name a new folder for each "
+    "launch, or remove that one first"
 )
 _LAUNCHER = ".launcher"
 

@@ -1,4 +1,5 @@
 """Notices that a rank stands still, from a thread of its own: ranks that wait for each other never say so themselves.
+Keeps in a file what the rank did last, for the case that it is killed.
 
 A rank that waits in a collective has given the interpreter's lock up. Nothing of torch's is called, and nothing is
 asked of other ranks: what each wrote down is held side by side when the program has ended.
@@ -14,20 +15,24 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
+from typing import Any
+
+from torch.optim.optimizer import Optimizer
 
 from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames, outward
 from torchvet.probes.ranks.membership import has_joined, is_launched
 from torchvet.recording.faults import WRAPPERS, called, communicates
+from torchvet.recording.last_seen import LastSeenFile
 from torchvet.recording.records.ranks import Standstill
 
-_LOOK = 1.0
+_LOOK = 0.2
 """Seconds between two looks."""
 _FIRST = 5.0
 """Seconds at one place after which it is written down; again each time that they have doubled."""
 
 
 class StandstillProbe(Watcher):
-    """Where a rank stands still."""
+    """Where a rank stands still, and where it was last."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -38,6 +43,8 @@ class StandstillProbe(Watcher):
         self._since = 0.0
         self._next = _FIRST
         self._failure = ""
+        self._last: LastSeenFile | None = None
+        self.ignored = frozenset({"backward_starts", "backward_ended", "optimizer_starts", "boundary"})
 
     def install(self) -> None:
         """A launcher says in variables that there are several ranks."""
@@ -48,6 +55,27 @@ class StandstillProbe(Watcher):
         """Programs may start their ranks themselves."""
         if not self._running and has_joined():
             self._start()
+
+    def backward_starts(self, tensors: Any, is_grad: bool) -> None:
+        """See `LastSeenFile`; so with the events below."""
+        self._moment(1)
+
+    def backward_ended(self, is_grad: bool) -> None:
+        """It returned."""
+        self._moment(2)
+
+    def optimizer_starts(self, optimizer: Optimizer) -> None:
+        """A step of it begins."""
+        self._moment(3)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended."""
+        if self._last is not None:
+            self._last.moment(tick, 0)
+
+    def _moment(self, phase: int) -> None:
+        if self._last is not None:
+            self._last.moment(self.host.tick, phase)
 
     def finish(self, how: str, error: BaseException | None) -> None:
         """See `Watcher`."""
@@ -65,12 +93,16 @@ class StandstillProbe(Watcher):
 
     def _start(self) -> None:
         self._running = True
+        self._last = LastSeenFile(self.host.record)
+        self.heed()
         self._wake.acquire(blocking=False)
         # The interpreter's own thread, and not one of `threading`'s, which programs count and join.
         with suppress(RuntimeError):
             _thread.start_new_thread(self._run, (self._wake,))
 
     def _stop(self) -> None:
+        if self._last is not None:
+            self._last.end()
         if self._running:
             self._running = False
             with suppress(RuntimeError):
@@ -91,6 +123,8 @@ class StandstillProbe(Watcher):
         at = None if frame is None else (self.host.tick, id(frame), frame.f_lasti)
         if at is None or at != self._at:
             self._at, self._since, self._next = at, now, _FIRST
+            if frame is not None and self._last is not None:
+                self._last.line(standstill(frame, self.host.tick, 0.0))
         elif frame is not None and now - self._since >= self._next:
             self._next *= 2
             self.host.write(standstill(frame, self.host.tick, now - self._since))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -39,6 +39,20 @@ class Standstill(Record):
     place: Place | None = None
     call: str = ""
     waits: bool = False
+
+
+Phase = Literal["before its backward pass", "in a backward pass", "after a backward pass", "in the optimizer's step"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class LastSeen(Record):
+    """What a rank did last that was killed without notice: the phase of the step after `tick` steps, and where it was
+    seen in this step, if it was: five times a second a thread looks."""
+
+    tick: int
+    phase: Phase
+    place: Place | None = None
+    call: str = ""
 
 
 class ChildEnd(Record):

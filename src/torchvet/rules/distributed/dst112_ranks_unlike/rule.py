@@ -32,8 +32,8 @@ class RanksUnlike(Rule):
             first.other,
             Place(first.path, first.line, ""),
             f"ranks run unlike code: module `{first.module}` has one text on {groups}{more}",
-            cause=f"line {first.line} is the first that differs: hosts have unlike copies of the program, or the file was "
-            "changed while the ranks started",
+            cause=f"line {first.line} is the first that differs: hosts have unlike copies of the program, or the file "
+            "was changed while the ranks started",
             advice="give all ranks one copy: a shared folder, an image, or one commit that each host checks out",
         )
 
