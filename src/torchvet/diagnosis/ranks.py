@@ -15,7 +15,7 @@ from torchvet.analysis.unlike_ranks import unlike_facts
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records.ranks import LastSeen
+from torchvet.recording.records.ranks import LastSeen, Stuck
 from torchvet.recording.records.training import Outcome
 
 
@@ -124,6 +124,14 @@ def _last_facts(one: RankRecording) -> dict[str, Any]:
     return {"last": {"step": seen.tick + 1, "phase": seen.phase, "place": place, "call": seen.call}}
 
 
+def _stuck_facts(one: RankRecording) -> dict[str, Any]:
+    """Where a rank's process stood that had not ended some time after its program."""
+    stuck = one.last(Stuck)
+    if stuck is None:
+        return {}
+    return {"stuck": {"seconds": stuck.seconds, "place": msgspec.to_builtins(stuck.place), "call": stuck.call}}
+
+
 def _row(one: RankRecording) -> dict[str, Any]:
     assert one.member is not None
     facts = facts_of(one, growth_of(one))
@@ -141,6 +149,7 @@ def _row(one: RankRecording) -> dict[str, Any]:
             "status": outcome.status if outcome is not None else None,
         }
         | _last_facts(one)
+        | _stuck_facts(one)
     )
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from torchvet.errors import BadInput
 from torchvet.recording.opening import opened
 from torchvet.recording.records.base import Place, Program
-from torchvet.recording.records.ranks import Standstill
+from torchvet.recording.records.ranks import Standstill, Stuck
 
 _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}) in (.*)')
+_TIMEOUT = re.compile(r"Timeout \((\d{1,4}):(\d\d):(\d\d(?:\.\d{1,6})?)\)!")
 _MOST = 1 << 20
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context", "__torch_function__", "_fn")
 """Functions of torch's around the one that the program has called."""
@@ -37,6 +38,21 @@ def position(file: Path, program: Program, tick: int) -> Standstill | None:
             return _standstill(inside, Place(whole, int(line), function), tick)
         inside.append((path, function))
     return None
+
+
+def stuck(file: Path, program: Program) -> Stuck | None:
+    """Where a process stood that had not ended some time after its program; None where the file does not say so."""
+    try:
+        with opened(file.parent, file) as stream:
+            found = _TIMEOUT.match(stream.read(_MOST).decode("utf-8", "replace"))
+    except (OSError, BadInput):
+        return None
+    if found is None:
+        return None
+    at = position(file, program, 0)
+    hours, minutes, seconds = map(float, found.groups())
+    late = 3600 * hours + 60 * minutes + seconds
+    return Stuck(seconds=late, place=at.place, call=at.call) if at is not None else Stuck(seconds=late)
 
 
 def _standstill(inside: list[tuple[str, str]], place: Place, tick: int) -> Standstill:

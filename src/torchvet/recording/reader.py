@@ -16,7 +16,7 @@ import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import records
-from torchvet.recording.faults import position
+from torchvet.recording.faults import position, stuck
 from torchvet.recording.last_seen import last_seen
 from torchvet.recording.opening import MOST_FILE, lines, opened
 from torchvet.recording.records import base, training
@@ -255,6 +255,8 @@ def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
                 one.lines.append(seen)
                 if outcome is not None:
                     outcome.ticks = max(outcome.ticks, seen.tick)
+        elif program is not None and (late := stuck(directory / f"{one.name}.fault", program)) is not None:
+            one.lines.append(late)
 
 
 def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:

@@ -112,10 +112,18 @@ class Keep:
             if self.ranks.reports:
                 self.ranks.wait(self.directory, failed=status != 0)
                 recording = self._read({self.file.stem: outcome})
+        self._remove_empty()
         # The folder is removed on leaving, so no report may name it.
         if not self.kept:
             recording.path = None
         return recording, outcome
+
+    def _remove_empty(self) -> None:
+        """Files for what the interpreter says of processes that do not end: these have ended."""
+        for file in self.directory.glob(f"{self.file.stem}*.fault"):
+            with suppress(OSError):
+                if file.stat().st_size == 0:
+                    file.unlink()
 
     def _read(self, ended: dict[str, Outcome]) -> Recording:
         try:

@@ -111,6 +111,10 @@ class Host:
         path: Path = self._session.writer.path
         return path
 
+    def alive(self) -> None:
+        """Python runs: asked for now and then, of several ranks."""
+        self._session.alive()
+
     def write(self, record: Record) -> None:
         """Add a record at once."""
         self._session.writer.write(record)

@@ -27,6 +27,8 @@ from torchvet.recording.records.ranks import Standstill
 
 _LOOK = 0.2
 """Seconds between two looks."""
+_ALIVE = 2.0
+"""Seconds after which the interpreter is told that Python still runs."""
 _FIRST = 5.0
 """Seconds at one place after which it is written down; again each time that they have doubled."""
 
@@ -41,6 +43,7 @@ class StandstillProbe(Watcher):
         self._main = threading.main_thread().ident
         self._at: tuple[int, int, int] | None = None
         self._since = 0.0
+        self._alive = 0.0
         self._next = _FIRST
         self._failure = ""
         self._last: LastSeenFile | None = None
@@ -119,6 +122,9 @@ class StandstillProbe(Watcher):
             self._failure = f"{type(error).__name__}: {error}"
 
     def _look(self, now: float) -> None:
+        if now - self._alive >= _ALIVE:
+            self._alive = now
+            self.host.alive()
         frame = sys._current_frames().get(self._main or 0)
         at = None if frame is None else (self.host.tick, id(frame), frame.f_lasti)
         if at is None or at != self._at:

@@ -55,6 +55,15 @@ class LastSeen(Record):
     call: str = ""
 
 
+class Stuck(Record):
+    """Seconds after the program had ended its process had not. Its main thread was at `place`, in `call`, where any of
+    its frames was left: destructors run after the last of them."""
+
+    seconds: float
+    place: Place | None = None
+    call: str = ""
+
+
 class ChildEnd(Record):
     """A process that this one has started has ended: its exit status, or -N where signal N killed it."""
 

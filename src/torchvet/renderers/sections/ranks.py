@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from torchvet.formatting import ms
 from torchvet.renderers.page import LABEL, Page, padded
-from torchvet.renderers.wording import count, percent, printable, size
+from torchvet.renderers.places import at
+from torchvet.renderers.wording import count, percent, printable, seconds, size
 
 SHOWN, OUTLIERS = 16, 4
 """Rows and ranks that stand out that are shown; JSON has all of them."""
@@ -30,8 +31,20 @@ def add_ranks(page: Page, facts: dict[str, Any]) -> None:
     page.more(len(rows) - len(shown))
     for one in (facts.get("outliers") or [])[:OUTLIERS]:
         page.paragraph(stands_out(one, f"rank {one['rank']}", "ranks"), indent=LABEL, hang=2, most=2)
-    for text in _unlike(facts):
+    for text in (*_stuck(rows), *_unlike(facts)):
         page.paragraph(text, indent=LABEL, hang=2, most=2)
+
+
+def _stuck(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Processes that did not end with their program: torchvet's work in them was done."""
+    for row in [row for row in rows if row.get("stuck")][:OUTLIERS]:
+        one = row["stuck"]
+        place, call = one["place"], f" in `{one['call']}`" if one["call"] else ""
+        where = (
+            f"at {at(place['path'], place['line'])}{call}" if place else "in destructors, with no Python left to run"
+        )
+        late = seconds(one["seconds"])
+        yield f"rank {row['rank']} had ended, and its process had not {late} later: it stood {where}"
 
 
 def _unlike(facts: dict[str, Any]) -> Iterator[str]:
