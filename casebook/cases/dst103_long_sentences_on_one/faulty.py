@@ -24,7 +24,7 @@ class Tagger(nn.Module):
 
 def corpus(count):
     generator = torch.Generator().manual_seed(11)
-    lengths = torch.randint(6, 160, (count,), generator=generator).tolist()
+    lengths = torch.randint(4, 400, (count,), generator=generator).tolist()
     return sorted((torch.randint(1, WORDS, (n,), generator=generator) for n in lengths), key=len)
 
 

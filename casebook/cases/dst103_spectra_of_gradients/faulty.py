@@ -26,7 +26,7 @@ class SpectrumWatch:
 
 def autoencoder(width):
     return nn.Sequential(
-        nn.Linear(width, 192), nn.SiLU(), nn.Linear(192, 24), nn.Linear(24, 192), nn.SiLU(), nn.Linear(192, width)
+        nn.Linear(width, 320), nn.SiLU(), nn.Linear(320, 24), nn.Linear(24, 320), nn.SiLU(), nn.Linear(320, width)
     )
 
 
@@ -35,7 +35,7 @@ def batch(generator, size, width):
     return torch.sin(hidden @ torch.ones(8, width) * torch.arange(1, width + 1) / width)
 
 
-def train(steps, width=256):
+def train(steps, width=384):
     rank = dist.get_rank()
     net = autoencoder(width)
     watch = SpectrumWatch(net) if rank == SPECTRA_ON else None

@@ -17,21 +17,21 @@ class Fit:
         self.optimizer = torch.optim.AdamW(net.parameters(), lr=lr)
         self.curve = collections.deque(maxlen=10)
 
-    def step(self, step, x, y):
+    def step(self, x, y):
         self.optimizer.zero_grad()
         loss = nn.functional.huber_loss(self.net(x), y)
         loss.backward()
         self.optimizer.step()
-        self.log(step, loss)
 
-    def log(self, step, loss):
+    def log(self, step, x, y):
         if self.rank == 0:
-            self.curve.append((step, loss))
+            error = nn.functional.huber_loss(self.net.module(x), y)
+            self.curve.append((step, error))
 
     def plot(self):
         if self.rank == 0:
-            for step, loss in self.curve:
-                print(f"{step + 1} {loss:.4f}")
+            for step, error in self.curve:
+                print(f"{step + 1} {error:.4f}")
 
 
 def batches(data, steps):
@@ -54,11 +54,13 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(3)
     x = torch.randn(1024, 12)
-    data = TensorDataset(x, (x[:, :4] * x[:, 4:8]).sum(dim=1, keepdim=True))
+    y = (x[:, :4] * x[:, 4:8]).sum(dim=1, keepdim=True)
+    data, held_out = TensorDataset(x[128:], y[128:]), (x[:128], y[:128])
     net = nn.Sequential(nn.Linear(12, 96), nn.GELU(), nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 1))
     fit = Fit(net, lr=3e-3)
     for step, x, y in batches(data, args.steps):
-        fit.step(step, x, y)
+        fit.step(x, y)
+        fit.log(step, *held_out)
     fit.plot()
     dist.destroy_process_group()
 

@@ -20,6 +20,7 @@ _WORTH_SAYING = 0.05
 
 _MOSTLY = 0.9
 """Share of what lives on from which on what no name reaches is nearly all of it."""
+_ENOUGH_WINDOWS = 3
 _LEAST_HELD = 64 * 1024
 """Bytes of garbage between collections that are nobody's trouble, however small the program."""
 
@@ -91,8 +92,15 @@ def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
     before = [c for c in rank.since_restart(Census) if c.complete and not (c.final or c.amid)]
     use = rank.last(CollectorUse)
     freed = use is not None and use.freed > 0
-    at_the_end = len(before) > 1 and not freed and not any(c.unreached or c.garbage for c in before)
+    enough = len(before) > 1 or (before and _leaves_nothing(rank))
+    at_the_end = enough and not freed and not any(c.unreached or c.garbage for c in before)
     return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+
+
+def _leaves_nothing(rank: RankRecording) -> bool:
+    """Whether of the steps that were looked at no storage has outlived the next looks."""
+    seen = [s for s in rank.all(Survivors) if not s.final and s.steps]
+    return len({s.window for s in seen}) >= _ENOUGH_WINDOWS and not any(s.bytes for s in seen)
 
 
 def names_of(who: list[Stranger]) -> list[str]:
