@@ -89,12 +89,17 @@ def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
 def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
     """The looks that came upon something without a name. A cycle that only the last look sees, when the program was
     over, died with the variables of `main()`: no step makes such cycles."""
+    at_the_end = _is_clean_before_the_end(rank)
+    return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+
+
+def _is_clean_before_the_end(rank: RankRecording) -> bool:
+    """Whether looks at the running program found nothing without a name, and no collection has freed any."""
     before = [c for c in rank.since_restart(Census) if c.complete and not (c.final or c.amid)]
     use = rank.last(CollectorUse)
     freed = use is not None and use.freed > 0
-    enough = len(before) > 1 or (before and _leaves_nothing(rank))
-    at_the_end = enough and not freed and not any(c.unreached or c.garbage for c in before)
-    return [c for c in looks if (c.unreached or c.garbage) and not (at_the_end and c.final)]
+    enough = len(before) > 1 or (bool(before) and _leaves_nothing(rank))
+    return enough and not freed and not any(c.unreached or c.garbage for c in before)
 
 
 def _leaves_nothing(rank: RankRecording) -> bool:
