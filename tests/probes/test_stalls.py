@@ -114,4 +114,4 @@ def test_the_report_says_where_a_process_stood_that_did_not_end(tmp_path: Path, 
     report = diagnose(read(tmp_path))
     assert [("stuck" in row, row["how"]) for row in report.facts["ranks"]] == [(False, "finished"), (True, "finished")]
     page = renderer_for("text").render(report, width=160)
-    assert "rank 1 had ended, and its process had not 10" in page and where in page
+    assert "the program of rank 1 had ended; 10.0 s later its process had not" in page and where in page

@@ -14,6 +14,7 @@ import pytest
 from handmade import program
 
 from torchvet.probes import following
+from torchvet.probes.ranks import standstill as module
 from torchvet.probes.ranks.standstill import standstill
 from torchvet.recording import read
 from torchvet.recording.faults import communicates, position
@@ -143,3 +144,50 @@ def test_of_several_threads_the_main_one_counts(tmp_path: Path) -> None:
     at = position(file, program(cwd="/work"), 3)
     assert at is not None and at.place is not None
     assert (at.place.path, at.place.line, at.call, at.waits) == ("/work/train.py", 21, "all_reduce", True)
+
+
+class Busy:
+    """A host that looks itself at first, which is no standstill of the program's."""
+
+    def __init__(self, record: Path, looks: int) -> None:
+        self.record, self.looks = record, looks
+        self.tick, self.watching = 3, True
+        self.written: list[Standstill] = []
+
+    @property
+    def active(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    def alive(self) -> None:
+        pass
+
+    def write(self, found: Standstill) -> None:
+        self.written.append(found)
+        self.watching = False
+
+
+def test_a_look_of_torchvets_own_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.005)
+    monkeypatch.setattr(module, "_FIRST", 0.02)
+    host = Busy(tmp_path / "rank0.jsonl", looks=3)
+    probe = module.StandstillProbe(host)  # type: ignore[arg-type]
+    stays, end = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stays.set()
+        end.wait(20)
+
+    thread = threading.Thread(target=stand)
+    thread.start()
+    stays.wait()
+    probe._main = thread.ident
+    probe._running = True
+    probe._wake.acquire()
+    try:
+        probe._run(probe._wake)
+    finally:
+        end.set()
+        thread.join()
+    assert not probe._failure and host.looks < 0
+    assert [one.tick for one in host.written] == [3]

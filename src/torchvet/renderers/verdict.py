@@ -157,9 +157,10 @@ def _last(outcome: dict[str, Any]) -> str:
     last = outcome.get("last")
     if not last:
         return ""
-    seen = f"{failed_at(last)}" if not outcome.get("place") else ""
-    seen += f" (`{last['call']}`)" if seen and last.get("call") else ""
-    return f": it was last seen{seen}, {last['phase']} in step {count(last['step'])}"
+    at_line = failed_at(last) if not outcome.get("place") else ""
+    call = f" (`{last['call']}`)" if at_line and last.get("call") else ""
+    seen = f"last seen{at_line}{call}, " if at_line else ""
+    return f": it was {seen}{last['phase']} in step {count(last['step'])}"
 
 
 def _restarted(report: Report) -> str:

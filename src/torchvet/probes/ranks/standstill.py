@@ -116,7 +116,7 @@ class StandstillProbe(Watcher):
             # A signal that the program waits for is to reach one of its own threads.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            while not wake.acquire(True, _LOOK) and self._running and self.host.active:
+            while not wake.acquire(True, _LOOK) and self._running and self.host.watching:
                 self._look(time.monotonic())
         except Exception as error:
             self._failure = f"{type(error).__name__}: {error}"
@@ -125,7 +125,8 @@ class StandstillProbe(Watcher):
         if now - self._alive >= _ALIVE:
             self._alive = now
             self.host.alive()
-        frame = sys._current_frames().get(self._main or 0)
+        # What torchvet itself does on that thread is no standstill of the program's.
+        frame = sys._current_frames().get(self._main or 0) if self.host.active else None
         at = None if frame is None else (self.host.tick, id(frame), frame.f_lasti)
         if at is None or at != self._at:
             self._at, self._since, self._next = at, now, _FIRST

@@ -44,7 +44,7 @@ def _stuck(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"at {at(place['path'], place['line'])}{call}" if place else "in destructors, with no Python left to run"
         )
         late = seconds(one["seconds"])
-        yield f"rank {row['rank']} had ended, and its process had not {late} later: it stood {where}"
+        yield f"the program of rank {row['rank']} had ended; {late} later its process had not: it stood {where}"
 
 
 def _unlike(facts: dict[str, Any]) -> Iterator[str]:
