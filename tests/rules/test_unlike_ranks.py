@@ -98,7 +98,7 @@ def test_a_launcher_may_give_each_rank_a_device_of_its_own() -> None:
     alike = [about(n, CUDA_VISIBLE_DEVICES=str(n)) for n in (0, 1)]
     assert unlike_facts(alike)["unlike"] == []
     unlike = [about(0, CUDA_VISIBLE_DEVICES="0,1"), about(1, CUDA_VISIBLE_DEVICES="2")]
-    assert unlike_facts(unlike)["unlike"][0]["values"] == {"2 devices": [0], "1 devices": [1]}
+    assert unlike_facts(unlike)["unlike"][0]["values"] == {"2 devices": [0], "1 device": [1]}
 
 
 class ByHand:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from torchvet.formatting import count
 from torchvet.recording import RankRecording
 from torchvet.recording.records.base import Source
 from torchvet.recording.records.ranks import Surroundings
@@ -60,7 +61,7 @@ def unlike_variables(ranks: Sequence[RankRecording]) -> dict[str, dict[str, list
     def values(about: Surroundings) -> dict[str, str]:
         own = dict(about.variables)
         if _DEVICES in own:
-            own[_DEVICES] = f"{sum(bool(name.strip()) for name in own[_DEVICES].split(','))} devices"
+            own[_DEVICES] = count(sum(bool(name.strip()) for name in own[_DEVICES].split(",")), "device")
         return own
 
     return _unlike(ranks, values, missing=NOT_SET)
