@@ -91,6 +91,25 @@ def test_a_process_on_its_own_is_not_watched(tmp_path: Path) -> None:
     assert fault(tmp_path, HELD, world="1") == ""
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_ends(tmp_path: Path) -> None:
+    text = """
+        import os
+
+        log.alive()
+        fault_log._STALLED = 0.3
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        log.alive()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        log.alive()
+        hold(1_500_000)
+    """
+    said = fault(tmp_path, text.replace("log.alive()", "fault_log._STALLED = 30; log.alive()", 1))
+    assert said is not None and said.startswith("Timeout"), "the parent is watched again"
+
+
 @pytest.mark.parametrize("text", ["", "Fatal Python error: Aborted\n", "Timeout (soon)!\n"])
 def test_what_is_no_timeout_is_no_process_that_stays(tmp_path: Path, text: str) -> None:
     (tmp_path / "rank0.fault").write_text(text)

@@ -13,8 +13,9 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from torchvet.probes.session.stall_clock import StallClock
 from torchvet.recording.writer import out_of_the_way
 
 _STALLED, _LATE = 15.0, 10.0
@@ -28,8 +29,7 @@ class FaultLog:
     def __init__(self) -> None:
         self._path = Path()
         self._file: BinaryIO | None = None
-        self._several = False
-        self._later = faulthandler.dump_traceback_later
+        self._clock = StallClock()
 
     def begin(self, record: Path) -> None:
         """Listen for fatal signals; the file lies beside `record`."""
@@ -41,36 +41,25 @@ class FaultLog:
             faulthandler.enable(self._file)
             if os.environ.get("WORLD_SIZE", "1") not in ("", "1") and hasattr(faulthandler, "register"):
                 faulthandler.register(signal.SIGTERM, self._file, chain=True)
-                self._several = True
-                faulthandler.dump_traceback_later = self._asked
-
-    def _asked(self, *arguments: Any, **more: Any) -> None:
-        """The program wants tracebacks itself, and there is one clock for them."""
-        self._stand_back()
-        self._later(*arguments, **more)
-
-    def _stand_back(self) -> None:
-        self._several = False
-        if faulthandler.dump_traceback_later == self._asked:
-            faulthandler.dump_traceback_later = self._later
+                self._clock.begin()
 
     def alive(self) -> None:
         """Python runs. Unless this is called again in time, the interpreter writes down where each thread is."""
-        if self._file is None or not self._several:
+        if self._file is None or not self._clock.ours:
             return
         with suppress(OSError, RuntimeError, ValueError):
             if os.fstat(self._file.fileno()).st_size:  # it went on from there
                 os.ftruncate(self._file.fileno(), 0)
                 self._file.seek(0)
-            self._later(_STALLED, file=self._file)
+            self._clock.arm(_STALLED, self._file)
 
     def last(self) -> None:
         """Nothing of torchvet's runs any more in this process: what keeps it from ending is written down."""
-        if self._file is None or not self._several:
+        if self._file is None or not self._clock.ours:
             return
         with suppress(OSError, RuntimeError):
             self._file = os.fdopen(out_of_the_way(os.open(self._path, _NEW)), "wb", buffering=0)
-            self._later(_LATE, file=self._file)
+            self._clock.arm(_LATE, self._file)
 
     def forsake(self) -> None:
         """This is a forked child, or the process goes on unobserved: its end is not to be written down here."""
@@ -78,15 +67,12 @@ class FaultLog:
             faulthandler.disable()
             if hasattr(faulthandler, "unregister"):
                 faulthandler.unregister(signal.SIGTERM)
-            if self._several:
-                self._stand_back()
-                faulthandler.cancel_dump_traceback_later()
+            self._clock.leave()
             self._file = None
 
     def end(self) -> None:
         """The process is about to end. What crashes from here on is written into a file that nobody can see."""
-        if self._several:
-            faulthandler.cancel_dump_traceback_later()
+        self._clock.stop()
         if self._file is not None:
             with suppress(OSError):
                 if os.fstat(self._file.fileno()).st_size == 0:
