@@ -25,7 +25,7 @@ from torchvet.recording.faults import WRAPPERS, called, communicates
 from torchvet.recording.last_seen import LastSeenFile
 from torchvet.recording.records.ranks import Standstill
 
-_LOOK = 0.2
+_LOOK = 1.0
 """Seconds between two looks."""
 _ALIVE = 2.0
 """Seconds after which the interpreter is told that Python still runs."""

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from torchvet.probes.session.stall_clock import StallClock
 from torchvet.recording.writer import out_of_the_way
 
-_STALLED, _LATE = 15.0, 10.0
+_STALLED, _LATE = 60.0, 30.0
 """Seconds without any Python, and seconds from the program's end to that of its process."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0)
 

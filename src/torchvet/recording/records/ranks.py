@@ -47,7 +47,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 class LastSeen(Record):
     """What a rank did last that was killed without notice: the phase of the step after `tick` steps, and where it was
-    seen in this step, if it was: five times a second a thread looks."""
+    seen in this step, if it was: a thread looks once a second."""
 
     tick: int
     phase: Phase
