@@ -43,7 +43,8 @@ class Expectation:
     """Whether bytes per step are compared with the independent count."""
     argv: list[str] = field(default_factory=lambda: ["--steps", "60"])
     command: list[str] = field(default_factory=lambda: ["run"])
-    """The verb of torchvet and its options. A verb other than `run` keeps what the programs print to itself."""
+    """The verb of torchvet and its options. A verb other than `run` keeps what the programs print to itself. With
+    `--nproc N` the programs run on N ranks, also where they run bare."""
     also_allowed: list[str] = field(default_factory=list)
     """Codes of further findings that are true of the faulty program."""
 

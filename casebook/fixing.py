@@ -41,6 +41,8 @@ def fix(case: Case, faulty: Observation, means: Means) -> Fix:
     verb, *options = case.expect.command
     if verb not in ("run", "check"):
         return Fix("not verifiable", f"`fix --verify` runs programs as `run` does, not as `{verb}`")
+    if "--nproc" in options:
+        return Fix("not verifiable", "`fix --verify` observes one process, and the case has several ranks")
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept, case.name)
         shutil.copytree(case.built, folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -54,10 +54,12 @@ class Run:
 def bare(
     program: Program, argv: Sequence[str], command: Sequence[str] = ("run",), interpreter: str = sys.executable
 ) -> Run:
-    """Run the program by itself; where the tool is told to simulate GPUs, on those."""
+    """Run the program by itself: on as many ranks as the tool starts, and on the GPUs that it simulates."""
     told = dict(itertools.pairwise(command))
-    card = told.get("--simulate-gpu")
+    card, ranks = told.get("--simulate-gpu"), told.get("--nproc")
     here = [] if card is None else ["-m", "casebook.simulated", card, told.get("--gpus", "1")]
+    if ranks is not None:
+        here = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
     return started([interpreter, *here, *program.target, *argv], program.folder)
 
 

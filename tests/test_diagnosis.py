@@ -7,7 +7,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from handmade import FILE, census, evidence, heap, holding, outcome, program, rank, recording, site, steps, window
+from handmade import (
+    FILE,
+    census,
+    evidence,
+    heap,
+    holding,
+    outcome,
+    program,
+    rank,
+    recording,
+    site,
+    steps,
+    survivors,
+    window,
+)
 
 from torchvet.analysis import growth_of
 from torchvet.diagnosis.diagnose import _unattributed, diagnose
@@ -261,8 +275,6 @@ def test_growth_of_a_heap_that_a_sparse_gradient_explains_is_not_said_again() ->
 
 
 def test_growth_without_a_name_is_a_finding_with_its_amount() -> None:
-    from handmade import survivors
-
     looks = [census(t, holding("losses", direct=10_000 * t), other=90_000 * t) for t in TICKS]
     kept = [survivors(n, 10 * n, 200_000) for n in (1, 2, 3)]
     report = diagnose(
@@ -276,8 +288,6 @@ def test_growth_without_a_name_is_a_finding_with_its_amount() -> None:
 
 
 def test_what_a_finding_says_of_a_cycle_is_explained_though_no_name_leads_there() -> None:
-    from handmade import survivors
-
     cycle = [Stranger(kind="cycle", owner="Node", attribute="parent")]
     looks = [census(t, unreached=400_000, unreached_sites=[site()], strangers=cycle) for t in (5, 9, 14, 20)]
     report = diagnose(run([survivors(n, 4 * n, 400_000) for n in (1, 2, 3)], looks))
@@ -292,6 +302,11 @@ def test_a_cycle_that_only_the_last_look_sees_died_with_the_program() -> None:
     assert codes(diagnose(run([census(t) for t in (9, 20, 30)], last))) == []
     seen = census(30, garbage=400_000, strangers=cycle)
     assert codes(diagnose(run([census(t) for t in (9, 20)], seen, last))) == ["MEM105"]
+    # A search may take so long that there is but one before the end: what steps leave behind counts, then.
+    left = [survivors(n, 4 * n, 0) for n in (1, 2, 3)]
+    assert codes(diagnose(run([census(16)], left, last))) == []
+    assert codes(diagnose(run([census(16)], left[:2], last))) == ["MEM105"]
+    assert codes(diagnose(run([census(16)], left[:2], survivors(3, 12, 400_000), last))) == ["MEM105"]
 
 
 def test_looks_that_were_cut_short_make_no_cycle_of_what_died_with_the_program() -> None:

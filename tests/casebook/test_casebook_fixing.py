@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from casebook.case import Case, load
 from casebook.fixing import agree, difference, fix, what_differs, what_is_wrong, why_refused
 from casebook.report import Finding, Location, Remedy, Report
 from casebook.run import Means, Run
-from casebook.score import Observation, score
+from casebook.score import Fix, Observation, score
 
 FAULTY = "kept = []\nprint('loss 1.0')\n"
 FOUND = Finding("MEM102", "error", location=Location("faulty.py", 1), remedy=Remedy([{"text": ""}]))
@@ -102,14 +103,17 @@ def test_why_a_fix_was_refused_is_always_said() -> None:
     assert why_refused("MEM102", Report([FOUND], facts=facts, not_checked=few)) == "4 steps are too few"
 
 
+SEVERAL = "`fix --verify` observes one process, and the case has several ranks"
+
+
 def test_what_cannot_be_verified_is_said(case: Case) -> None:
     broken = f"{sys.executable} -c \"import sys; sys.exit('no such option')\""
     assert fix(case, seen(FOUND), Means(tool=broken)).status == "not verifiable"
+    several = replace(case, expect=replace(case.expect, command=["run", "--nproc", "2"]))
+    assert fix(several, seen(FOUND), Means(tool=broken)) == Fix("not verifiable", SEVERAL)
 
 
 def test_a_fix_that_is_disproved_is_off(case: Case, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     whole = score(case, seen(FOUND), seen(), [])
     wrong = fix(case, seen(FOUND), tool(tmp_path, "kept = ()\nprint('loss 1.0')\n"))
     assert whole.perfect and not replace(whole, fix=wrong).perfect

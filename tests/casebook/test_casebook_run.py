@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from casebook import run
+from casebook.program import Program
 
 ONCE = "import pathlib, time; p = pathlib.Path('seen'); hung = p.exists(); p.touch(); hung or time.sleep(60); print(1)"
 
@@ -25,3 +26,12 @@ def test_what_hangs(
     done = run.started([sys.executable, "-S", "-c", text], tmp_path)
     assert (done.status, done.stdout) == (status, stdout)
     assert bool(status) is ("given up" in done.complaint)
+
+
+def test_a_case_of_several_ranks_runs_on_as_many_bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(run, "started", lambda command, folder: commands.append(command))
+    for command in (("run", "--nproc", "4"), ("run",)):
+        run.bare(Program(tmp_path, "faulty"), ["--steps", "9"], command, "python")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    assert commands == [["python", *launcher, "faulty.py", "--steps", "9"], ["python", "faulty.py", "--steps", "9"]]

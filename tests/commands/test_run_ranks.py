@@ -97,7 +97,9 @@ def test_a_rank_that_is_killed_is_named_and_the_others_are_whole(tmp_path: Path,
     rows = ended.report["facts"]["ranks"]
     assert [(row["rank"], row["how"]) for row in rows][1] == (1, "killed") and rows[1]["status"] == -9
     assert rows[1]["steps"] == 17 and rows[0]["steps"] in (17, 18)
-    assert ended.report["facts"]["outcome"]["rank"] == 1
+    outcome = ended.report["facts"]["outcome"]
+    assert outcome["rank"] == 1
+    assert (outcome["last"]["step"], outcome["last"]["phase"]) == (18, "before its backward pass")
 
 
 def ranks(monkeypatch: pytest.MonkeyPatch, **variables: str) -> LocalRanks | None:

@@ -77,6 +77,34 @@ def test_ranks_of_another_launch_are_refused_and_those_of_their_own_are_not(
         Keep(str(tmp_path / "run.vet"))
 
 
+def test_ranks_that_are_launched_again_with_the_same_variables_do_not_replace_what_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "a"}.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "run.vet"
+    for _ in range(2):  # an elastic launcher starts its ranks again
+        Keep(str(folder))
+    (folder / "rank0.jsonl").write_text("earlier")
+    monkeypatch.setattr(os, "getppid", lambda: 1)  # another launcher
+    with pytest.raises(BadInput, match="has an earlier recording of the same ranks"):
+        Keep(str(folder))
+    assert (folder / "rank0.jsonl").read_text() == "earlier"
+
+
+def test_ranks_that_are_started_by_hand_again_do_not_replace_what_lies_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    Keep(str(tmp_path / "run.vet"))
+    monkeypatch.setenv("RANK", "1")
+    Keep(str(tmp_path / "run.vet"))
+    with pytest.raises(BadInput, match="has an earlier recording of the same ranks"):
+        Keep(str(tmp_path / "run.vet"))
+
+
 def test_the_only_rank_of_no_launcher_is_a_program_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)

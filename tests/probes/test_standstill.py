@@ -14,9 +14,10 @@ import pytest
 from handmade import program
 
 from torchvet.probes import following
+from torchvet.probes.ranks import standstill as module
 from torchvet.probes.ranks.standstill import standstill
 from torchvet.recording import read
-from torchvet.recording.faults import position
+from torchvet.recording.faults import communicates, position
 from torchvet.recording.records.ranks import Standstill
 from torchvet.recording.records.training import Outcome
 
@@ -41,6 +42,34 @@ def test_the_users_line_and_the_call_below_it_are_known() -> None:
         thread.join()
     assert found.place is not None and found.place.line == stand.__code__.co_firstlineno + 2
     assert (found.tick, found.seconds, found.waits) == (3, 7.0, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "waits"),
+    [
+        ("/lib/torch/distributed/distributed_c10d.py", "all_reduce", True),
+        ("/lib/torch/distributed/c10d_logger.py", "wrapper", False),
+        ("/lib/torch/nn/parallel/distributed.py", "_sync_buffers", True),
+        ("/lib/torch/nn/parallel/distributed.py", "forward", False),
+        ("/lib/torch/nn/modules/linear.py", "forward", False),
+    ],
+)
+def test_which_of_torchs_functions_wait_for_other_ranks(path: str, function: str, waits: bool) -> None:
+    assert communicates(path, function) is waits
+
+
+def test_a_wait_for_buffers_is_one_in_forward(tmp_path: Path) -> None:
+    file = tmp_path / "rank1.fault"
+    lib = "/env/lib/python3.11/site-packages/torch"
+    file.write_text(
+        "Current thread 0x1 (most recent call first):\n"
+        f'  File "{lib}/nn/parallel/distributed.py", line 2370 in _distributed_broadcast_coalesced\n'
+        f'  File "{lib}/nn/parallel/distributed.py", line 1950 in _check_and_sync_module_buffers\n'
+        f'  File "{lib}/nn/parallel/distributed.py", line 1800 in forward\n'
+        '  File "/work/train.py", line 37 in train\n'
+    )
+    found = position(file, program(), 25)
+    assert found is not None and (found.call, found.waits) == ("forward", True)
 
 
 def run(folder: Path, text: str, **environment: str) -> tuple[Path, int]:
@@ -115,3 +144,50 @@ def test_of_several_threads_the_main_one_counts(tmp_path: Path) -> None:
     at = position(file, program(cwd="/work"), 3)
     assert at is not None and at.place is not None
     assert (at.place.path, at.place.line, at.call, at.waits) == ("/work/train.py", 21, "all_reduce", True)
+
+
+class Busy:
+    """A host that looks itself at first, which is no standstill of the program's."""
+
+    def __init__(self, record: Path, looks: int) -> None:
+        self.record, self.looks = record, looks
+        self.tick, self.watching = 3, True
+        self.written: list[Standstill] = []
+
+    @property
+    def active(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+    def alive(self) -> None:
+        pass
+
+    def write(self, found: Standstill) -> None:
+        self.written.append(found)
+        self.watching = False
+
+
+def test_a_look_of_torchvets_own_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.005)
+    monkeypatch.setattr(module, "_FIRST", 0.02)
+    host = Busy(tmp_path / "rank0.jsonl", looks=3)
+    probe = module.StandstillProbe(host)  # type: ignore[arg-type]
+    stays, end = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        stays.set()
+        end.wait(20)
+
+    thread = threading.Thread(target=stand)
+    thread.start()
+    stays.wait()
+    probe._main = thread.ident
+    probe._running = True
+    probe._wake.acquire()
+    try:
+        probe._run(probe._wake)
+    finally:
+        end.set()
+        thread.join()
+    assert not probe._failure and host.looks < 0
+    assert [one.tick for one in host.written] == [3]

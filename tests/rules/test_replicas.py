@@ -143,7 +143,7 @@ def test_what_each_rank_began_with_of_its_own_is_its_part_of_the_model() -> None
 
 def test_biases_that_all_begin_with_nothing_make_no_part_of_the_rest() -> None:
     def of(rank: int) -> list[Replicas]:
-        every = looks(rank, ("w",), before=("w",))
+        every = looks(rank, before=("w",))
         for parameter in every[0].parameters:
             parameter.constant = parameter.name == "b"
         return every
@@ -185,6 +185,23 @@ def test_parameters_outside_a_sharded_model_are_told() -> None:
 def test_shards_differ_by_design() -> None:
     more: dict[str, Any] = {"sharded": ("w", "b")}
     assert found(looks(0, **more), looks(1, **more)) == []
+
+
+def tensor_parallel(rank: int, **more: Any) -> list[Replicas]:
+    """A norm, ones at first, that all ranks have, beside a weight of which each began with a slice of its own."""
+    made = looks(rank, ("w",), before=("w",), **more)
+    for look in made:
+        look.parameters[1].constant = True
+    return made
+
+
+def test_slices_beside_a_norm_that_stays_the_same_differ_by_design() -> None:
+    assert found(tensor_parallel(0), tensor_parallel(1)) == []
+
+
+def test_averaged_gradients_do_not_excuse_weights_of_each_ranks_own() -> None:
+    (finding,) = found(tensor_parallel(0, own_gradients=()), tensor_parallel(1, own_gradients=()))
+    assert "before the first step" in finding.message and "`w`" in finding.message
 
 
 def test_local_steps_between_averages_come_together_again() -> None:

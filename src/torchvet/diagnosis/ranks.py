@@ -11,9 +11,11 @@ import msgspec
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of, outcome_facts
 from torchvet.analysis.ranks import is_lost
+from torchvet.analysis.unlike_ranks import unlike_facts
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
+from torchvet.recording.records.ranks import LastSeen, Stuck
 from torchvet.recording.records.training import Outcome
 
 
@@ -109,28 +111,51 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
         return {}
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
+    facts |= unlike_facts(rows)
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)
         assert ended is not None
-        facts["outcome"] = outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks}
+        facts["outcome"] = outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks} | _last_facts(first)
     return facts
+
+
+def _last_facts(one: RankRecording) -> dict[str, Any]:
+    """What a rank did last that could not say how it ended."""
+    seen = one.last(LastSeen)
+    if seen is None:
+        return {}
+    place = msgspec.to_builtins(seen.place)
+    return {"last": {"step": seen.tick + 1, "phase": seen.phase, "place": place, "call": seen.call}}
+
+
+def _stuck_facts(one: RankRecording) -> dict[str, Any]:
+    """Where a rank's process stood that had not ended some time after its program."""
+    stuck = one.last(Stuck)
+    if stuck is None:
+        return {}
+    return {"stuck": {"seconds": stuck.seconds, "place": msgspec.to_builtins(stuck.place), "call": stuck.call}}
 
 
 def _row(one: RankRecording) -> dict[str, Any]:
     assert one.member is not None
     facts = facts_of(one, growth_of(one))
     time, outcome = facts.get("time") or {}, one.last(Outcome)
-    return picked(one.member, "rank", "host", "restart") | {
-        "steps": facts.get("steps", one.ticks),
-        "seconds_per_step": time.get("median") or time.get("seconds_per_step"),
-        "phases": facts.get("phases") or {},
-        "peak_bytes": (facts.get("peak") or {}).get("bytes"),
-        "bytes_per_step": growth_of(one).measured,
-        "heap_per_step": (facts.get("host") or {}).get("heap_per_step"),
-        "how": outcome.how if outcome is not None else None,
-        "status": outcome.status if outcome is not None else None,
-    }
+    return (
+        picked(one.member, "rank", "host", "restart")
+        | {
+            "steps": facts.get("steps", one.ticks),
+            "seconds_per_step": time.get("median") or time.get("seconds_per_step"),
+            "phases": facts.get("phases") or {},
+            "peak_bytes": (facts.get("peak") or {}).get("bytes"),
+            "bytes_per_step": growth_of(one).measured,
+            "heap_per_step": (facts.get("host") or {}).get("heap_per_step"),
+            "how": outcome.how if outcome is not None else None,
+            "status": outcome.status if outcome is not None else None,
+        }
+        | _last_facts(one)
+        | _stuck_facts(one)
+    )
 
 
 # 1 / 0.6745, the third quartile of the normal distribution.

@@ -16,7 +16,8 @@ import msgspec
 
 from torchvet.errors import BadInput
 from torchvet.recording import records
-from torchvet.recording.faults import position
+from torchvet.recording.faults import position, stuck
+from torchvet.recording.last_seen import last_seen
 from torchvet.recording.opening import MOST_FILE, lines, opened
 from torchvet.recording.records import base, training
 from torchvet.recording.records.base import LARGEST_SOURCE, Place, Program, Record, Source
@@ -238,28 +239,38 @@ def _rank_files(directory: Path) -> list[tuple[Path, int, int]]:
 
 def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
     """How processes ended that could not write it themselves, as those that had started them saw it; and where those
-    were that a fatal signal ended."""
+    were that a signal ended, or that did not end with their program."""
     ended = {end.pid: end.status for one in ranks for end in one.all(ChildEnd)}
     for one in ranks:
         program = one.program
         if program is None:
             continue
         if one.last(training.Outcome) is None and program.pid in ended:
-            one.lines.append(_told_end(one, ended[program.pid]))
+            _add_end(one, ended[program.pid])
         outcome = one.last(training.Outcome)
         # Only where a signal ended it is its last position news.
         if outcome is None or outcome.how == "killed":
-            at = position(directory / f"{one.name}.fault", program, one.ticks)
-            one.lines += [at] if at is not None else []
-            if at is not None and outcome is not None:
-                outcome.place = at.place
+            _add_last_place(directory, one, program, outcome)
+        elif (late := stuck(directory / f"{one.name}.fault", program)) is not None:
+            one.lines.append(late)
 
 
-def _told_end(one: RankRecording, status: int) -> training.Outcome:
-    """The end of a process by the status that its parent has seen."""
+def _add_end(one: RankRecording, status: int) -> None:
     last = one.last(base.Step)
     how: Literal["killed", "os-exit"] = "killed" if status < 0 else "os-exit"
-    return training.Outcome(how=how, status=status, ticks=one.ticks, seconds=last.t if last is not None else 0.0)
+    seconds = last.t if last is not None else 0.0
+    one.lines.append(training.Outcome(how=how, status=status, ticks=one.ticks, seconds=seconds))
+
+
+def _add_last_place(directory: Path, one: RankRecording, program: Program, outcome: training.Outcome | None) -> None:
+    """Where a process was that could not say it: by what the interpreter wrote at a signal, or as last seen."""
+    at = position(directory / f"{one.name}.fault", program, one.ticks)
+    seen = last_seen(directory / f"{one.name}.jsonl") if one.member is not None else None
+    one.lines += [line for line in (at, seen) if line is not None]
+    if outcome is not None and at is not None:
+        outcome.place = at.place
+    if outcome is not None and seen is not None:
+        outcome.ticks = max(outcome.ticks, seen.tick)
 
 
 def _read_rank(directory: Path, file: Path, rank: int, child: int) -> RankRecording:

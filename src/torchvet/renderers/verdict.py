@@ -143,11 +143,22 @@ def _failed(report: Report) -> str:
     who = "the program" if rank is None else f"rank {rank}"
     if outcome.get("how") == "killed" and (rank is not None or outcome.get("place")):
         steps = f" after {count(outcome['steps'], 'step')}" if outcome.get("steps") else ""
-        return f", but {who} was killed by signal {-outcome['status']}{failed_at(outcome)}{steps}"
+        return f", but {who} was killed by signal {-outcome['status']}{failed_at(outcome)}{steps}{_last(outcome)}"
     if outcome.get("how") != "exception":
         return ""
     error = textwrap.shorten(str(outcome.get("error") or "an exception"), _MOST, placeholder=" …")
     return f", but {who} failed{failed_at(outcome)}: {error}"
+
+
+def _last(outcome: dict[str, Any]) -> str:
+    """Where a rank stood that was killed without notice, as far as it was seen."""
+    last = outcome.get("last")
+    if not last:
+        return ""
+    at_line = failed_at(last) if not outcome.get("place") else ""
+    call = f" (`{last['call']}`)" if at_line and last.get("call") else ""
+    seen = f"last seen{at_line}{call}, " if at_line else ""
+    return f": it was {seen}{last['phase']} in step {count(last['step'])}"
 
 
 def _restarted(report: Report) -> str:

@@ -57,7 +57,7 @@ class LocalRanks:
         """The name of the temporary folder that all ranks of this launcher and this start of it have in common."""
         variables = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
         parent = os.getppid()
-        words = [os.environ.get(name, "") for name in variables] + [str(parent), _started(parent)]
+        words = [os.environ.get(name, "") for name in variables] + [str(parent), started(parent)]
         digest = hashlib.sha256("\n".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return f"ranks-{os.getuid()}-{digest}"
 
@@ -116,7 +116,7 @@ def _interrupted() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _started(process: int) -> str:
+def started(process: int) -> str:
     """When a process started, so that a later one of its number is another; empty where the system does not say."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]

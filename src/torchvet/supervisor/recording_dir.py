@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,7 @@ from torchvet.recording.records.base import Step
 from torchvet.recording.records.training import Outcome
 from torchvet.recording.writer import CLAIM, MANIFEST, claim
 from torchvet.scratch import Scratch
+from torchvet.supervisor.local_ranks import started
 
 if TYPE_CHECKING:
     from torchvet.supervisor.local_ranks import LocalRanks
@@ -114,10 +117,18 @@ class Keep:
             if self.ranks.reports:
                 self.ranks.wait(self.directory, failed=status != 0)
                 recording = self._read({self.file.stem: outcome})
+        self._remove_empty()
         # The folder is removed on leaving, so no report may name it.
         if not self.kept:
             recording.path = None
         return recording, outcome
+
+    def _remove_empty(self) -> None:
+        """Files for what the interpreter says of processes that do not end: these have ended."""
+        for file in self.directory.glob(f"{self.file.stem}*.fault"):
+            with suppress(OSError):
+                if file.stat().st_size == 0:
+                    file.unlink()
 
     def _read(self, ended: dict[str, Outcome]) -> Recording:
         try:
@@ -156,6 +167,8 @@ class Keep:
             self._claimed = claim(directory, launch)
             if not self._claimed and (not launch or manifest_of(directory).launch != launch):
                 raise BadInput(_TAKEN.format(given))
+            if launch:
+                self._check_first_launch(given)
             # Files of a launcher's earlier start would count as further ranks.
             for old in directory.glob("rank*.jsonl"):
                 if _is_stale(old.name, self.ranks):
@@ -163,6 +176,16 @@ class Keep:
         except OSError as error:
             self.discard()
             raise BadInput(f"--record {given}: the recording cannot be written there: {error.strerror}") from error
+
+    def _check_first_launch(self, given: str) -> None:
+        """A launcher may be started again with the same variables: it is told by its process. What starts ranks by no
+        elastic launcher starts each once."""
+        parent, host = os.getppid(), socket.gethostname()
+        mine = self.directory / f"{host}.{parent}-{started(parent)}{_LAUNCHER}"
+        others = [f for f in self.directory.glob(f"{glob.escape(host)}.*{_LAUNCHER}") if f.name != mine.name]
+        if others or ("TORCHELASTIC_RUN_ID" not in os.environ and self.file.exists()):
+            raise BadInput(_AGAIN.format(given))
+        mine.touch()
 
     def _check_free(self, given: str, launch: str) -> None:
         if (self.directory / MANIFEST).is_file():
@@ -176,6 +199,11 @@ class Keep:
 _TAKEN = (
     "--record {0}: has the recording of another run, which would be lost; name a new folder, or remove that one first"
 )
+_AGAIN = (
+    "--record {0}: has an earlier recording of the same ranks, which would be lost; name a new folder for each "
+    "launch, or remove that one first"
+)
+_LAUNCHER = ".launcher"
 
 
 def _launch(ranks: LocalRanks | None) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -106,6 +107,16 @@ class Host:
     def way(self) -> Whereabouts:
         """Where the program stood when the last backward pass of this thread began."""
         return getattr(self._here, "way", [])
+
+    @property
+    def record(self) -> Path:
+        """The file that records are added to."""
+        path: Path = self._session.writer.path
+        return path
+
+    def alive(self) -> None:
+        """Python runs: asked for now and then, of several ranks."""
+        self._session.alive()
 
     def write(self, record: Record) -> None:
         """Add a record at once."""

@@ -58,3 +58,4 @@ class _Ending:
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
         with contextlib.suppress(BaseException):  # also KeyboardInterrupt: the exit must go on
             self._session.finish(how, status, error)
+            self._session.process_ends()

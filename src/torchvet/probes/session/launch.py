@@ -90,6 +90,7 @@ class Launch:
         """The last look, in the observed process only. A Ctrl-C during it ends it."""
         with contextlib.suppress(BaseException):  # the program has ended, its exit must go on
             self.session.finish(how, status, error)
+            self.session.process_ends()
 
     def _judge(self, error: BaseException) -> tuple[str, int]:
         # The program may have raised something else while it was being ended.

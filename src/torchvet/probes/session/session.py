@@ -246,6 +246,14 @@ class Session:
             self._write_outcome(how, status, error, elapsed)
         self._faults.end()
 
+    def alive(self) -> None:
+        """Python runs in this process: see `FaultLog`."""
+        self._faults.alive()
+
+    def process_ends(self) -> None:
+        """Nothing of torchvet's is to run any more before the process ends."""
+        self._faults.last()
+
     def release(self) -> None:
         """The process goes on unobserved, and nothing of this session stays."""
         global _current

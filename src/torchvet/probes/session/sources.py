@@ -47,13 +47,14 @@ class SourceKeeper(Watcher):
 
     def _keep(self, more: Iterable[str] = ()) -> None:
         self._keep_command()
-        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        names: dict[str, str] = {}
+        for name, module in list(sys.modules.items()):
+            if isinstance(file := getattr(module, "__file__", None), str):
+                names.setdefault(file, name)
         # What the run is about comes first: a large suite of tests has more modules than are kept.
-        files.sort(key=lambda file: file != self._about)
-        for file in (*more, *files, *_cells()):
-            if not isinstance(file, str) or file in self._kept:
-                continue
-            if not (file.endswith(".py") or _is_cell(file)):
+        ordered = sorted(names, key=lambda file: file != self._about)
+        for file in (*more, *ordered, *_cells()):
+            if file in self._kept or not (file.endswith(".py") or _is_cell(file)):
                 continue
             # Libraries' text is not copied into a report.
             if frames.owner(file) != frames.USER or len(self._kept) >= _MOST:
@@ -62,7 +63,7 @@ class SourceKeeper(Watcher):
             self._kept.add(file)
             text = _text_of(file)
             if text is not None and len(text) <= LARGEST_SOURCE:
-                self.host.write(Source(path=file, text=text))
+                self.host.write(Source(path=file, text=text, module=names.get(file, "")))
 
     def _keep_command(self) -> None:
         """The code that stood on the command line."""

@@ -89,10 +89,12 @@ LARGEST_SOURCE = 400_000
 
 
 class Source(Record):
-    """The text of one of the user's files that facts point into, so that a report can be rendered elsewhere."""
+    """The text of one of the user's files that facts point into, so that a report can be rendered elsewhere. `module`
+    is the name under which the process has imported it; empty where that is not known."""
 
     path: str
     text: str
+    module: str = ""
 
 
 class Step(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,15 @@ class Member(Record):
     backend: str = ""
 
 
+class Surroundings(Record):
+    """What this rank runs with, which other ranks should have as well: the versions of libraries (of those that are
+    imported), variables of its environment (of those that are set), and torch's seed when it last asked."""
+
+    versions: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    seed: int | None = None
+
+
 class Standstill(Record):
     """The process has not moved for so many seconds, after `tick` step boundaries: the program's line, and the function
     of torch's that it calls there. `waits` says that this function waits for other ranks."""
@@ -30,6 +39,29 @@ class Standstill(Record):
     place: Place | None = None
     call: str = ""
     waits: bool = False
+
+
+Phase = Literal["before its backward pass", "in a backward pass", "after a backward pass", "in the optimizer's step"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class LastSeen(Record):
+    """What a rank did last that was killed without notice: the phase of the step after `tick` steps, and where it was
+    seen in this step, if it was: a thread looks once a second."""
+
+    tick: int
+    phase: Phase
+    place: Place | None = None
+    call: str = ""
+
+
+class Stuck(Record):
+    """Seconds after the program had ended its process had not. Its main thread was at `place`, in `call`, where any of
+    its frames was left: destructors run after the last of them."""
+
+    seconds: float
+    place: Place | None = None
+    call: str = ""
 
 
 class ChildEnd(Record):

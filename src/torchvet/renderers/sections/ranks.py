@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.cells import cell_len
 
 from torchvet.formatting import ms
 from torchvet.renderers.page import LABEL, Page, padded
-from torchvet.renderers.wording import count, percent, printable, size
+from torchvet.renderers.places import at
+from torchvet.renderers.wording import count, percent, printable, seconds, size
 
 SHOWN, OUTLIERS = 16, 4
 """Rows and ranks that stand out that are shown; JSON has all of them."""
@@ -30,6 +31,43 @@ def add_ranks(page: Page, facts: dict[str, Any]) -> None:
     page.more(len(rows) - len(shown))
     for one in (facts.get("outliers") or [])[:OUTLIERS]:
         page.paragraph(stands_out(one, f"rank {one['rank']}", "ranks"), indent=LABEL, hang=2, most=2)
+    for text in (*_stuck(rows), *_unlike(facts)):
+        page.paragraph(text, indent=LABEL, hang=2, most=2)
+
+
+def _stuck(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Processes that did not end with their program: torchvet's work in them was done."""
+    for row in [row for row in rows if row.get("stuck")][:OUTLIERS]:
+        one = row["stuck"]
+        place, call = one["place"], f" in `{one['call']}`" if one["call"] else ""
+        where = (
+            f"at {at(place['path'], place['line'])}{call}" if place else "in destructors, with no Python left to run"
+        )
+        late = seconds(one["seconds"])
+        yield f"the program of rank {row['rank']} had ended; {late} later its process had not: it stood {where}"
+
+
+def _unlike(facts: dict[str, Any]) -> Iterator[str]:
+    """What ranks have that is not the same, but for code, of which a finding tells; and what torch was seeded with."""
+    for row in facts.get("unlike") or []:
+        if row["kind"] != "code":
+            yield f"{row['name']} is not the same: {_by_rank(row['values'], len(facts['ranks']))}"
+    if facts.get("seeds"):
+        yield f"torch's seed: {_by_rank(facts['seeds'], len(facts['ranks']))}"
+
+
+def _by_rank(values: dict[str, list[int]], count: int) -> str:
+    parts = [f"{value} on {_names(ranks, count)}" for value, ranks in list(values.items())[:OUTLIERS]]
+    more = len(values) - OUTLIERS
+    return ", ".join(parts) + (f", and {more} more values" if more > 0 else "")
+
+
+def _names(ranks: list[int], count: int) -> str:
+    if len(ranks) == count:
+        return f"all {count} ranks"
+    named = [str(rank) for rank in ranks[:OUTLIERS]]
+    more = f" and {len(ranks) - OUTLIERS} more" if len(ranks) > OUTLIERS else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(named)}{more}"
 
 
 def _table(rows: list[dict[str, Any]], several_hosts: bool) -> list[str]:

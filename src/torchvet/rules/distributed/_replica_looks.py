@@ -46,13 +46,27 @@ def _look(step: int, of_ranks: list[Replicas]) -> Look:
 
 def _without_parts(looks: list[Look]) -> list[Look]:
     """Where ranks began with some parameters alike and with others not, these are shards, without a type that says
-    so."""
-    if not looks or not any(map(_began_alike, looks[0].rows)):
+    so. Ones and zeros are alike from the start in any case: of those some must be alike after they have changed."""
+    began_alike = bool(looks) and any(map(_began_alike, looks[0].rows))
+    if not began_alike and not _stay_alike(looks):
         return looks
-    parts = {_key(row) for row in looks[0].rows if differ_before([row]) and not row[0].wrapped}
+    own = [row for row in looks[0].rows if differ_before([row]) and not row[0].wrapped]
+    parts = {_key(row) for row in own if began_alike or not same_gradients([row])}
     return [
         look._replace(rows=[row for row in look.rows if _key(row) not in parts], parts=len(parts)) for look in looks
     ]
+
+
+def _stay_alike(looks: list[Look]) -> bool:
+    """Whether some parameter that began alike was changed by gradients that are the same on all ranks."""
+    first = {_key(row): row[0].before for row in looks[0].rows if not differ_before([row])} if looks else {}
+    return any(
+        first.get(_key(row), row[0].after) not in (None, row[0].after)
+        and not _differ([one.after for one in row])
+        and same_gradients([row])
+        for look in looks
+        for row in look.rows
+    )
 
 
 def _key(row: list[Replica]) -> tuple[str, tuple[int, ...]]:

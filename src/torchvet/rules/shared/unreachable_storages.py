@@ -20,6 +20,7 @@ _WORTH_SAYING = 0.05
 
 _MOSTLY = 0.9
 """Share of what lives on from which on what no name reaches is nearly all of it."""
+_ENOUGH_WINDOWS = 3
 _LEAST_HELD = 64 * 1024
 """Bytes of garbage between collections that are nobody's trouble, however small the program."""
 
@@ -92,11 +93,17 @@ def _searched(rank: RankRecording, kind: str, owner: str) -> Census | None:
 def _with_garbage(rank: RankRecording, looks: Iterable[Census]) -> list[Census]:
     """The looks that came upon something without a name. A cycle that only the last look sees, when the program was
     over, died with the variables of `main()`: no step makes such cycles."""
-    # A look that was cut short found nothing without a name, and shows that there were names to go through.
-    before = [c for c in rank.since_restart(Census) if not (c.final or c.amid)]
-    unseen = len(before) > 1 and not any(c.unreached or c.garbage for c in before)
+    unseen = _is_clean_before_the_end(rank)
     found = [c for c in looks if c.unreached or c.garbage]
     return [c for c in found if not (c.final and unseen and not _collector_frees(rank, c))]
+
+
+def _is_clean_before_the_end(rank: RankRecording) -> bool:
+    """Whether looks at the running program found nothing without a name. One that was cut short has found nothing, and
+    shows that there were names to go through."""
+    before = [c for c in rank.since_restart(Census) if not (c.final or c.amid)]
+    enough = len(before) > 1 or (bool(before) and _leaves_nothing(rank))
+    return enough and not any(c.unreached or c.garbage for c in before)
 
 
 def _collector_frees(rank: RankRecording, last: Census) -> bool:
@@ -107,6 +114,12 @@ def _collector_frees(rank: RankRecording, last: Census) -> bool:
     use = rank.last(CollectorUse)
     rate = last.garbage / max(1, steps_between(rank, 0, last.tick)[1])
     return use is not None and use.freed > 0 and use.freed / max(1, use.sampled) >= _WORTH_SAYING * rate
+
+
+def _leaves_nothing(rank: RankRecording) -> bool:
+    """Whether of the steps that were looked at no storage has outlived the next looks."""
+    seen = [s for s in rank.all(Survivors) if not s.final and s.steps]
+    return len({s.window for s in seen}) >= _ENOUGH_WINDOWS and not any(s.bytes for s in seen)
 
 
 def names_of(who: list[Stranger]) -> list[str]:

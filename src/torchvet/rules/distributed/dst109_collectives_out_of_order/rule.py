@@ -13,6 +13,7 @@ from torchvet.rules.kit import Finding, Findings, Place, RankRecording, Recordin
 
 _ABORTED, _TERMINATED = 6, 15
 """Signals: a failed assertion of a library's, and what a launcher ends ranks by."""
+_PASSES = ("forward", "backward")
 
 
 class _Waits(NamedTuple):
@@ -87,8 +88,8 @@ class CollectivesOutOfOrder(Rule):
         groups: dict[tuple[str, int], list[_Waits]] = {}
         for one in waiting:
             groups.setdefault((one.place.path, one.place.line), []).append(one)
-        # The fewest first: a call that one rank alone makes is the one to look at. A backward pass belongs to all.
-        ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith("backward"), g[0].rank.rank))
+        # The fewest first: a call that one rank alone makes is the one to look at. The model's passes belong to all.
+        ordered = sorted(groups.values(), key=lambda g: (len(g), g[0].call.endswith(_PASSES), g[0].rank.rank))
         parts = [f"{_names(w.rank for w in group)} in {group[0].where}" for group in ordered]
         return self.observed(
             ordered[0][0].rank,
