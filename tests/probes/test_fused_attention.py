@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,10 +111,10 @@ def test_where_the_program_has_switched_fused_implementations_off_nothing_is_sai
 
 
 @pytest.fixture
-def host() -> Any:
+def host(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(attention_times, "_LEAST", 0.0)
     found: Any = ByHand()
     found.sampling, found.sampled_steps = True, 4
-    found.clock, found.elapsed = SimpleNamespace(main_steps=10), lambda: 1e-6
     found.made_at = lambda tensor: None
     return found
 
@@ -179,8 +178,8 @@ def test_a_program_that_was_stopped_is_not_timed(host: Any) -> None:
     assert not watched(host, (ODD, {}), how="interrupted")
 
 
-def test_what_takes_little_of_a_step_is_not_timed(host: Any) -> None:
-    host.elapsed = lambda: 1e6
+def test_what_takes_little_of_a_step_is_not_timed(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_times, "_LEAST", 1e6)
     assert not watched(host, (ODD, {}))
 
 
@@ -198,7 +197,7 @@ def test_results_random_numbers_and_gradients_are_as_without(host: Any) -> None:
         if watching:
             host.ledger.leave()
             probe.last_look("finished", None)
-            assert [one.change for one in host.written] == ["dropout", "strides"] or len(host.written) == 2
+            assert {one.change for one in host.written} == {"dropout", "strides"}
         results.append((*out, torch.rand(4)))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
@@ -213,22 +212,23 @@ def test_of_a_large_batch_a_part_is_timed(monkeypatch: pytest.MonkeyPatch) -> No
     form = Form.of(ODD)
     shape = Shape(form, form, form, Form.of(of(B, 1, L, L)), (0.0, False, None, False), False, switches())
     assert attention_times._fitting(shape) is shape
+    monkeypatch.setattr(attention_times, "_LEAST", 0.0)
     monkeypatch.setattr(attention_times, "_LARGEST", 4 * H * L * L)
     part = attention_times._fitting(shape)
     assert part.query.shape == (1, H, L, E) and part.query.stride == form.stride and part.mask is not None
     assert part.mask.shape == (1, 1, L, L) and part.work == H * L * L
-    assert isinstance(attention_times.timed(shape, "strides", 1.0, 1e-9), tuple)
+    assert isinstance(attention_times.timed(shape, "strides", 1.0), tuple)
     monkeypatch.setattr(attention_times, "_LARGEST", 1)
-    assert isinstance(attention_times.timed(shape, "strides", 1.0, 1e-9), Unchecked)
+    assert isinstance(attention_times.timed(shape, "strides", 1.0), Unchecked)
 
 
 PROGRAM = """
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 torch.manual_seed(0)
-weights = torch.nn.Parameter(torch.rand(1, 2, 16, 256))
-bias = torch.nn.Parameter(torch.zeros(256, 256))
-optimizer = torch.optim.SGD([weights, bias], lr=0.1)
+weights = torch.nn.Parameter(torch.rand(1, 2, 16, 512))
+bias = torch.nn.Parameter(torch.zeros(512, 512))
+optimizer = torch.optim.SGD([weights, bias], lr=1e-4)
 for step in range(12):
     odd = (weights * 2).transpose(-1, -2)
     out = scaled_dot_product_attention(odd, odd, odd)

@@ -64,11 +64,7 @@ class Call(NamedTuple):
 
     def choice(self) -> int:
         """The implementation that torch takes, by the switches that are in force."""
-        chosen = private.fused_sdp_choice(
-            self.query, self.key, self.value, self.mask, self.dropout, self.causal, scale=self.scale,
-            enable_gqa=self.gqa,
-        )  # fmt: skip
-        return int(chosen)
+        return int(private.fused_sdp_choice(*self[:6], scale=self.scale, enable_gqa=self.gqa))
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Query, key and value."""

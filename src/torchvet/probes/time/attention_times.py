@@ -15,8 +15,8 @@ from torchvet.probes.internals import private
 from torchvet.probes.time.attention_changes import CHANGES, MATH, Call, Form, Shape, set_switches, switches
 from torchvet.recording.records.timing import Change
 
-_WORTH = 0.05
-"""The share of a step that the calls must take by the math implementation."""
+_LEAST = 0.0003
+"""Seconds of a step that the calls must take by the math implementation."""
 _LARGEST = 64 << 20
 """Bytes of the scores that are timed; of a larger batch a part is."""
 _COPIES = 8
@@ -26,9 +26,9 @@ _SECONDS = 0.4
 _ROUNDS = (3, 20)
 
 
-def timed(shape: Shape, change: Change, calls: float, a_step: float) -> tuple[float, float] | Unchecked | None:
-    """Seconds of a call as it is, and with the change made first. None where `calls` of them in a step of `a_step`
-    seconds are a trifle, or torch chooses otherwise now."""
+def timed(shape: Shape, change: Change, calls: float) -> tuple[float, float] | Unchecked | None:
+    """Seconds of a call as it is, and with the change made first. None where `calls` of them, those of a step, are a
+    trifle, or torch chooses otherwise now."""
     part = _fitting(shape)
     times = shape.work / part.work
     size = part.work * part.query.dtype.itemsize
@@ -52,7 +52,7 @@ def timed(shape: Shape, change: Change, calls: float, a_step: float) -> tuple[fl
         changed = CHANGES[change](call)
         if changed is None or call.choice() != MATH or changed.choice() == MATH:
             return None
-        if _seconds(call, None) * times * calls < _WORTH * a_step:
+        if _seconds(call, None) * times * calls < _LEAST:
             return None
         math, fused = _in_turns(call, change)
         return times * math, times * fused

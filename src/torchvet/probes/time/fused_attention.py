@@ -90,15 +90,12 @@ class FusedAttention(TimeWatcher):
             with host.looking(_WHAT):
                 self._look(*args, **kwargs)
 
-    def _look(
-        self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> None:  # fmt: skip
+    def _look(self, query: Any, key: Any, value: Any, attn_mask: Any = None, *more: Any, **named: Any) -> None:
         """A call in a sampled step, on its thread, with its arguments as torch names them."""
         mask, given = attn_mask, [query, key, value] + ([] if attn_mask is None else [attn_mask])
         if not all(map(_is_plain, given)) or private.graph_task() != -1 or private.functorch_level() is not None:
             return
-        shape = _shape(query, key, value, mask, (dropout_p, is_causal, scale, enable_gqa))
+        shape = _shape(query, key, value, mask, _options(*more, **named))
         if shape not in self._reasons and len(self._reasons) >= _MOST:
             self._unseen += 1
             return
@@ -133,16 +130,19 @@ class FusedAttention(TimeWatcher):
         leaves = [getattr(node, "variable", None) for node in nodes]
         return len(nodes) >= _NODES or any(id(leaf) in owned for leaf in leaves if leaf is not None)
 
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._sites.clear()
+
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both implementations, those first that have the most to do."""
         sampled = self.host.sampled_steps
         if how not in ("finished", "exit", "steps-reached") or not sampled:
             return
-        a_step = self.host.elapsed() / max(1, self.host.clock.main_steps)
         for key, site in sorted(self._sites.items(), key=lambda one: -one[1].work)[:_SITES]:
             usual = site.usual
             scale = site.work / usual.work / sampled
-            taken = attention_times.timed(usual, key.reason.change, scale, a_step)
+            taken = attention_times.timed(usual, key.reason.change, scale)
             if isinstance(taken, Unchecked):
                 self.host.write(taken)
             elif taken is not None:
@@ -159,6 +159,13 @@ def _is_plain(one: Any) -> bool:
     """Whether a tensor is nobody's subclass, and has values that lie in memory of the host or of a GPU."""
     plain = type(one) in (torch.Tensor, torch.nn.Parameter) and one.layout is torch.strided and not one.is_nested
     return plain and one.device.type in ("cpu", "cuda") and one.numel() > 0 and one.dim() >= 2
+
+
+def _options(
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False
+) -> tuple[float, bool, float | None, bool]:
+    """The other arguments of a call, in the order of `Call`'s fields."""
+    return dropout_p, is_causal, scale, enable_gqa
 
 
 def _shape(
