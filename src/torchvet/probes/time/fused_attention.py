@@ -67,6 +67,8 @@ class FusedAttention(TimeWatcher):
         super().__init__(host)
         self._reasons: dict[Shape, Reason | None] = {}
         self._sites: dict[_Key, Site] = {}
+        self._before = 0
+        """Sampled steps of a weaker kind, which do not count."""
         self._unseen = 0
         """Calls whose reason was not asked for."""
 
@@ -133,11 +135,12 @@ class FusedAttention(TimeWatcher):
     def restarted(self) -> None:
         """Steps are counted anew."""
         self._sites.clear()
+        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both implementations, those first that have the most to do."""
-        sampled = self.host.sampled_steps
-        if how not in ("finished", "exit", "steps-reached") or not sampled:
+        sampled = self.host.sampled_steps - self._before
+        if how not in ("finished", "exit", "steps-reached") or sampled <= 0:
             return
         for key, site in sorted(self._sites.items(), key=lambda one: -one[1].work)[:_SITES]:
             usual = site.usual
