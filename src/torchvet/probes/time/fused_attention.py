@@ -67,6 +67,9 @@ class FusedAttention(TimeWatcher):
         super().__init__(host)
         self._reasons: dict[Shape, Reason | None] = {}
         self._sites: dict[_Key, Site] = {}
+        self._imported = 0
+        self._holders: list[str] = []
+        """Modules that have the function, imported by its name, and how many there were to look at."""
         self._before = 0
         """Sampled steps of a weaker kind, which do not count."""
         self._unseen = 0
@@ -80,10 +83,13 @@ class FusedAttention(TimeWatcher):
     def _tap(self, undo: ExitStack) -> None:
         original = getattr(torch.nn.functional, _NAME)
         ours = around(original, self._called)
-        # A module may have imported it by its name.
-        for name, module in list(sys.modules.items()):
-            own = name != torch.nn.functional.__name__ and name.partition(".")[0] == "torch"
-            if not own and getattr(module, "__dict__", {}).get(_NAME) is original:
+        # Compiled regions have it put in anew each time: what there is to go through is all imported modules.
+        if len(sys.modules) != self._imported:
+            self._imported = len(sys.modules)
+            self._holders = [name for name, module in list(sys.modules.items()) if _holds(name, module, original)]
+        for name in self._holders:
+            module = sys.modules.get(name)
+            if _holds(name, module, original):
                 replace(undo, module, _NAME, ours)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -156,6 +162,12 @@ class FusedAttention(TimeWatcher):
         if not self._unseen:
             return []
         return [Unchecked(check=_WHAT, reason=f"{self._unseen} sampled calls had further shapes than {_MOST}")]
+
+
+def _holds(name: str, module: Any, original: Any) -> bool:
+    """Whether a module has the function by its name; of torch's own only the one that programs call it through."""
+    calls = name == torch.nn.functional.__name__ or name.partition(".")[0] != "torch"
+    return calls and getattr(module, "__dict__", {}).get(_NAME) is original
 
 
 def _is_plain(one: Any) -> bool:
