@@ -13,7 +13,7 @@ from hosts import ByHand
 from torch.nn import functional
 
 from torchvet.probes.internals import private
-from torchvet.probes.time import attention_times
+from torchvet.probes.time import attention_times, fused_attention
 from torchvet.probes.time.attention_changes import Call, Form, Shape, is_causal, reason, set_switches, switches
 from torchvet.probes.time.fused_attention import FusedAttention
 from torchvet.recording import read
@@ -95,6 +95,7 @@ def test_what_says_as_much_as_a_mask_comes_before_what_changes_the_result() -> N
     learning = torch.where(LOWER, 0.0, -torch.inf).requires_grad_()
     found = asked(mask=learning)
     assert found is not None and found[0] == "causal"
+    assert asked(mask=learning, learned=True) is None
 
 
 @pytest.fixture
@@ -176,6 +177,15 @@ def test_outside_of_sampled_steps_and_on_other_torch_nothing_is_asked(
 
 def test_a_program_that_was_stopped_is_not_timed(host: Any) -> None:
     assert not watched(host, (ODD, {}), how="interrupted")
+    assert [one.reason for one in host.written if isinstance(one, Unchecked)] == [
+        "1 line took the math implementation, and the program did not come to its end"
+    ]
+
+
+def test_lines_beyond_those_that_are_timed_are_said(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_attention, "_SITES", 1)
+    assert len(watched(host, (ODD, {}), (FULL, {"dropout_p": 0.1}))) == 1
+    assert ["beyond 1" in one.reason for one in host.written if isinstance(one, Unchecked)] == [True]
 
 
 def test_what_takes_little_of_a_step_is_not_timed(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,11 @@ def reason(call: Call, causal: Callable[[], bool], learned: Callable[[], bool]) 
     `causal` says whether the mask is that of a causal model, `learned` whether something that an optimizer updates is
     in it; both are asked only where it matters.
     """
-    asked: dict[str, Callable[[], bool]] = {"causal": causal, "mask-gradient": lambda: not learned()}
+    # A mask that learns may say the same today only.
+    asked: dict[str, Callable[[], bool]] = {
+        "causal": lambda: causal() and not learned(),
+        "mask-gradient": lambda: not learned(),
+    }
     for name, change in CHANGES.items():
         changed = change(call)
         fused = FUSED.get(changed.choice()) if changed is not None else None

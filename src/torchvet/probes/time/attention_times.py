@@ -15,6 +15,7 @@ from torchvet.probes.internals import private
 from torchvet.probes.time.attention_changes import CHANGES, MATH, Call, Form, Shape, set_switches, switches
 from torchvet.recording.records.timing import Change
 
+CHECK = "what attention would take by a fused implementation"
 _LEAST = 0.0003
 """Seconds of a step that the calls must take by the math implementation."""
 _LARGEST = 64 << 20
@@ -34,7 +35,7 @@ def timed(shape: Shape, change: Change, calls: float) -> tuple[float, float] | U
     size = part.work * part.query.dtype.itemsize
     if size > 2 * _LARGEST or _COPIES * size > _free(part.query.device):
         return Unchecked(
-            check="what attention would take by a fused implementation",
+            check=CHECK,
             reason=f"the scores of one row of a batch take {size / (1 << 20):,.0f} MiB, or memory is short",
         )
     with ExitStack() as around:

@@ -146,8 +146,18 @@ class FusedAttention(TimeWatcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both implementations, those first that have the most to do."""
         sampled = self.host.sampled_steps - self._before
-        if how not in ("finished", "exit", "steps-reached") or sampled <= 0:
+        if not self._sites or sampled <= 0:
             return
+        lines = f"{len(self._sites)} line{'s' * (len(self._sites) > 1)} took the math implementation"
+        if how not in ("finished", "exit", "steps-reached"):
+            self.host.write(
+                Unchecked(check=attention_times.CHECK, reason=f"{lines}, and the program did not come to its end")
+            )
+            return
+        if len(self._sites) > _SITES:
+            self.host.write(
+                Unchecked(check=attention_times.CHECK, reason=f"{lines}, and those beyond {_SITES} were not timed")
+            )
         for key, site in sorted(self._sites.items(), key=lambda one: -one[1].work)[:_SITES]:
             usual = site.usual
             scale = site.work / usual.work / sampled
