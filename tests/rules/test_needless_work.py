@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.records.timing import (
+    AttentionFallback,
+    Change,
     IgnoredRows,
     LineOperations,
     LineTime,
@@ -139,3 +141,48 @@ def test_less_padding_batches_that_vary_and_a_small_model_are_a_note() -> None:
 
 def test_little_padding_is_silent() -> None:
     assert not padded(20) and not padded(60, calls=2)
+
+
+FORM: dict[str, Any] = {"shapes": [(2, 4, 512, 64)], "strides": [(131072, 32768, 1, 512)], "dtype": "float32"}
+
+
+def fallen(math: float, changed: float, change: Change = "strides", *also: Record, **more: Any) -> list[Finding]:
+    record = AttentionFallback(
+        place=AT, change=change, fused="flash", math=math, changed=changed, calls=22, sampled=11, backward=True,
+        **{"operands": ["query"], **FORM, **more},
+    )  # fmt: skip
+    return found("OPS311", record, spent(2.0, 4), spent(2.0, 9, "backward"), spent(1.0, 3, "data"), also=also)
+
+
+def test_attention_that_falls_back_is_told_with_what_was_measured() -> None:
+    (finding,) = fallen(0.03, 0.01, made=Place(PATH, 4, "train"), inner=Place("/lib/llama.py", 7, "attend"))
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 6)
+    assert "since the last dimension of its query has a stride other than 1" in finding.message
+    assert "would save 20.0 ms of a step of 50.0 ms (40 %)" in finding.message
+    assert "query (2, 4, 512, 64) with strides (131072, 32768, 1, 512), in float32" in finding.cause
+    assert "2 calls in a step, forward and backward: 30.0 ms as they are, 10.0 ms" in finding.cause
+    assert "`.contiguous()` on query" in finding.remedy.summary and "make it in" in finding.remedy.summary
+    assert [(related.role, related.line) for related in finding.related] == [("called-from", 7), ("made", 4)]
+
+
+def test_training_and_evaluation_on_one_line_are_one_finding() -> None:
+    other = AttentionFallback(
+        place=AT, change="strides", fused="flash", math=0.006, changed=0.001, calls=11, sampled=11, backward=False,
+        operands=["query"], **FORM,
+    )  # fmt: skip
+    (finding,) = fallen(0.03, 0.01, "strides", other)
+    assert "25.0 ms of a step" in finding.message
+
+
+def test_each_reason_has_its_words() -> None:
+    for change in get_args(Change):
+        (finding,) = fallen(0.03, 0.01, change)
+        assert "{" not in finding.message + finding.cause + finding.remedy.summary
+    assert "have 3 dimensions" in fallen(0.03, 0.01, "rank", shapes=[(8, 512, 64)])[0].message
+
+
+def test_dropout_of_weights_and_little_gain_are_a_note_or_silent() -> None:
+    assert [f.severity for f in fallen(0.03, 0.01, "dropout")] == ["info"]
+    assert [f.severity for f in fallen(0.010, 0.004)] == ["info"]
+    assert not fallen(0.03, 0.027) and not fallen(0.01, 0.012)
+    assert not fallen(0.003, 0.001)

@@ -20,6 +20,7 @@ from torchvet.probes.base import frames, graphs
 from torchvet.probes.base.callers import place_in
 from torchvet.probes.base.lines_seen import LinesSeen
 from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import Aside
 from torchvet.probes.internals.modes import OwnMode
 from torchvet.recording.records.base import Place, Site, SiteBytes
 
@@ -179,6 +180,8 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.collecting = False
         self.collected: list[Birth] = []
         self.lines = LinesSeen()
+        self.asides: list[Aside] = []
+        """What is put into torch only while the mode is on."""
         self.listeners: list[Callable[[Any, Any, Any, Any], None]] = []
         """Hears every operator that is noted, with its arguments, keyword arguments and result."""
         self._kinds: dict[Any, int] = {}
@@ -338,7 +341,16 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """See `OwnMode`."""
         # A mode that could not be left yet is on still, and simply notes again.
         self.stopped = False
-        return not self.refused and super().enter()
+        on = not self.refused and super().enter()
+        for aside in self.asides if on else ():
+            aside.on()
+        return on
+
+    def leave(self) -> None:
+        """See `OwnMode`."""
+        super().leave()
+        for aside in self.asides:
+            aside.off()
 
     def forget_window(self) -> None:
         """Drop the finished window's event log; living births stay known."""

@@ -157,6 +157,9 @@ RECORDS_COLLECTIVES = _name("torch._C._distributed_c10d._dump_fr_trace", _RING, 
 foreach_norm: Any = _name("torch._foreach_norm", "nothing: the norms are taken one by one", _norms)
 copy_each: Any = _name("torch._foreach_copy_", "a failed step is not done again")
 
+# Attention.
+fused_sdp_choice: Any = _name("torch._fused_sdp_choice", "attention that could take a fused implementation")
+
 # Modules, loaders.
 _BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 _NORMS = (*_BATCH_NORMS, torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d)

@@ -169,3 +169,37 @@ class PaddedColumns(Record):
     least: float = 1.0
     width: int = 0
     widest: int = 0
+
+
+Change = Literal["strides", "rank", "broadcast", "mask-shape", "causal", "widths", "groups", "mask-gradient", "dropout"]
+"""What alone would let a fused implementation of attention take the operands: a last dimension with stride 1, four
+dimensions, batch and heads of one size, a mask with the shape of the scores, `is_causal` in place of a mask that says
+the same, values as wide as the queries, keys and values repeated by hand, a mask without a gradient, no dropout."""
+
+
+class AttentionFallback(Record):
+    """A line that calls `scaled_dot_product_attention`, which took its math implementation there in `calls` calls of
+    `sampled` sampled steps; with one `change` it would have taken the one called `fused`.
+
+    `math` and `changed` are the seconds of a step's calls, as they are and with the change made before each, measured
+    after the run on made tensors of the shapes, strides and dtypes that are closest to the average; `backward` says
+    that they include the backward pass. `operands` are those that the change is about, with their `shapes` and
+    `strides`; `made` is the line that made the storage of the first. `inner` is the line outside torch that calls,
+    where that is not the user's own.
+    """
+
+    place: Place
+    change: Change
+    fused: str
+    math: float
+    changed: float
+    calls: int
+    sampled: int
+    backward: bool
+    operands: list[str] = []
+    shapes: list[tuple[int, ...]] = []
+    strides: list[tuple[int, ...]] = []
+    dtype: str = ""
+    device: str = "cpu"
+    inner: Place | None = None
+    made: Place | None = None
