@@ -321,6 +321,7 @@ class OptimizerProbe(Watcher):
         state.names = {key: names.get(key) or state.names.get(key, "a parameter") for key in missing}
         state.use.without_gradient = sorted(state.names.values())[:8]
         state.use.without_gradient_count = len(state.names)
+        state.use.frozen_untrained = len(state.never & state.frozen.since.keys())
         state.use.frozen_at = list(self._freezing.lines()) if state.frozen.since else []
         return state.use
 

@@ -61,9 +61,11 @@ class OptimizerUse(Record):
     frozen: list[str] = []
     frozen_count: int = 0
     frozen_since: int = 0
+    frozen_untrained: int = 0
     frozen_at: list[Place] = []
     """Parameters that required a gradient when the optimizer was made, and none at every look since this step of it,
-    up to the last; and the line that was heard to switch that off in later steps, with the calls that led there."""
+    up to the last; how many of them never had a gradient; and the line that was heard to switch that off in later
+    steps, with the calls that led there."""
 
     @property
     def gradients_were_cleared(self) -> bool:

@@ -145,7 +145,8 @@ class StepWithoutBackward(loops.LoopRule):
         return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
     def _frozen_since(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        """A note where a part is frozen once, as one does on purpose; nobody means to do that in every step."""
+        """A note where a part is frozen once, or after it was trained for a while, as one does on purpose. Nobody gives
+        an optimizer what is frozen in every step, before it has had a single gradient."""
         again = bool(use.frozen_at)
         place = use.frozen_at[0] if again else use.place or use.step_place
         return self.observed(
@@ -158,7 +159,7 @@ class StepWithoutBackward(loops.LoopRule):
             advice="find what should switch `requires_grad` on again after this line, and why it does not"
             if again
             else "leave them out of the optimizer if they are to stay as they are",
-            severity="warning" if again else "info",
+            severity="warning" if again and use.frozen_untrained == use.frozen_count else "info",
             measured=Measured(steps=use.steps),
             related=[self.beside("called", at.function, at) for at in use.frozen_at[1:]],
         )
