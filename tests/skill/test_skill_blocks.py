@@ -105,7 +105,8 @@ def test_the_healthy_loop_with_a_fault_is_not_silent(tmp_path: Path) -> None:
         "validated = evaluate(model, validation, device)\n"
         "        kept_losses += [model(x).square() for x, _ in loader]",
     )
-    assert {found["code"] for found in forked(faulty, tmp_path) or []} & {"MEM101", "MEM104"}
+    # On a busy machine the search for names may be cut short: growth without a name is not silence either.
+    assert {found["code"] for found in forked(faulty, tmp_path) or []} & {"MEM101", "MEM104", "MEM118"}
 
 
 @pytest.mark.parametrize("shortcut", SHORTCUTS, ids=lambda s: s.said)
