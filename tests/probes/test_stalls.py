@@ -120,7 +120,7 @@ def test_what_is_no_timeout_is_no_process_that_stays(tmp_path: Path, text: str) 
     ("stack", "where"),
     [
         ("  <no Python frame>\n", "in destructors, with no Python left to run"),
-        ('  File "/work/train.py", line 40 in main\n', "train.py:40"),
+        ('  File "/home/me/train.py", line 40 in main\n', "train.py:40"),
     ],
 )
 def test_the_report_says_where_a_process_stood_that_did_not_end(tmp_path: Path, stack: str, where: str) -> None:
