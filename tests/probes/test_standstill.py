@@ -141,7 +141,7 @@ def test_of_several_threads_the_main_one_counts(tmp_path: Path) -> None:
         '  File "/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 8 in wrapper\n'
         '  File "train.py", line 21 in main\n\nExtension modules: numpy\n'
     )
-    at = position(file, program(cwd="/work"), 3)
+    at = position(file, program(cwd="/home/me"), 3)
     assert at is not None and at.place is not None
     assert (at.place.path, at.place.line, at.call, at.waits) == ("/home/me/train.py", 21, "all_reduce", True)
 
