@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     cases = list(load_all(options.substring, options.cases))
     if options.every > 1:
-        # What several processes print, and how they end, differs at times on a busy machine: they are asked for by name.
+        # What several processes print, and how they end, differs on a busy machine: they are asked for by name.
         cases = [case for case in cases if "--nproc" not in case.expect.command][:: options.every]
     if not cases:
         print(f"no case is called anything like {options.substring!r}", file=sys.stderr)
