@@ -297,7 +297,7 @@ def _named_by(observed: Finding, suspicion: Finding) -> Finding:
 def _with_source(observed: Finding, suspicion: Finding) -> Finding:
     """A run's finding with the edits that source has for it, and its line where that is another."""
     remedy, related = observed.remedy, list(observed.related)
-    # Another code's edit would mend another fault.
+    # Another code's edit would fix another fault.
     if observed.code == suspicion.code and suspicion.remedy.edits and not remedy.edits:
         remedy = Remedy(summary=remedy.summary, safe=suspicion.remedy.safe, edits=suspicion.remedy.edits)
         # What a fix changes may cost on other lines: those that its cost is counted on.

@@ -61,7 +61,7 @@ class CacheWatcher(SiteWatcher[Place, CacheEmptied]):
                 # again.
                 self._asked_again(before[0])
             original()
-            # The look before failed: then nothing is told of this call, and the program has had it.
+            # The look before failed: then nothing is recorded of this call, which the program has had.
             if place is not None:
                 with self.host.looking("calls of empty_cache()"):
                     self._note(place, before, _state())

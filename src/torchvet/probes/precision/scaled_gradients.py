@@ -95,7 +95,7 @@ class Witness:
     @property
     def fresh(self) -> list[Part]:
         """What no step has used."""
-        # What somebody else has changed may be anything: no fault is told of it.
+        # What somebody else has changed may be anything: no fault is reported of it.
         return _NOTHING if self.unknown else [part for part in self.parts if not part.spent]
 
     def waits(self) -> bool:

@@ -66,7 +66,7 @@ class StepLog:
 
     def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
-        # What no phase was told of: data preparation, logging, the forward pass.
+        # What belongs to no phase: data preparation, logging, the forward pass.
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         counts, self._counts = self._counts, {}  # other threads go on counting
         for one, count in counts.items():

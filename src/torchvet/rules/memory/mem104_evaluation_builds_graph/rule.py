@@ -41,7 +41,7 @@ class EvaluationBuildsGraph(Rule):
         """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
         seen: set[int] = set()
         for run in _evaluating_runs(file):
-            # One finding a function, as one decorator mends all of its passes.
+            # One finding a function, as one decorator fixes all of its passes.
             if id(run.unit) in seen or file.gradients.carries(run.node, run) != "yes":
                 continue
             flow = _followed(file, run)
