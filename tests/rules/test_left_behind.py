@@ -83,6 +83,16 @@ def test_what_is_frozen_once_is_a_note(tmp_path: Path) -> None:
     assert found["severity"] == "info" and "changes nothing" not in found["message"]
 
 
+@pytest.mark.parametrize("name", ["train", "freeze_adapter"])
+def test_what_means_to_freeze_is_a_note(name: str, tmp_path: Path) -> None:
+    """A module that keeps a part frozen whenever it is told to train."""
+    program = ADAPTER.format(switch=SHUT["by the method"], once="", every=f"model[0].{name}(False)")
+    (found,) = of("TRN104", program.replace("def enable(", f"def {name}("), tmp_path)
+    assert found["severity"] == "info" and program.splitlines()[found["location"]["line"] - 1].strip().startswith(
+        "if not on"
+    )
+
+
 def test_what_is_switched_on_again_is_trained(tmp_path: Path) -> None:
     assert of("TRN104", ADAPTER.format(switch="layer.requires_grad_(on)", once="", every=BOTH), tmp_path) == []
 

@@ -18,6 +18,7 @@ from torchvet.rules.kit import (
     Finding,
     Findings,
     Location,
+    Place,
     RankRecording,
     Recording,
     Severity,
@@ -34,6 +35,8 @@ _ELSEWHERE = re.compile(r"backward|autograd|\.grad\b|closure|engine|manual_|\.pr
 """Text that says that gradients come from somewhere else."""
 _CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
 _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
+_FREEZES = re.compile(r"freez|froz", re.I)
+"""In the name of a function on the way: it means to freeze."""
 _ENOUGH = 4
 """Checked steps from which on an optimizer is judged."""
 _SURE = 5
@@ -145,9 +148,10 @@ class StepWithoutBackward(loops.LoopRule):
         return self.observed(rank, use.step_place or use.place, message, cause=cause, advice=advice, measured=measured)
 
     def _frozen_since(self, rank: RankRecording, use: OptimizerUse) -> Finding:
-        """A note where a part is frozen once, or after it was trained for a while, as one does on purpose. Nobody gives
-        an optimizer what is frozen in every step, before it has had a single gradient."""
+        """A note where a part is frozen on purpose: once, after it was trained for a while, or by a function that says
+        so. Nobody else gives an optimizer what every step freezes, before it has had a single gradient."""
         again = bool(use.frozen_at)
+        certain = again and use.frozen_untrained == use.frozen_count and not _freezes_on_purpose(use.frozen_at)
         place = use.frozen_at[0] if again else use.place or use.step_place
         return self.observed(
             rank,
@@ -159,7 +163,7 @@ class StepWithoutBackward(loops.LoopRule):
             advice="find what should switch `requires_grad` on again after this line, and why it does not"
             if again
             else "leave them out of the optimizer if they are to stay as they are",
-            severity="warning" if again and use.frozen_untrained == use.frozen_count else "info",
+            severity="warning" if certain else "info",
             measured=Measured(steps=use.steps),
             related=[self.beside("called", at.function, at) for at in use.frozen_at[1:]],
         )
@@ -299,6 +303,12 @@ class StepWithoutBackward(loops.LoopRule):
         advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
         related = [self.also(file, "forward", call)]
         return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
+
+
+def _freezes_on_purpose(lines: list[Place]) -> bool:
+    """Whether a module's own `train()` does it, as for a backbone or batch norms that stay as they are, or a function
+    on the way is called after it."""
+    return lines[0].function.endswith(".train") or any(_FREEZES.search(at.function) for at in lines)
 
 
 def _kept_detached(recording: Recording) -> Location | None:
