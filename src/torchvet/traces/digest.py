@@ -123,7 +123,8 @@ def _add_device(
     # Operators within others were counted, not kept.
     part = sum(window.holds(i.start) for i in timeline.operators) / max(1, len(timeline.operators))
     recording = part * timeline.operator_count / time.steps * RECORDING
-    found.recording_seconds = recording * sum(found.launches.values()) / time.step_seconds
+    if time.step_seconds:  # the steps of a damaged trace may last no time
+        found.recording_seconds = recording * sum(found.launches.values()) / time.step_seconds
     idle = found.gpu.idle
     found.skewed = {
         "compute": found.gpu.compute,

@@ -75,6 +75,9 @@ class _State:
     """The backward calls after which that was asked."""
     begun: tuple[weakref.ref[torch.Tensor], int, Place | None] | None = None
     """A parameter and its version, when it had its first gradient, and the line of the backward call."""
+    changed: bool = False
+    """Whether that parameter has been written to since. Its last answer holds when it has died: a model that is gone at
+    the end was not trained by that."""
     told: bool = False
     """Whether a record says that it has never stepped."""
     built: _Built | None = None
@@ -91,6 +94,12 @@ class _State:
     """How often a few gradients had been written to by then, by parameter."""
     names: dict[int, str] = field(default_factory=dict)
     """Of the parameters in `never`, as long as somebody knew them."""
+
+    def look_at_first(self) -> None:
+        """Has the first parameter that had a gradient been written to?"""
+        weight = self.begun[0]() if self.begun is not None else None
+        if self.begun is not None and weight is not None:
+            self.changed = weight._version != self.begun[1]
 
 
 class OptimizerProbe(Watcher):
@@ -199,6 +208,7 @@ class OptimizerProbe(Watcher):
             if state.begun is None and state.left_gradient and optimizer is not None:
                 first, _ = _having(optimizer)[0]
                 state.begun = weakref.ref(first), first._version, frames.user_place(3)
+            state.look_at_first()
         # What this event is for concerns the first steps alone.
         if self._passes >= _MOST_PASSES or (self._states and not early):
             self.ignored = frozenset(["backward_ended"])
@@ -299,15 +309,15 @@ class OptimizerProbe(Watcher):
             if use.place is None or begun is None or not use.dropped or (use.steps and not state.told):
                 continue
             state.told = True
-            weight, version, backward = begun[0](), *begun[1:]
+            state.look_at_first()
             yield NeverStepped(
                 place=use.place,
                 name=use.name,
                 parameters=use.parameters,
                 passes=state.looked_after,
                 dropped=use.dropped,
-                backward=backward,
-                changed=weight is None or weight._version != version,
+                backward=begun[2],
+                changed=state.changed,
                 steps=use.steps,
             )
 
