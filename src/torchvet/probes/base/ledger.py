@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
 
@@ -174,6 +175,9 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         """Whether it was not switched on in `inference_mode`."""
         self.stopped = False
         """Set where the mode should be left and cannot be yet."""
+        self.took = 0.0
+        """Seconds of the operator that is told of."""
+        self._located: tuple[Line | None, Line | None] | None = None
         self.operators = 0
         self.most_operators = 1 << 60
         """A window notes no more than this: one step of a program can be thousands of tiny operators."""
@@ -187,12 +191,15 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self._kinds: dict[Any, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        began = perf_counter()
         out = func(*args, **(kwargs or {}))
+        took = perf_counter() - began
         # This runs at every operator of the program in sampled steps: nothing but comparisons before `_note`.
         if self.broken is None and not (self.pausing.on or self.stopped) and self.operators < self.most_operators:
             self.operators += 1
             try:
                 self._note(func, args, out)
+                self.took, self._located = took, None
                 # A copy: a listener that lacks a name of torch's is taken out of the list meanwhile.
                 for listener in tuple(self.heard.get(func, ())):
                     listener(func, args, kwargs, out)
@@ -326,6 +333,13 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     def quiet(self) -> Quiet:
         """What is made within is not the program's."""
         return Quiet(self.pausing)
+
+    def located(self, frame: FrameType) -> tuple[Line | None, Line | None]:
+        """`locate` for a listener: the line that called the operator which is told of, found once for all of them."""
+        found = self._located
+        if found is None:
+            found = self._located = locate(frame)
+        return found
 
     def line(self) -> Line | None:
         """The user's line that is running now."""

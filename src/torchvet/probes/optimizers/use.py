@@ -348,6 +348,7 @@ class OptimizerProbe(Watcher):
         )
         use.frozen_count, use.frozen_since = len(frozen), min(state.frozen.since.values(), default=0)
         use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.looks
+        use.zero_valued = sum(not bool(p.detach().any()) for p in zero)
         use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
         use.silent = self._owners.silent(state.never | {id(p) for p in stopped})
         use.switched_off = self._owners.switched_off(state.never)

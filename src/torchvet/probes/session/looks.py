@@ -228,6 +228,8 @@ class Looks(Host):
         """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
         evaluation whatever that costs."""
         looks = self._evaluation_looks
+        if self.bus.any("wants_modules"):
+            self._taps.watch_modules()
         # Before the first step a model may be built, loaded and tried out.
         if self._sampling.on or looks >= _EVALUATION_LOOKS or self.tick == 0:
             return
@@ -236,8 +238,6 @@ class Looks(Host):
             self._evaluation_looks += 1
             with self._session.guarded("evaluation"):
                 self._start_window("evaluation", self.tick, elapsed, _EVALUATION_STEPS)
-                if self.bus.any("wants_modules"):
-                    self._taps.watch_modules()
 
     def _work_begins(self) -> None:
         """The step before is over in every sense: its gradients and losses, too."""

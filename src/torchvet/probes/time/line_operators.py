@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.kit import Host, Place, Record
-from torchvet.probes.base.ledger import locate, place_of_line
+from torchvet.probes.base.ledger import place_of_line
 from torchvet.probes.internals import private
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import SMALL, LineOperations, OperatorsAt
@@ -52,7 +52,7 @@ class LineOperators(TimeWatcher):
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         frame = sys._getframe(2)
-        user, inner = locate(frame)
+        user, inner = self.host.ledger.located(frame)
         at = user or inner
         if at is None:
             return

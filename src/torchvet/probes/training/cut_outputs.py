@@ -100,11 +100,15 @@ class CutOutputs(SiteWatcher[Place, CutOutput]):
         record = self.sites.setdefault(place, CutOutput(place=place))
         record.looks += 1
         missed = above - reached
-        # A loss that also reaches other parameters was cut on purpose: by a value that weighs a policy, for example.
+        # A loss that also reaches other layers was cut on purpose: by a value that weighs a policy, for example.
         # More than half of what the cut value came from learns by nothing else.
-        if reached <= above and 2 * len(missed) > len(above):
+        if 2 * len(missed) > len(above) and not self._has_matrix(reached - above):
             record.lost += 1
             record.above, record.missed = len(above), len(missed)
+
+    def _has_matrix(self, parameters: set[int]) -> bool:
+        """Whether a layer's weights are among them: numbers and vectors are what a loss has beside its layers."""
+        return bool(parameters) and any(p.dim() > 1 for p in self.host.known.parameters() if id(p) in parameters)
 
     def _above(self, nodes: list[Any]) -> set[int] | None:
         """The optimizers' parameters that a graph leads to; None for a graph that is too large."""

@@ -12,8 +12,10 @@ import torch
 from torchvet.probes.base.kit import Host, Record, StepKind, Watcher, frames
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.internals import private
-from torchvet.recording.records.training import FirstStatistics
+from torchvet.recording.records.training import ENOUGH_PASSES, FirstStatistics
 
+_MOST_PASSES = 400
+"""Forward passes that are heard of at most: each costs time."""
 _FEW = 16
 """Elements of a parameter that are compared."""
 
@@ -24,15 +26,22 @@ class FollowedAverages(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._checkups = Checkups()
+        self._heard = 0
         self._found: dict[int, tuple[weakref.ref[torch.nn.Module], FirstStatistics, torch.Tensor | None]] = {}
         """By model: what was seen of it, and a few elements of its weights at the last look."""
 
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
         """Does one of them evaluate?"""
+        self._heard += bool(self._found)
         known = self._found.get(id(module))
         if known is not None and known[0]() is module and not module.training:
             known[1].passes += 1
             known[1].used = known[1].used or frames.user_place(3)
+
+    def wants_modules(self) -> bool:
+        """Whether an evaluation that begins may be one's, of which that is not known yet."""
+        waiting = any(record.untouched and record.passes < ENOUGH_PASSES for _, record, _ in self._found.values())
+        return waiting and self._heard < _MOST_PASSES
 
     def settle(self, tick: int, kind: StepKind) -> None:
         """At a few steps: whose weights have changed, and whose statistics have not?"""

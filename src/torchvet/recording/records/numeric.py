@@ -79,8 +79,8 @@ class LostLoss(Record):
 class CutOutput(Record):
     """What left autograd's graph on one line, by `detach()` or `item()`, and was all that most parameters led to.
 
-    `above` parameters of the optimizers led to it; backward reached none but some of these, and `missed` the most of
-    them, in `lost` of `looks` sampled steps.
+    `above` parameters of the optimizers led to it; backward reached none but some of these and numbers and vectors
+    beside them, and `missed` the most of them, in `lost` of `looks` sampled steps.
 
     In `seen` sampled steps what the stepping optimizer's parameters led to left there, and a term of the loss reached
     none of them, but `reached` parameters of others; in `idle` of these their gradients were cleared before any step.

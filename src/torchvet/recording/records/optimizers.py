@@ -54,7 +54,9 @@ class OptimizerUse(Record):
     zero: list[str] = []
     zero_count: int = 0
     zero_looks: int = 0
-    """Parameters whose gradient was exactly zero in all steps that were looked at, and how many those were."""
+    zero_valued: int = 0
+    """Parameters whose gradient was exactly zero in all steps that were looked at, how many those were, and how many of
+    these parameters hold nothing but zeros."""
     dropped: int = 0
     """How often, around its first steps, gradients that a backward had left were cleared before the next, with no step
     in between."""

@@ -203,3 +203,27 @@ class AttentionFallback(Record):
     device: str = "cpu"
     inner: Place | None = None
     made: Place | None = None
+
+
+class ComputedAgain(Record):
+    """A function whose operators computed, in `steps` of `sampled` sampled steps, what they had computed in the same
+    step or in the sampled step before it: from operands that had not changed, with the same result.
+
+    `seconds` is what they took in all sampled steps: `within` of them for results that the same step had, `backward` in
+    backward passes. `place` is the line, `operator` and `module` are those that took most of it. `inner` is the line in
+    a library, where one of the user's calls it. `lines` are its lines, each with the share of the time of its operators
+    that computed again.
+    """
+
+    id: int
+    place: Place
+    operator: str
+    seconds: float
+    within: float
+    backward: float
+    calls: int
+    steps: int
+    sampled: int
+    module: str | None = None
+    inner: Place | None = None
+    lines: list[tuple[int, float]] = []

@@ -153,6 +153,10 @@ class EvalModeSteps(Record):
     around: list[Place] = []
 
 
+ENOUGH_PASSES = 2
+"""Evaluations of an averaged model from which on it is one that evaluates."""
+
+
 class FirstStatistics(Record):
     """A `model` that no optimizer steps, whose weights the program changed between `changes` looks: at `untouched` of
     them all its batch norm `layers` had the statistics that they were made with (mean 0, variance 1). It evaluated in

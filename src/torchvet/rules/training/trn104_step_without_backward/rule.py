@@ -189,15 +189,23 @@ class StepWithoutBackward(loops.LoopRule):
         )
 
     def _zero(self, rank: RankRecording, use: OptimizerUse, made: ConstantSoftmax | None) -> Finding:
-        """Gradients that were exactly zero: a fault where the run shows why, else a note."""
+        """Gradients that were exactly zero: a fault where the run shows why, or where all are; else a note."""
+        severity: Severity = "error" if use.zero_count >= use.trainable else "info"
         cause = "the loss does not change with them in these steps"
         advice = "check whether what they compute can change the loss: a factor of 0, a clamped value"
         if made is not None:
+            severity = "error" if severity == "error" else "warning"
             cause = (
                 f"softmax here normalises over dimension {made.dim} of {made.shape}, which has size 1: it gives 1 "
                 "whatever it is given, so that what led to it cannot matter"
             )
             advice = "normalise over the dimension that is to be weighed"
+        elif use.zero_valued > 1:
+            cause = (
+                f"{use.zero_valued} of them hold nothing but zeros: of two factors that are both zero, neither ever "
+                "has a gradient other than zero"
+            )
+            advice = "look for what sets them to zero after they were initialized; start one of the factors at random"
         return self.observed(
             rank,
             made.place if made is not None else use.step_place or use.place,
@@ -205,7 +213,7 @@ class StepWithoutBackward(loops.LoopRule):
             f"{use.zero_looks} checked steps: {_named(use.zero, use.zero_count)}",
             cause=cause,
             advice=advice,
-            severity="warning" if made is not None else "info",
+            severity=severity,
             measured=Measured(steps=use.steps),
         )
 

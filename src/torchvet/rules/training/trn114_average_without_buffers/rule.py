@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.training import FirstStatistics
+from torchvet.recording.records.training import ENOUGH_PASSES, FirstStatistics
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
 
 _LOOKS = 4
 """Looks between which the weights changed and the statistics did not."""
-_PASSES = 2
 
 
 class AverageWithoutBuffers(Rule):
@@ -22,7 +21,7 @@ class AverageWithoutBuffers(Rule):
         """Models whose weights go on changing without an optimizer, and whose statistics never have."""
         for record in rank.latest(FirstStatistics, "model", "written", "used"):
             still = record.untouched == record.changes >= _LOOKS
-            if still and record.passes >= _PASSES:
+            if still and record.passes >= ENOUGH_PASSES:
                 yield self._finding(rank, record)
 
     def _finding(self, rank: RankRecording, record: FirstStatistics) -> Finding:

@@ -1,0 +1,297 @@
+"""Finds operators of sampled steps that compute what they have computed before, from the same operands."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from torchvet.probes.base.kit import ByStorage, Host, Record, bare_name, names
+from torchvet.probes.base.ledger import Line, place_of_line
+from torchvet.probes.internals import private
+from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.recording.records.timing import ComputedAgain
+
+_LEAST = 30e-6
+"""Seconds of an operator below which it is not worth a look: most of that is the call itself."""
+_MOST = 100_000
+"""Results that are remembered. Each is two numbers."""
+_SHOWN = 20
+_SAMPLES = 64
+"""Elements of a result by which it is recognized."""
+_UNSET = names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_")
+"""What is in their results is chance."""
+_GATHERING = names(
+    "stack cat index index_select gather embedding clone copy_ zero_ fill_ "
+    "zeros ones full zeros_like ones_like full_like"
+)
+"""What makes a batch, or fills memory: nothing is computed that could be kept."""
+_PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class _Unknown(Exception):
+    """An operand of which nothing is known."""
+
+
+class _Facts(NamedTuple):
+    """What is known of an operator."""
+
+    written: tuple[int, ...]
+    """The positions of arguments that it writes to, and the names of others."""
+    named: tuple[str, ...]
+    is_chance: bool
+    counts: bool
+    """Whether it computes something that could be kept."""
+
+
+@dataclass(slots=True)
+class _Result:
+    """One result: the sampled step in which it was computed last, a few of its elements, and whether a backward pass
+    computed it."""
+
+    step: int
+    digest: int | None
+    backward: bool
+
+
+@dataclass
+class _Line:
+    """A line: the seconds of its operators, and of those that computed again."""
+
+    at: Line
+    inner: Line | None
+    seconds: float = 0.0
+    again: float = 0.0
+
+
+@dataclass
+class _Function:
+    """A function's operators that computed again what they had computed in this sampled step or in the one before."""
+
+    id: int
+    first: int
+    """The sampled step in which it ran first. Nothing is counted in that: no result can be one of the step before."""
+    lines: dict[int, _Line] = field(default_factory=dict)
+    """By number."""
+    seconds: float = 0.0
+    calls: int = 0
+    within: float = 0.0
+    """Of the seconds: those of results that this very step had already."""
+    backward: float = 0.0
+    steps: set[int] = field(default_factory=set)
+    operators: Counter[str] = field(default_factory=Counter)
+    modules: Counter[str] = field(default_factory=Counter)
+
+
+class ComputedAgainProbe(TimeWatcher):
+    """Results that are computed again.
+
+    Each content of a storage has a number. An operator's result has one made of its own name and of all that it is
+    given: numbers, shapes and strides of its operands, and every other argument. The same number is the same result,
+    unless the operator draws random numbers, which gives a new number each time. Where a storage was changed unseen its
+    version tells; where that does not tell either, a few elements of the result do.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._contents: ByStorage[tuple[int, int]] = ByStorage()
+        """By storage: its version and the number of its content then."""
+        self._numbers = itertools.count(1)
+        self._facts: dict[Any, _Facts] = {}
+        self._results: dict[int, _Result] = {}
+        self._functions: dict[int, _Function] = {}
+        self._step, self._tick = 0, -1
+        """The sampled step that runs, counted from 1, and its number among all."""
+
+    def install(self) -> None:
+        """Hear each operator of sampled steps."""
+        self.host.ledger.listeners.append(self._operator)
+
+    def _new_step(self) -> None:
+        """The first operator of a sampled step."""
+        self._tick = self.host.tick
+        self._step += 1
+        self._contents.sweep()
+        if len(self._results) > _MOST:
+            # What was not computed again since cannot be counted any more.
+            self._results = {key: one for key, one in self._results.items() if one.step >= self._step - 1}
+
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._functions.clear()
+        self._step = 0
+        self._results.clear()
+
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        took = self.host.ledger.took
+        if self.host.tick != self._tick:
+            self._new_step()
+        user, inner = self.host.ledger.located(sys._getframe(2))
+        at = user or inner
+        if at is None:
+            return
+        # By function: its lines are computed from each other, and one change serves them all.
+        function = self._functions.get(id(at[0]))
+        if function is None:
+            function = self._functions[id(at[0])] = _Function(len(self._functions), self._step)
+        line = function.lines.get(at[1])
+        if line is None:
+            line = function.lines[at[1]] = _Line(at, inner if user is not None else None)
+        if self._step > function.first:
+            line.seconds += took
+        facts = self._facts.get(func)
+        if facts is None:
+            facts = self._facts[func] = _facts(func)
+        number = None if facts.is_chance else self._number(func, facts, args, kwargs)
+        made = self._note(facts, args, kwargs, out, number)
+        if facts.counts and number is not None and took >= _LEAST:
+            self._look(func, made, number, function, line)
+
+    def _number(self, func: Any, facts: _Facts, args: Any, kwargs: Any) -> int | None:
+        """One number of an operator and all that it is given; None where that is not known."""
+        # What `out=` held before plays no part in the result.
+        given = tuple([(name, value) for name, value in kwargs.items() if name not in facts.named])
+        try:
+            return hash((id(func), self._told(args), self._told(given)))
+        except _Unknown:
+            return None
+
+    def _told(self, value: Any) -> Any:
+        """What an argument is, as something that can be hashed."""
+        if isinstance(value, torch.Tensor):
+            if not _is_plain(value):
+                raise _Unknown
+            shape, stride = tuple(value.shape), value.stride()
+            return self._content(value), value.storage_offset(), shape, stride, value.dtype, value.is_conj()
+        if isinstance(value, (tuple, list)):
+            return tuple([self._told(one) for one in value])
+        if isinstance(value, _PLAIN):
+            return value.__class__, value
+        raise _Unknown
+
+    def _content(self, tensor: torch.Tensor) -> int:
+        """The number of what a tensor's storage holds now."""
+        version, known = self._version(tensor), self._contents.get(tensor)
+        if known is not None and known[0] == version:
+            return known[1]
+        number = next(self._numbers)
+        self._contents.put(tensor, (version, number))
+        return number
+
+    def _version(self, tensor: torch.Tensor) -> int:
+        # Inference tensors have no version: what is known of one holds for this step.
+        return -1 - self._step if tensor.is_inference() else tensor._version
+
+    def _note(self, facts: _Facts, args: Any, kwargs: Any, out: Any, number: int | None) -> list[torch.Tensor]:
+        """Number the contents that an operator made or changed; the tensors that have them."""
+        if facts.written or facts.named:
+            given = [args[at] for at in facts.written if at < len(args)]
+            made = _tensors(given + [kwargs[name] for name in facts.named if name in kwargs])
+        else:
+            made = _tensors(out if isinstance(out, (tuple, list)) else (out,))
+        for at, tensor in enumerate(made):
+            version, known = self._version(tensor), self._contents.get(tensor)
+            if facts.written or facts.named:
+                # The version goes up only when the operator returns, which it has not for us.
+                version += not tensor.is_inference()
+            # A view has its storage's content. It shares that's version only when the operator has returned.
+            elif known is not None:
+                continue
+            self._contents.put(tensor, (version, next(self._numbers) if number is None else hash((number, at))))
+        return made
+
+    def _look(self, func: Any, made: list[torch.Tensor], number: int, function: _Function, line: _Line) -> None:
+        """An operator that takes time: is its result one of this step's, or of the last one's?"""
+        with self.host.ledger.quiet(), torch.no_grad():
+            digest = _digest(made)
+        backward = private.graph_task() != -1
+        known, result = self._results.get(number), _Result(self._step, digest, backward)
+        if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
+            self._results[number] = result
+            return
+        within = known.step == self._step
+        # Backward computes a forward pass again where that is checkpointed, which saves memory.
+        if within and backward and not known.backward:
+            return
+        self._results[number] = result
+        if self._step == function.first:
+            return
+        took = self.host.ledger.took
+        line.again += took
+        function.calls += 1
+        function.seconds += took
+        function.within += took if within else 0.0
+        function.backward += took if backward else 0.0
+        function.steps.add(self._step)
+        function.operators[bare_name(func)] += round(took * 1e9)
+        function.modules[self.host.ledger.module() or ""] += round(took * 1e9)
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """Functions that computed again, those that took most first."""
+        found = sorted((one for one in self._functions.values() if one.calls), key=lambda one: -one.seconds)
+        for function in found[:_SHOWN]:
+            lines = sorted((one for one in function.lines.values() if one.again), key=lambda one: -one.again)
+            place = place_of_line(lines[0].at)
+            if place is not None:
+                yield ComputedAgain(
+                    id=function.id,
+                    place=place,
+                    inner=place_of_line(lines[0].inner),
+                    operator=function.operators.most_common(1)[0][0],
+                    module=_only(function.modules),
+                    seconds=function.seconds,
+                    within=function.within,
+                    backward=function.backward,
+                    calls=function.calls,
+                    steps=len(function.steps),
+                    sampled=self._step,
+                    lines=[(one.at[1], one.again / one.seconds) for one in lines],
+                )
+
+
+def _only(times: Counter[str]) -> str | None:
+    """The module that nearly all of the time is of."""
+    name, most = times.most_common(1)[0]
+    return name if name and most >= 0.8 * times.total() else None
+
+
+def _facts(func: Any) -> _Facts:
+    given = [(n, a) for n, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    name = bare_name(func)
+    return _Facts(
+        written=tuple(n for n, a in given if not a.kwarg_only),
+        named=tuple(a.name for _, a in given if a.kwarg_only),
+        is_chance=name in _UNSET or torch.Tag.nondeterministic_seeded in func.tags,
+        counts=name not in _GATHERING,
+    )
+
+
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Strided tensors among values and in lists of them."""
+    every = [one for value in values for one in (value if isinstance(value, (tuple, list)) else (value,))]
+    return [one for one in every if _is_plain(one)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor of torch's own with a storage on the CPU: others have a GPU's time, or no content."""
+    own = type(value) is torch.Tensor or type(value) is torch.nn.Parameter
+    return own and value.layout is torch.strided and not value.is_nested and value.device.type == "cpu"
+
+
+def _digest(made: list[torch.Tensor]) -> int | None:
+    """A few elements of each result, as one number; None of what is not dense."""
+    told = []
+    for tensor in made:
+        count = tensor.numel()
+        # Elements of a dense tensor in the order of its memory, whatever its strides.
+        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        if not 0 < count <= extent:
+            return None
+        some = min(count, _SAMPLES)
+        told.append(tuple(tensor.as_strided((some,), (extent // some,), tensor.storage_offset()).tolist()))
+    return hash(str(told)) if told else None

@@ -1,0 +1,124 @@
+"""What a step computes again, from the same operands, is found; what only looks like it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from example_runs import RECORDING, forked
+
+from torchvet.recording import read
+from torchvet.recording.records.timing import ComputedAgain
+
+PROGRAM = """
+import numpy
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+N = 200
+model, frozen = nn.Linear(N, N), nn.Linear(N, N).requires_grad_(False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+fixed, table = torch.randn(N, N), torch.randn(24 * N, N)
+held, moved, array = torch.zeros(N, N), torch.zeros(N, N), numpy.ones((N, N), dtype="float32")
+shared = torch.from_numpy(array)
+
+{functions}
+
+for step in range(24):
+    x = torch.randn(N, N)
+    out = model(x)
+    loss = out.mean()
+    for used in ({names}):
+        loss = loss + (out * used(x, step)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def seen(folder: Path, bodies: dict[str, str]) -> dict[str, ComputedAgain]:
+    """What is found of functions with these bodies, all of one program, by name."""
+    names = {f"used_{n}": name for n, name in enumerate(bodies)}
+    functions = "\n".join(f"def {f}(x, step):\n    {bodies[name]}" for f, name in names.items())
+    forked(PROGRAM.replace("{functions}", functions).replace("{names}", ", ".join(names) + ","), folder)
+    rank = read(folder / RECORDING).ranks[0]
+    every = rank.latest(ComputedAgain, "id")
+    return {names[one.place.function]: one for one in every if one.place.function in names}
+
+
+EACH_STEP = {
+    "of one tensor": "return fixed @ fixed",
+    "through several operators": "return (fixed.T + 1).sigmoid() @ torch.eye(N)",
+    "of a frozen part": "return frozen(fixed)",
+    "without gradients": "with torch.no_grad(): return frozen(held)",
+    "in place": "return (fixed @ held).mul_(2).exp()",
+    "with out=": "return torch.matmul(fixed, fixed, out=torch.empty(N, N))",
+    "of a slice": "return (table[: N].sigmoid() @ fixed)",
+    "sorted": "return fixed.sort(dim=1).values",
+}
+IN_ONE_STEP = {
+    "a second forward pass": "return model(x).detach().sigmoid()",
+    "the same product": "return (x @ fixed) + (x @ fixed)",
+}
+OTHERS = {
+    "another batch": "return x @ fixed",
+    "another part of a table": "return table[step * N // 40 :][: N] @ fixed",
+    "random numbers": "return torch.rand(N, N) @ fixed",
+    "dropout": "return nn.functional.dropout(fixed, 0.5) @ fixed",
+    "weights that learn": "return model.weight.detach() @ fixed",
+    "changed in place since": "moved.add_(1); return moved @ fixed",
+    "changed through .data": "moved.data[0, 0] += 1; return moved @ fixed",
+    "changed by numpy": "array[0, 0] += 1; return shared @ fixed",
+    "another number": "return (fixed * step).sigmoid() @ fixed",
+    "a checkpoint": "return checkpoint(lambda y: (y @ model.weight).sigmoid(), x, use_reentrant=False)",
+    "gathered": "return torch.cat([fixed, fixed])[: N]",
+    "filled": "return torch.ones(N, N)",
+    "a batch that comes back each tenth step": "return table[step % 10 * N :][: N] @ fixed",
+    "uninitialized": "return torch.empty(N, N).fill_(step) @ fixed",
+    "not in a step": "return 1.0",
+}
+
+
+def test_what_is_the_same_in_each_step(tmp_path: Path) -> None:
+    found = seen(tmp_path, EACH_STEP)
+    assert found.keys() == EACH_STEP.keys()
+    for one in found.values():
+        assert one.steps >= max(3, one.sampled - 1) and one.within == 0
+        ((_, share),) = one.lines
+        assert share > 0.5
+
+
+def test_what_one_step_computes_twice(tmp_path: Path) -> None:
+    found = seen(tmp_path, IN_ONE_STEP)
+    assert found.keys() == IN_ONE_STEP.keys()
+    assert all(one.steps > 2 and one.within == one.seconds for one in found.values())
+
+
+def test_what_is_not_the_same(tmp_path: Path) -> None:
+    assert seen(tmp_path, OTHERS) == {}
+
+
+def test_backward_passes_that_compute_again(tmp_path: Path) -> None:
+    """A function of autograd's whose backward sorts what never changes."""
+    program = (
+        PROGRAM.replace("{names}", "Sorting.apply,")
+        .replace("used(x, step)", "used(x)")
+        .replace(
+            "{functions}",
+            """class Sorting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ fixed.sort(dim=1).values + fixed.sort(dim=1).values
+""",
+        )
+        .replace("x = torch.randn(N, N)", "x = torch.randn(N, N, requires_grad=True)")
+    )
+    forked(program, tmp_path)
+    every = read(tmp_path / RECORDING).ranks[0].latest(ComputedAgain, "id")
+    (found,) = [one for one in every if one.place.function == "Sorting.backward"]
+    assert found.operator == "sort"
+    assert found.backward == found.seconds > found.within > 0
