@@ -58,6 +58,19 @@ def test_only_a_penalty_reaches_a_parameter(loss: Any) -> None:
     assert finding.location.function == loss.__name__ and finding.location.path == __file__
 
 
+def test_only_a_number_beside_the_network_is_reached() -> None:
+    """A normalizing constant learns by itself, and what the network gives is detached."""
+    torch.manual_seed(0)
+    constant = nn.Parameter(torch.zeros(()))
+    said, seen = findings(
+        network(), lambda model, x: (constant + model(x).clone().detach()).square().mean(), [constant]
+    )
+    (record,) = seen
+    assert record.is_habit and (record.above, record.missed) == (4, 4)
+    (finding,) = said
+    assert (finding.code, finding.severity) == ("TRN106", "warning")
+
+
 def logged(model: Any, x: Any) -> Any:
     loss = F.mse_loss(model(x), x.sum(1, keepdim=True))
     assert loss.item() == float(loss.detach().numpy())

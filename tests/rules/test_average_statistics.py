@@ -54,3 +54,15 @@ def test_weights_without_statistics(update: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("update", CARRIED.values(), ids=CARRIED)
 def test_statistics_that_are_carried_over_or_not_needed(update: str, tmp_path: Path) -> None:
     assert told(update, tmp_path) == []
+
+
+def test_an_average_that_evaluates_once_an_epoch(tmp_path: Path) -> None:
+    """Its passes lie far apart, and most of them in no step that is looked at."""
+    update = LEFT["in place"]
+    text = PROGRAM.format(update=update).replace("range(80)", "range(240)").replace("        follower(x)\n", "")
+    text = text.replace("requires_grad_(False).eval()", "requires_grad_(False)")
+    text += "    if step % 24 == 23:\n        with torch.no_grad():\n            follower.eval()(x)\n"
+    found = forked(text, tmp_path)
+    assert found is not None
+    lines = [f["location"]["line"] for f in found if f["code"] == "TRN114"]
+    assert [text.splitlines()[line - 1].strip() for line in lines] == [update]

@@ -110,3 +110,30 @@ def test_an_optimizer_that_is_not_asked_any_more(tmp_path: Path) -> None:
 )
 def test_an_optimizer_that_steps_again_is_none(names: str, tmp_path: Path) -> None:
     assert of("TRN105", STALLED.format(names=names), tmp_path) == []
+
+
+ZERO = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+base, down, up = nn.Linear(16, 16).requires_grad_(False), nn.Linear(16, 4, bias=False), nn.Linear(4, 16, bias=False)
+for part in ({zeroed}):
+    nn.init.zeros_(part.weight)
+rule = torch.optim.SGD([*down.parameters(), *up.parameters()], lr=0.1)
+for step in range(60):
+    x = torch.randn(8, 16)
+    loss = (base(x) + up(down(x))).square().mean()
+    rule.zero_grad()
+    loss.backward()
+    rule.step()
+"""
+
+
+def test_two_factors_that_are_both_zero_train_nothing(tmp_path: Path) -> None:
+    (found,) = of("TRN104", ZERO.format(zeroed="down, up"), tmp_path)
+    assert found["severity"] == "error" and "2 of 2 parameters of SGD was exactly zero" in found["message"]
+    assert "2 of them hold nothing but zeros" in found["cause"]
+
+
+def test_one_factor_that_begins_at_zero_is_how_adapters_begin(tmp_path: Path) -> None:
+    assert of("TRN104", ZERO.format(zeroed="up,"), tmp_path) == []

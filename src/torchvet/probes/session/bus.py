@@ -68,6 +68,7 @@ PROBES: tuple[str, ...] = (
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
     "training.first_statistics.FollowedAverages",
+    "training.unchanged_copies.UnchangedCopies",
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
     "memory.piles.Piles",

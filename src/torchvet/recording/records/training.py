@@ -171,6 +171,22 @@ class FirstStatistics(Record):
     written: Place | None = None
 
 
+class UnchangedCopy(Record):
+    """A `model` whose parameters have the shapes of a trained one's and no optimizer, and were the same at all `looks`
+    from step `first` to `last` (`changes` counts those that found others, which takes it back). It ran without
+    gradients in `passes` sampled forward passes, on the line `used`. `loaded` are the lines that have loaded a state
+    dict into it, each with those that called it."""
+
+    model: str
+    first: int
+    last: int = 0
+    looks: int = 0
+    changes: int = 0
+    passes: int = 0
+    used: Place | None = None
+    loaded: list[Place] = []
+
+
 class SummedLosses(Record):
     """A backward call on a sum of `parts` losses whose graphs share no node and were built one after the other.
 

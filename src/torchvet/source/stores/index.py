@@ -7,15 +7,16 @@ is it made anew inside the loop. Imports no torch.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence, Set
 
 from torchvet.source import running, syntax
 from torchvet.source.program.module import Module
 from torchvet.source.program.project import Project
-from torchvet.source.stores import indirect_stores, limits, name_resolution, occasions, ranking, rebinding
+from torchvet.source.stores import copies, indirect_stores, limits, name_resolution, occasions, ranking, rebinding
 from torchvet.source.stores import removals as removing
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
+from torchvet.source.stores.copies import Copying
 from torchvet.source.stores.name_resolution import Asked
 from torchvet.source.text import SourceText
 
@@ -38,6 +39,11 @@ class SourceIndex:
     def _module(self, path: str) -> Module:
         """A file; an empty one where it is not there or does not parse."""
         return self._project.module(path) or self._unread
+
+    def copies_into_called(self, path: str, line: int, ran: Set[tuple[str, int]]) -> list[Copying]:
+        """Copies of weights into a model that is called at a line, none of which has run in a long run; `ran` are lines
+        that have. Empty where the text does not say why."""
+        return copies.copies_into(self._project, copies.called_at(self._project, path, line), ran) or []
 
     def stores(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Store]:
         """Where something is stored into a holder, the best candidate first.
