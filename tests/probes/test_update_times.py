@@ -71,14 +71,14 @@ def test_optimizers_that_have_one_implementation_are_left_alone() -> None:
 
 
 def test_an_implementation_that_does_not_take_such_tensors_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = update_times._twin
+    original = update_times.twin_of
 
     def refusing(seen: Any, choice: dict[str, bool]) -> Any:
         if "fused" in choice:
             raise RuntimeError("no fused kernel for this dtype")
         return original(seen, choice)
 
-    monkeypatch.setattr(update_times, "_twin", refusing)
+    monkeypatch.setattr(update_times, "twin_of", refusing)
     (found,) = timed(torch.optim.Adam(weights()))
     assert found.fused is None and found.foreach
 
@@ -88,7 +88,7 @@ def test_nothing_is_timed_where_it_would_not_matter(monkeypatch: pytest.MonkeyPa
     assert not timed(optimizer, how="exception")
     assert not timed(optimizer, steps=10)
     assert not timed(optimizer, elapsed=1e6)
-    monkeypatch.setattr(update_times, "_MOST_BYTES", 4 * 100 * 4)
+    monkeypatch.setattr(update_times, "MOST_BYTES", 4 * 100 * 4)
     assert not timed(optimizer)
 
 

@@ -11,6 +11,9 @@ from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.records.timing import (
     AttentionFallback,
     Change,
+    ComputedAgain,
+    DenormalState,
+    DenseTable,
     IgnoredRows,
     LineOperations,
     LineTime,
@@ -186,3 +189,66 @@ def test_dropout_of_weights_and_little_gain_are_a_note_or_silent() -> None:
     assert [f.severity for f in fallen(0.010, 0.004)] == ["info"]
     assert not fallen(0.03, 0.027) and not fallen(0.01, 0.012)
     assert not fallen(0.003, 0.001)
+
+
+def again(share: float, **more: Any) -> list[Finding]:
+    """Of a line that takes half of 4 s; what its operators took does not matter, but which part of it was again."""
+    counts: dict[str, Any] = {"seconds": 0.5, "within": 0.0, "backward": 0.0, "calls": 20, "steps": 9, "sampled": 10}
+    record = ComputedAgain(
+        id=1, place=Place(PATH, 4, "train"), operator="mm", lines=[(4, share)], **{**counts, **more}
+    )  # fmt: skip
+    return found("OPS312", record, spent(2.0, 4), spent(1.0, 8), spent(1.0, 9, "backward"))
+
+
+def test_results_that_are_the_same_in_each_step() -> None:
+    (finding,) = again(0.8, module="encoder")
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert finding.message == (
+        "the same result is computed in each step (`mm` in `encoder`): 16.0 ms of a step of 40.0 ms (40 %)"
+    )
+    assert "in 9 of 10 sampled steps" in finding.cause and "register_buffer" in finding.remedy.summary
+    assert "(`mm` in `train`, in the backward pass)" in again(0.8, backward=0.4)[0].message
+    (twice,) = again(0.8, within=0.4)
+    assert twice.message.startswith("a result of the same step is computed again") and "use it twice" in str(
+        twice.remedy.summary
+    )
+
+
+def test_what_is_rarely_the_same_or_takes_little_is_a_note_or_silent() -> None:
+    assert not again(0.8, steps=2) and not again(0.8, steps=4)
+    assert [f.severity for f in again(0.3)] == ["info"] and not again(0.02)
+
+
+def table(touched: int = 640, **more: Any) -> list[Finding]:
+    record = DenseTable(
+        place=Place(PATH, 4, "train"), rows=100_000, columns=32, looks=4, touched=touched, seconds=0.1, calls=10,
+        sampled=10, optimizer="SGD", step_place=Place(PATH, 10, "train"), **{"part": 0.5, "exact": True, **more},
+    )  # fmt: skip
+    return found("OPS314", record, spent(1.0, 4), spent(2.0, 9, "backward"), spent(1.0, 10, "optimizer"))
+
+
+def test_a_table_whose_gradient_has_all_rows() -> None:
+    (finding,) = table()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert "making it and stepping on it takes 15.0 ms of a step of 40.0 ms (38 %)" in finding.message
+    assert "12.8 MB in 10.0 ms, 99 % of it with zeros, and SGD goes through all of it in 5.0 ms" in finding.cause
+
+
+def test_where_a_sparse_gradient_learns_something_else_it_is_a_note() -> None:
+    (finding,) = table(exact=False)
+    assert finding.severity == "info" and "changes what is learned" in finding.remedy.summary
+    assert not table(touched=20_000)
+
+
+def denormal(plain: float, flushed: float) -> list[Finding]:
+    at = Place(PATH, 10, "train")
+    record = DenormalState(name="Adam", place=at, share=0.4, elements=1000, plain=plain, flushed=flushed)
+    return found("OPS315", record, spent(2.0, 4), spent(2.0, 10, "optimizer"))
+
+
+def test_denormal_numbers_in_an_optimizer() -> None:
+    (finding,) = denormal(0.02, 0.005)
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 10)
+    assert "40 % of the state of Adam is denormal" in finding.message
+    assert "that costs 15.0 ms of a step of 40.0 ms (38 %)" in finding.message
+    assert not denormal(0.02, 0.018)

@@ -271,6 +271,12 @@ def test_an_update_that_nothing_makes_quicker_is_no_finding(fused: float | None,
     assert not found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.02, fused, foreach),)), "OPS206")
 
 
+def test_what_an_update_takes_for_another_reason_is_not_promised() -> None:
+    """Tensors made alike take a sixth of the line's time."""
+    (finding,) = found(recorded(spent(2.5, 14, phase="optimizer"), more=(updated(0.005, 0.001),)), "OPS206")
+    assert finding.severity == "info" and finding.measured.seconds_per_step == pytest.approx(0.008)
+
+
 def test_of_two_optimizers_that_step_on_one_line_nothing_is_said() -> None:
     both = updated(0.02, 0.004), updated(0.01, 0.003)
     assert not found(recorded(spent(2.5, 14, phase="optimizer"), more=both), "OPS206")

@@ -176,7 +176,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.stopped = False
         """Set where the mode should be left and cannot be yet."""
         self.took = 0.0
-        """Seconds of the operator that is told of."""
+        """Seconds of the operator that listeners hear."""
         self._located: tuple[Line | None, Line | None] | None = None
         self.operators = 0
         self.most_operators = 1 << 60
@@ -335,7 +335,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         return Quiet(self.pausing)
 
     def located(self, frame: FrameType) -> tuple[Line | None, Line | None]:
-        """`locate` for a listener: the line that called the operator which is told of, found once for all of them."""
+        """`locate` for listeners: the line that called the operator which they hear, found once for all."""
         found = self._located
         if found is None:
             found = self._located = locate(frame)

@@ -79,8 +79,10 @@ PROBES: tuple[str, ...] = (
     "time.padded_columns.PaddedColumnsProbe",
     "time.fused_attention.FusedAttention",
     "time.computed_again.ComputedAgainProbe",
+    "time.dense_tables.DenseTables",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
+    "time.denormal_updates.DenormalUpdates",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",
     "objects.hook_tables.HookProbe",

@@ -22,7 +22,7 @@ _MOST = 6
 _STEPS = 50
 _WORTH = 0.05
 """The share of the program's time from which on its updates are timed."""
-_MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20
 """Of what is made for it, by implementation: parameters, gradients, and two more of each as state. The program may have
 left little memory, and what it does at exit comes afterwards."""
 _SECONDS = 0.4
@@ -32,13 +32,19 @@ _WARM = 2
 
 
 @dataclass
-class _Seen:
+class Updated:
     """An optimizer as it was in the last step that was looked at. Tensors are not kept."""
 
     kind: type[Optimizer]
     groups: list[tuple[dict[str, Any], list[tuple[torch.Size, torch.dtype, torch.dtype, torch.device]]]]
     place: Place
     made: Place | None
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, place: Place, made: Place | None = None) -> Updated:
+        """An optimizer as it is now, stepped on the line `place`."""
+        groups = [({k: v for k, v in g.items() if k != "params"}, _shapes(g["params"])) for g in optimizer.param_groups]
+        return cls(type(optimizer), groups, place, made)
 
     @property
     def bytes(self) -> int:
@@ -54,7 +60,7 @@ class UpdateTimer(TimeWatcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._made: dict[int, Place | None] = {}
-        self._seen: dict[tuple[Place, Place | None], _Seen] = {}
+        self._seen: dict[tuple[Place, Place | None], Updated] = {}
         """By the lines of the step and of the optimizer: a program may make one anew in each epoch."""
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
@@ -66,10 +72,9 @@ class UpdateTimer(TimeWatcher):
         place = frames.user_place(3)
         if place is None or not _may_be_told(optimizer):
             return
-        groups = [({k: v for k, v in g.items() if k != "params"}, _shapes(g["params"])) for g in optimizer.param_groups]
         made = self._made.get(id(optimizer))
         if (place, made) in self._seen or len(self._seen) < _MOST:
-            self._seen[place, made] = _Seen(type(optimizer), groups, place, made)
+            self._seen[place, made] = Updated.of(optimizer, place, made)
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time them, where updates may matter and there is room for it."""
@@ -78,7 +83,7 @@ class UpdateTimer(TimeWatcher):
         if how not in ("finished", "exit", "steps-reached") or steps < _STEPS:
             return
         for seen in self._seen.values():
-            if seen.bytes and seen.bytes <= _MOST_BYTES and _room(seen):
+            if seen.bytes and seen.bytes <= MOST_BYTES and _room(seen):
                 found = _timed(seen, _WORTH * elapsed / steps)
                 if found is not None:
                     self.host.write(found)
@@ -94,7 +99,7 @@ def _may_be_told(optimizer: Optimizer) -> bool:
 
 
 def _shapes(parameters: list[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, torch.dtype, torch.device]]:
-    """Of those that have a gradient."""
+    """Shapes, dtypes of values and gradients, and devices of the parameters that have a gradient."""
     found = []
     for parameter in parameters:
         gradient = gradient_of(parameter)
@@ -103,7 +108,7 @@ def _shapes(parameters: list[torch.Tensor]) -> list[tuple[torch.Size, torch.dtyp
     return found
 
 
-def _room(seen: _Seen) -> bool:
+def _room(seen: Updated) -> bool:
     """Whether the devices have room for it four times over."""
     devices = {device for _, shapes in seen.groups for *_, device in shapes}
     if any(device.type not in ("cpu", "cuda") for device in devices):
@@ -112,15 +117,15 @@ def _room(seen: _Seen) -> bool:
     return all(4 * seen.bytes <= torch.cuda.mem_get_info(d)[0] for d in devices if d.type == "cuda")
 
 
-def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
+def _timed(seen: Updated, least: float) -> UpdateTimes | None:
     """None where the update as it is takes less than `least` seconds, or one cannot be made."""
-    twins = {"plain": _twin(seen, {})}
+    twins = {"plain": twin_of(seen, {})}
     # An update that takes less than a twentieth of a step is not worth a word.
-    if _seconds(twins["plain"]) < least:
+    if seconds_of(twins["plain"]) < least:
         return None
     for way in _WAYS:
         try:
-            twins[way] = _twin(seen, {way: True})
+            twins[way] = twin_of(seen, {way: True})
         except (RuntimeError, ValueError, TypeError):  # this implementation does not take such tensors
             continue
     taken: dict[str, list[float]] = {way: [] for way in twins}
@@ -130,7 +135,7 @@ def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
             break
         # In turn, so that a busy moment of the machine hits all of them.
         for way, twin in twins.items():
-            taken[way].append(_seconds(twin))
+            taken[way].append(seconds_of(twin))
     medians = {way: statistics.median(all_of) for way, all_of in taken.items()}
     shapes = [shape for _, those in seen.groups for shape, *_ in those]
     tensors, elements = len(shapes), sum(shape.numel() for shape in shapes)
@@ -138,7 +143,7 @@ def _timed(seen: _Seen, least: float) -> UpdateTimes | None:
     return UpdateTimes(name=name, place=seen.place, made=seen.made, tensors=tensors, elements=elements, **medians)
 
 
-def _twin(seen: _Seen, choice: dict[str, bool]) -> Optimizer:
+def twin_of(seen: Updated, choice: dict[str, bool]) -> Optimizer:
     """An optimizer of the same kind over tensors of the same shapes, that has updated twice."""
     known = inspect.signature(seen.kind.__init__).parameters
     groups = []
@@ -172,7 +177,8 @@ def _parameter(
     return made
 
 
-def _seconds(optimizer: Optimizer) -> float:
+def seconds_of(optimizer: Optimizer) -> float:
+    """What one update takes."""
     devices = {p.device for group in optimizer.param_groups for p in group["params"] if p.is_cuda}
     for device in devices:
         # Before and after: kernels run on while Python goes on.

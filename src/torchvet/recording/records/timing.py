@@ -227,3 +227,41 @@ class ComputedAgain(Record):
     module: str | None = None
     inner: Place | None = None
     lines: list[tuple[int, float]] = []
+
+
+class DenseTable(Record):
+    """A table of `rows` by `columns`, looked up on the line `place`, whose gradient has all rows: in `calls` backward
+    passes of `sampled` sampled steps, which took `seconds` to make it. No call of those that were counted (`looks`)
+    looked up more than `touched` different rows.
+
+    `optimizer` steps on it, on the line `step_place`; its elements are this `part` of all that are stepped on. `exact`
+    says that this optimizer gives the same weights with a sparse gradient.
+    """
+
+    place: Place
+    rows: int
+    columns: int
+    looks: int = 0
+    touched: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    sampled: int = 0
+    optimizer: str = ""
+    step_place: Place | None = None
+    part: float = 0.0
+    exact: bool = False
+
+
+class DenormalState(Record):
+    """An optimizer that steps on the line `place`: this `share` of its state was denormal when looked at last.
+
+    `plain` and `flushed` are the seconds of an update of tensors made alike (`elements` in all), as it is and with
+    `torch.set_flush_denormal(True)`, measured after the run.
+    """
+
+    name: str
+    place: Place
+    share: float
+    elements: int
+    plain: float
+    flushed: float

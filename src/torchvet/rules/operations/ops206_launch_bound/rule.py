@@ -24,6 +24,8 @@ _NOTED, _NOTED_STEP = 0.1, 0.001
 """Of a step, and seconds of it, that must be saved for a note."""
 _SHARE, _A_STEP = 0.4, 0.004
 """Of a step, and seconds of it, that must be saved for a warning: nobody is wrong to leave an optimizer as it comes."""
+_COLD = 2.0
+"""Times that an update may take in a step of what it takes when nothing runs between two of them."""
 _ADVICE = {
     "optimizer": "fused=True (or foreach=True) for the optimizer: a few kernels for all parameters",
     "forward": "torch.compile, CUDA graphs, or a larger batch: fewer and larger kernels",
@@ -58,9 +60,13 @@ class LaunchBound(TraceRule, LineCostRule):
             if sum(other.place == update.place for other in updates) > 1:
                 continue  # which of the optimizers the line's time went to is not known
             parts = [part for part in timing.below(update.place.path, line, line) if part.phase == "optimizer"]
-            saved = Cost(timing, parts, max(0.0, 1 - taken / update.plain))
+            whole = Cost(timing, parts)
+            # What the line takes far beyond an update of tensors made alike, which are still in the processor's caches,
+            # has another cause, such as denormal numbers.
+            alike = min(1.0, _COLD * update.plain / whole.a_step) if whole.a_step else 0.0
+            saved = Cost(timing, parts, alike * max(0.0, 1 - taken / update.plain))
             if saved.counts and saved.share >= _NOTED and saved.a_step >= _NOTED_STEP:
-                yield self._updates(rank, update, way, taken, Cost(timing, parts), saved)
+                yield self._updates(rank, update, way, taken, whole, saved)
 
     def _updates(
         self, rank: RankRecording, update: UpdateTimes, way: str, taken: float, whole: Cost, saved: Cost

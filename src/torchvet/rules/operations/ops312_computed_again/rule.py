@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import count
-from torchvet.recording.records.timing import ComputedAgain
+from torchvet.recording.records.timing import ComputedAgain as Again
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
@@ -20,7 +20,7 @@ _TWICE = 0.5
 """The share of the time that went to results of the same step, from which on that is what is said."""
 
 
-class ComputedAgainEachStep(LineCostRule):
+class ComputedAgain(LineCostRule):
     """Operators compute in each step what they have computed before."""
 
     severity = "warning"
@@ -28,7 +28,7 @@ class ComputedAgainEachStep(LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose results were the same in the sampled step before, or earlier in the same one."""
-        for seen in rank.latest(ComputedAgain, "id"):
+        for seen in rank.latest(Again, "id"):
             if seen.steps < _STEPS or seen.steps < _PART * seen.sampled:
                 continue
             shares = dict(seen.lines)
@@ -37,7 +37,7 @@ class ComputedAgainEachStep(LineCostRule):
             if cost.counts:
                 yield self._again(rank, seen, cost, max(parts, key=lambda part: part.seconds))
 
-    def _again(self, rank: RankRecording, seen: ComputedAgain, cost: Cost, most: LineTime) -> Finding:
+    def _again(self, rank: RankRecording, seen: Again, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
@@ -58,7 +58,7 @@ class ComputedAgainEachStep(LineCostRule):
             related=[*self._called(seen, most)],
         )
 
-    def _called(self, seen: ComputedAgain, most: LineTime) -> Iterator[Related]:
+    def _called(self, seen: Again, most: LineTime) -> Iterator[Related]:
         """The line in a library, and how the program came here: what is to be kept may be several calls up."""
         if seen.inner is not None:
             yield self.beside("called-from", "the call, in a library", seen.inner)

@@ -22,6 +22,7 @@ class TargetNetworkNotUpdated(Rule):
     """A model that is made like the trained one, and computes its targets, is never updated."""
 
     severity = "warning"
+    fix_changes_results = True
 
     silence_clears = False  # a condition that the text does not state may hold later
 
