@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.ledger import locate
 from torchvet.probes.time.line_operators import LineOperators
 from torchvet.recording.records.timing import LineOperations
 
@@ -19,7 +20,7 @@ def totals(probe: LineOperators) -> LineOperations:
 
 def test_a_step_that_was_seen_in_part_counts_as_one() -> None:
     """Without it a step of many thousand operators has none: its window ends before the step does."""
-    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[]), sampled_steps=0, tick=1)
+    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[], located=locate), sampled_steps=0, tick=1)
     probe = LineOperators(host)
     probe.install()
     (hear,) = host.ledger.listeners
@@ -39,7 +40,7 @@ def test_a_step_that_was_seen_in_part_counts_as_one() -> None:
 
 def test_gradients_that_autograd_joins_are_not_joined_by_the_programs_line() -> None:
     """A graph that grows has ever more to join, on the line of the backward pass."""
-    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[]), sampled_steps=1, tick=1)
+    host: Any = SimpleNamespace(ledger=SimpleNamespace(listeners=[], located=locate), sampled_steps=1, tick=1)
     probe = LineOperators(host)
     probe.install()
     (hear,) = host.ledger.listeners

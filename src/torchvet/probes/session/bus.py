@@ -69,6 +69,7 @@ PROBES: tuple[str, ...] = (
     "training.eval_mode_training.StuckModes",
     "training.first_statistics.FollowedAverages",
     "training.unchanged_copies.UnchangedCopies",
+    "training.changed_by_reading.ChangedDatasets",
     "memory.updated_lines.UpdatedLines",
     "memory.micro_batches.MicroBatches",
     "memory.piles.Piles",

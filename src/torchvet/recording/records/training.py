@@ -187,6 +187,20 @@ class UnchangedCopy(Record):
     loaded: list[Place] = []
 
 
+class ChangedByReading(Record):
+    """Rows that a `dataset` keeps in its `attribute` were others in `changed` of `batches` batches after a loader had
+    read these than before, in the `loop`-th loop over it or later; the loop stands on the line `place`, and `read_at`
+    is where the dataset's class makes an item."""
+
+    dataset: str
+    attribute: str
+    place: Place | None
+    read_at: Place | None
+    loop: int
+    batches: int = 0
+    changed: int = 0
+
+
 class SummedLosses(Record):
     """A backward call on a sum of `parts` losses whose graphs share no node and were built one after the other.
 

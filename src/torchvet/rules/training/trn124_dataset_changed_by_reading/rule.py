@@ -1,0 +1,50 @@
+"""TRN124: reading an item changes what the dataset keeps, so that each epoch sees other data."""
+
+from __future__ import annotations
+
+from torchvet.finding import Location
+from torchvet.recording.records.training import ChangedByReading
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+
+_BATCHES = 3
+"""Batches after which what a dataset keeps was another."""
+
+
+class DatasetChangedByReading(Rule):
+    """Reading an item changes what the dataset keeps, so that each epoch sees other data."""
+
+    severity = "warning"
+    fix_changes_results = True
+
+    silence_clears = False  # datasets in workers, and what they keep elsewhere, are not looked at
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Arrays that were others after nearly each batch that was looked at."""
+        for seen in rank.latest(ChangedByReading, "dataset", "attribute"):
+            if seen.changed >= max(_BATCHES, seen.batches // 2):
+                yield self._changed(rank, recording, seen)
+
+    def _changed(self, rank: RankRecording, recording: Recording, seen: ChangedByReading) -> Finding:
+        made = _reads(recording, seen)
+        return self.observed(
+            rank,
+            made or seen.read_at or seen.place,
+            f"reading a batch changes `{seen.dataset}.{seen.attribute}`: {seen.changed} of {seen.batches} batches, all "
+            "of them after the first loop over it, left other rows there than they had found",
+            cause="an item is a view of the array, and something on its way writes in place (`-=`, `/=`, `x[...] =`, a "
+            "method that ends in `_`): in each epoch that is done once more",
+            advice="copy the item before it is changed: `.copy()` of an array, `.clone()` of a tensor; or write what "
+            "is changed to a new one (`x = (x - mean) / std`)",
+            measured=Measured(steps=seen.batches),
+            related=[self.beside("loop", "the loop that reads it", seen.place)] if seen.place is not None else [],
+        )
+
+
+def _reads(recording: Recording, seen: ChangedByReading) -> Location | None:
+    """The first line of the item's function that has the attribute."""
+    file = recording.model(seen.read_at.path) if seen.read_at is not None else None
+    if file is None or seen.read_at is None:
+        return None
+    unit = file.unit_at(seen.read_at.line)
+    lines = [line for line in file.lines_with(seen.attribute) if unit.first <= line <= unit.last]
+    return Location(path=seen.read_at.path, line=lines[0], function=unit.name) if lines else None
