@@ -11,7 +11,7 @@ import torch
 from torchvet.probes.base.kit import Host, Optimizer, Place, StepKind, frames
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.time.real_time import TimeWatcher
-from torchvet.probes.time.update_times import MOST_BYTES, Updated, seconds_of, twin_of
+from torchvet.probes.time.update_times import MOST_BYTES, WAYS, Updated, seconds_of, twin_of
 from torchvet.recording.records.timing import DenormalState
 
 _LEAST = 0.05
@@ -95,7 +95,8 @@ def _flushes() -> bool:
 
 
 def _timed(seen: _Seen) -> DenormalState:
-    twin = twin_of(seen.updated, {})
+    given = seen.updated.groups[0][0]
+    twin = twin_of(seen.updated, {way: True for way in WAYS if given.get(way)})
     taken: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(_ROUNDS):
         for flush, times in taken.items():

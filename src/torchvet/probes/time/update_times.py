@@ -16,7 +16,7 @@ from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import UpdateTimes
 
 _CHOSEN = ("foreach", "fused", "capturable", "differentiable")
-_WAYS = ("fused", "foreach")
+WAYS = ("fused", "foreach")
 _MOST = 6
 """Optimizers that are timed."""
 _STEPS = 50
@@ -95,7 +95,7 @@ def _may_be_told(optimizer: Optimizer) -> bool:
     own = type(optimizer).__module__.startswith("torch.optim.")
     known = inspect.signature(type(optimizer).__init__).parameters
     chosen = any(group.get(name) for group in optimizer.param_groups for name in _CHOSEN)
-    return own and all(way in known for way in _WAYS) and not chosen
+    return own and all(way in known for way in WAYS) and not chosen
 
 
 def _shapes(parameters: list[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, torch.dtype, torch.device]]:
@@ -123,7 +123,7 @@ def _timed(seen: Updated, least: float) -> UpdateTimes | None:
     # An update that takes less than a twentieth of a step is not worth a word.
     if seconds_of(twins["plain"]) < least:
         return None
-    for way in _WAYS:
+    for way in WAYS:
         try:
             twins[way] = twin_of(seen, {way: True})
         except (RuntimeError, ValueError, TypeError):  # this implementation does not take such tensors

@@ -3,7 +3,8 @@ from torch import nn
 
 torch.manual_seed(0)
 inputs, head = nn.Linear(2048, 512), nn.Linear(512, 1)
-optimizer = torch.optim.Adam([*inputs.parameters(), *head.parameters()], lr=1e-4, betas=(0.6, 0.6))
+weights = [*inputs.parameters(), *head.parameters()]
+optimizer = torch.optim.Adam(weights, lr=1e-4, betas=(0.6, 0.6), foreach=True)
 for step in range(400):
     x = torch.randn(8, 2048)
     if step >= 20:
