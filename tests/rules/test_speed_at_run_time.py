@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -216,6 +217,13 @@ def test_a_loop_over_elements_is_one_by_what_it_reads_and_takes() -> None:
     assert finding.measured.share == pytest.approx(0.5)
     few = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=40)])
     assert not found(recorded(spent(2.0, 19), more=(few,)), "OPS205")
+
+
+def test_a_recurrence_has_no_form_over_whole_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "TEXT", TEXT.replace("score += x[i]", "x[i] = x[i - 1] * 2"))
+    reads = LineOperations(sampled=4, lines=[OperatorsAt(place=at(19), count=4000, reads=2000)])
+    (finding,) = found(recorded(spent(2.0, 19), more=(reads,)), "OPS205")
+    assert finding.severity == "info" and "a turn of the loop needs what another has written" in finding.cause
 
 
 @pytest.mark.parametrize(("sizes", "grows"), [([1, 2, 3, 4], True), ([4, 4, 4, 4], False), ([1, 2, 3, 2], False)])

@@ -89,13 +89,20 @@ class PythonLoopOverElements(TraceRule, LineCostRule):
     ) -> Finding:
         most = timing.statements(parts)[0]
         related = [] if most.line == at.line else [self.beside("loop", "the loop that it is in", at)]
+        recurs = _recurs(timing, at)
         return self.takes(
             rank,
             most.place,
             f"tensors are read element by element, {reads:,.0f} times a step or more: {cost.of_step()}",
             cost,
-            cause="each is an operator of its own, dispatched for next to no work",
-            advice=_ADVICE,
+            cause="each is an operator of its own, dispatched for next to no work"
+            + (
+                "; a turn of the loop needs what another has written, which no operation over the whole does"
+                if recurs
+                else ""
+            ),
+            advice="make it ahead, or for more rows at once" if recurs else _ADVICE,
+            severity="info" if recurs else None,
             related=related,
         )
 
@@ -149,6 +156,15 @@ def _loop_around(timing: Timing, path: str, line: int) -> tuple[int, int]:
     first, last = timing.files.loop(path, line) or (line, line)
     trains = any(part.phase in ("backward", "optimizer") for part in timing.below(path, first, last))
     return (line, line) if trains else (first, last)
+
+
+def _recurs(timing: Timing, at: Place) -> bool:
+    """Whether the loop whose head is here is a recurrence, as far as its own statements tell."""
+    loop = timing.files.statement(at, {}).node
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+        return False
+    body = [one for one in loop.body if isinstance(one, (ast.Assign, ast.AugAssign))]
+    return _carries_over(body, loop.target.id)
 
 
 def _statements(body: list[ast.stmt]) -> list[_Assigning]:
