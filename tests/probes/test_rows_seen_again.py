@@ -103,7 +103,7 @@ OTHERS = {
     "average": """one = part('average', nn.Linear(WIDTH, 1))
     def used(rows, step):
         for mine, theirs in zip(one.parameters(), head.parameters()):
-            mine.data.lerp_(theirs.data, 1e-6)
+            mine.data.lerp_(theirs.data, 1e-7)
         return one(data[rows]) * torch.ones(WIDTH)
     return used""",
     "target": """one = part('target', nn.Linear(WIDTH, 1))

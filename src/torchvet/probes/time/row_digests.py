@@ -198,4 +198,6 @@ def results_of(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         raise Unknown
     some = rows[positions(rows.shape[1:], _RESULTS, rows=True)].double()
     weights = torch.arange(1, some.shape[1] + 1, dtype=torch.float64, device="cpu")
-    return some @ weights, (some.abs() @ weights) * near
+    sizes = some.abs() @ weights
+    # One that is nearly zero among others is what is left of larger terms, with their rounding.
+    return some @ weights, torch.maximum(sizes, sizes.mean()) * near

@@ -60,14 +60,13 @@ class ComputedAgainEachStep(LineCostRule):
         """`most` is what was seen most of the lines that call these parts."""
         seen, place = group[0], group[0].places[0]
         others = f" and {count(len(group) - 1, 'other part')}" if len(group) > 1 else ""
-        verbs = "are frozen and compute" if others else "is frozen and computes"
+        they = "are frozen and compute rows that they have" if others else "is frozen and computes rows that it has"
         callers = most.callers[1 + max((n for n, c in enumerate(most.callers) if c in seen.places), default=-1) :]
         memory = sum(one.distinct * one.row_bytes for one in group)
         return self.takes(
             rank,
             place,
-            f"`{seen.module}`{others} {verbs} rows that it has computed before ({seen.again:,} of {seen.rows:,} rows): "
-            f"{cost.of_step()}",
+            f"`{seen.module}`{others} {they} computed before ({seen.again:,} of {seen.rows:,} rows): {cost.of_step()}",
             cost,
             cause=f"its weights do not change, and rows of earlier steps came again with the same results: "
             f"{seen.later_again:,} of {seen.later:,} rows in the later half of {count(seen.looked, 'call')} that were "
