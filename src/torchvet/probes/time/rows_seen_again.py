@@ -172,16 +172,24 @@ class RowsSeenAgainProbe(TimeWatcher):
         # In graphs that are being traced the look itself would become a part.
         if module is None or not host.active or torch._C._is_tracing() or self._foreign():
             return None
-        if torch.is_grad_enabled() and any(map(_wants_gradient, tensors_within([args, kwargs]))):
-            return None
+        call = None
+        with host.looking(_WHAT, EACH):
+            call = self._begun(part, torch.is_grad_enabled(), args, kwargs)
+        return call
+
+    def _begun(self, part: _Part, with_gradients: bool, args: Any, kwargs: Any) -> _Call | None:
+        """A call begins; None if gradients go through it."""
+        with private.DisableTorchFunction():
+            if with_gradients and any(map(_wants_gradient, tensors_within([args, kwargs]))):
+                return None
         digests = None
         part.calls += 1
-        with host.looking(_WHAT, EACH):
-            allowance = self._allowance = self._allowance or Allowance(_SECONDS, _SHARE)
+        # From the first call on: importing torch is no time to spend from.
+        allowance = self._allowance = self._allowance or Allowance(_SECONDS, _SHARE)
+        if allowance.left():
             began = time.thread_time()
-            if allowance.left():
-                digests = self._quietly(part, self._compared, part, torch.is_grad_enabled(), args, kwargs)
-                allowance.spend(began)
+            digests = self._quietly(part, self._compared, part, with_gradients, args, kwargs)
+            allowance.spend(began)
         return None if part.left else _Call(digests, time.perf_counter())
 
     def _returned(self, part: _Part, call: _Call, output: Any) -> None:
