@@ -170,7 +170,8 @@ class RowsSeenAgainProbe(TimeWatcher):
         """A frozen module is called: what it is given."""
         module, host = part.module(), self.host
         # In graphs that are being traced the look itself would become a part.
-        if module is None or not host.active or torch._C._is_tracing() or self._foreign():
+        tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        if module is None or not host.active or tracing or self._foreign():
             return None
         call = None
         with host.looking(_WHAT, EACH):

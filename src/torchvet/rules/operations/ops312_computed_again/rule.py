@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import count, size
-from torchvet.recording.records.timing import ComputedAgain, RowsSeenAgain
+from torchvet.recording.records.timing import ComputedAgain as Computed
+from torchvet.recording.records.timing import RowsSeenAgain
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
@@ -26,7 +27,7 @@ _ROWS, _LOOKED = 8, 0.2
 calls that was looked at."""
 
 
-class ComputedAgainEachStep(LineCostRule):
+class ComputedAgain(LineCostRule):
     """Operators compute in each step what they have computed before."""
 
     severity = "warning"
@@ -35,7 +36,7 @@ class ComputedAgainEachStep(LineCostRule):
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose results were the same in the sampled step before, or earlier in the same one."""
         told: list[LineTime] = []
-        for seen in rank.latest(ComputedAgain, "id"):
+        for seen in rank.latest(Computed, "id"):
             if seen.steps < _STEPS or seen.steps < _PART * seen.sampled:
                 continue
             shares = dict(seen.lines)
@@ -76,7 +77,7 @@ class ComputedAgainEachStep(LineCostRule):
             related=[self.beside("caller", f"`{caller.function}` calls it", caller) for caller in callers[:_CALLERS]],
         )
 
-    def _again(self, rank: RankRecording, seen: ComputedAgain, cost: Cost, most: LineTime) -> Finding:
+    def _again(self, rank: RankRecording, seen: Computed, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
@@ -97,7 +98,7 @@ class ComputedAgainEachStep(LineCostRule):
             related=[*self._called(seen, most)],
         )
 
-    def _called(self, seen: ComputedAgain, most: LineTime) -> Iterator[Related]:
+    def _called(self, seen: Computed, most: LineTime) -> Iterator[Related]:
         """The line in a library, and how the program came here: what is to be kept may be several calls up."""
         if seen.inner is not None:
             yield self.beside("called-from", "the call, in a library", seen.inner)
