@@ -70,7 +70,7 @@ def seen(folder: Path, parts: dict[str, str], epochs: int = 8) -> dict[str, Rows
     """What is found of parts, all of one program, by the name of their class."""
     text = "\n".join(f"def make_{name}():\n    {body}\ncase_{name} = make_{name}()" for name, body in parts.items())
     forked(PROGRAM.replace("{parts}", text).replace("{epochs}", str(epochs)), folder)
-    return {one.module: one for one in read(folder / RECORDING).ranks[0].latest(RowsSeenAgain, "id")}
+    return {one.module: one for one in read(folder / RECORDING).ranks[0].latest(RowsSeenAgain, "id") if one.rows}
 
 
 AGAIN = {
@@ -109,6 +109,11 @@ OTHERS = {
     "target": """one = part('target', nn.Linear(WIDTH, 1))
     def used(rows, step):
         if step % 2: one.layers[0].load_state_dict(head.state_dict())
+        return one(data[rows]) * torch.ones(WIDTH)
+    return used""",
+    "late": """one = part('late', nn.Linear(WIDTH, 1))
+    def used(rows, step):
+        if step == 7: one.layers[0].load_state_dict(head.state_dict())
         return one(data[rows]) * torch.ones(WIDTH)
     return used""",
     "stateful": "one = part('stateful', kind=Counting); return lambda rows, step: one(data[rows])",

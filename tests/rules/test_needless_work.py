@@ -231,6 +231,8 @@ def test_rows_that_seldom_come_again_are_silent() -> None:
     assert not rows_again(later_again=790)
     assert not rows_again(distinct=7)
     assert not rows_again(looked=2) and not rows_again(looked=50)
+    # Its weights changed after all.
+    assert not rows_again(rows=0, again=0, later=0, later_again=0, distinct=0, looked=0)
 
 
 def test_a_frozen_part_that_takes_little_is_a_note_or_silent() -> None:

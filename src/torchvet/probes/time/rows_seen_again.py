@@ -34,6 +34,7 @@ _PLACES = 4
 _WEIGHTS = 32
 """Elements of a parameter that are looked at."""
 _SECONDS, _SHARE = 0.1, 0.01
+"""What looking may take: so many seconds, and a share of the time since the first call."""
 
 
 class _Call(NamedTuple):
@@ -101,6 +102,7 @@ class _Part:
     row_bytes: int = 0
     left: bool = False
     """Whether it is not looked at any more: it changed, or its calls cannot be compared."""
+    written: bool = False
     rows: Rows = field(default_factory=Rows)
 
 
@@ -250,8 +252,10 @@ class RowsSeenAgainProbe(TimeWatcher):
             return
         for part in self._parts.values():
             rows, again = part.rows.of_calls(slice(None))
-            if part.left or not again or not part.places or not part.timed:
+            # Of one that was left meanwhile, what was written is taken back: a record without rows.
+            if not part.written and not (again and part.places and part.timed):
                 continue
+            part.written = True
             later = part.rows.of_calls(slice(len(part.rows.counts) // 2, None))
             yield RowsSeenAgain(
                 id=part.id,
@@ -260,7 +264,7 @@ class RowsSeenAgainProbe(TimeWatcher):
                 steps=max(1, clock.main_steps - part.first),
                 calls=part.calls,
                 looked=sum(one[0] for one in part.rows.counts),
-                seconds=part.seconds / part.timed * part.calls,
+                seconds=part.seconds / max(1, part.timed) * part.calls,
                 rows=rows,
                 again=again,
                 later=later[0],

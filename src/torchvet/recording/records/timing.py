@@ -235,7 +235,7 @@ class RowsSeenAgain(Record):
 
     It was called at `places`, `calls` times without gradients in `steps` steps, `looked` of which were looked at; the
     calls took `seconds`, by those of steps that were not sampled. `distinct` rows, about, were different. What comes
-    out for one has `row_bytes`.
+    out for one has `row_bytes`. A module that changed after all has no rows any more.
     """
 
     id: int
