@@ -22,6 +22,7 @@ from torchvet.recording.records.timing import (
     PaddedColumns,
     Phase,
     RepeatedPasses,
+    RowsSeenAgain,
 )
 
 PATH = "/home/user/train.py"
@@ -252,3 +253,63 @@ def test_denormal_numbers_in_an_optimizer() -> None:
     assert "40 % of the state of Adam is denormal" in finding.message
     assert "that costs 15.0 ms of a step of 40.0 ms (38 %)" in finding.message
     assert not denormal(0.02, 0.018)
+
+
+def rows_again(*also: Record, line: float = 2.0, rest: float = 2.0, **more: Any) -> list[Finding]:
+    """A frozen part that is called once a step, for 15 ms, by a line that takes `line` of the seconds of 100 steps."""
+    record = RowsSeenAgain(
+        **{
+            **{"id": 0, "module": "Embedder", "places": [Place(PATH, 4, "train")], "steps": 300, "calls": 300},
+            **{"looked": 250, "seconds": 4.5, "rows": 2000, "again": 1800, "later": 1000, "later_again": 990},
+            **{"distinct": 200, "row_bytes": 5000, **more},
+        }
+    )
+    return found("OPS312", record, spent(line, 4), spent(rest, 9, "backward"), also=also)
+
+
+def test_rows_that_a_frozen_part_computes_again_are_told_with_the_time_of_its_calls() -> None:
+    (finding,) = rows_again()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    # 90 % of 15 ms: the line calls more than this part.
+    assert finding.message == (
+        "`Embedder` is frozen and computes rows that it has computed before (1,800 of 2,000 rows): "
+        "13.5 ms of a step of 40.0 ms (34 %)"
+    )
+    assert "990 of 1,000 rows in the later half of 250 calls" in finding.cause
+    assert "about 1.0 MB" in finding.remedy.summary
+
+
+def test_a_frozen_part_costs_no_more_than_its_line() -> None:
+    (finding,) = rows_again(line=1.0)
+    assert "10.0 ms of a step of 30.0 ms (33 %)" in finding.message
+
+
+def test_frozen_layers_on_one_line_are_one_finding() -> None:
+    at = {"places": [Place(PATH, 4, "train")], "steps": 300, "calls": 300, "looked": 300, "distinct": 200}
+    much = {"rows": 2000, "again": 1800, "later": 1000, "later_again": 990, "row_bytes": 5000}
+    (finding,) = rows_again(RowsSeenAgain(id=1, module="Layer", seconds=0.9, **at, **much))
+    assert "`Embedder` and 1 other part are frozen and compute rows that they have" in finding.message
+    assert "16.2 ms of a step" in finding.message and "about 2.0 MB" in finding.remedy.summary
+
+
+def test_rows_that_seldom_come_again_are_silent() -> None:
+    assert not rows_again(later_again=790)
+    assert not rows_again(distinct=7)
+    assert not rows_again(looked=2) and not rows_again(looked=50)
+    # Its weights changed after all.
+    assert not rows_again(rows=0, again=0, later=0, later_again=0, distinct=0, looked=0)
+
+
+def test_a_frozen_part_that_takes_little_is_a_note_or_silent() -> None:
+    assert [f.severity for f in rows_again(seconds=0.9)] == ["info"]
+    assert not rows_again(seconds=0.3)
+    assert not rows_again(places=[Place(PATH, 5, "train")])
+
+
+def test_one_storage_in_each_step_is_told_once() -> None:
+    again = ComputedAgain(
+        id=0, place=Place(PATH, 4, "train"), operator="mm", seconds=1.0, within=0.0, backward=0.0, calls=20, steps=10,
+        sampled=11, lines=[(4, 0.9)],
+    )  # fmt: skip
+    (finding,) = rows_again(again)
+    assert finding.message.startswith("the same result is computed in each step")

@@ -18,9 +18,12 @@ OPERATOR_SECONDS = 12e-6
 _ENOUGH = 3
 """Plain steps from which on a step's usual time is known."""
 
-KINDS = ("windows", "censuses", "graphs", "events", "boundaries", "end")
+KINDS = ("windows", "censuses", "graphs", "events", "calls", "boundaries", "end")
 """Windows opened and closed, and their steps' excess; names counted; autograd graphs followed between boundaries;
-optimizers and batches looked at; what is left of the work at boundaries; what is left of the last look."""
+optimizers and batches looked at; calls of frozen parts compared; what is left of the work at boundaries; what is left
+of the last look."""
+EACH = "calls"
+"""The kind of looks that are timed in all steps."""
 _CHARGED = ("windows", "censuses")
 """What comes out of the schedule's share. Graphs have a budget of their own; the rest is the same at every step, and no
 schedule could help it."""
@@ -156,7 +159,7 @@ class Look:
             return
         costs._owner = mine
         costs._depth += 1
-        self._times = 1 if self._budgeted else costs.stands_for
+        self._times = 1 if self._budgeted or self._kind == EACH else costs.stands_for
         # Looks nest. Each sees only what was nested in it, and hands its whole time on to the one outside.
         self._outer, costs._nested = costs._nested, 0.0
         if self._budgeted:

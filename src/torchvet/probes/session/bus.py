@@ -81,6 +81,7 @@ PROBES: tuple[str, ...] = (
     "time.fused_attention.FusedAttention",
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
+    "time.rows_seen_again.RowsSeenAgainProbe",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",

@@ -265,3 +265,27 @@ class DenormalState(Record):
     elements: int
     plain: float
     flushed: float
+
+
+class RowsSeenAgain(Record):
+    """A frozen module, of the class `module`, that computed rows which it had computed in an earlier step, with the
+    same results: `again` of `rows`, and `later_again` of the `later` rows in the later half of its calls.
+
+    It was called at `places`, `calls` times without gradients in `steps` steps, `looked` of which were looked at; the
+    calls took `seconds`, by those of steps that were not sampled. `distinct` rows, about, were different. What comes
+    out for one has `row_bytes`. A module that changed after all has no rows any more.
+    """
+
+    id: int
+    module: str
+    places: list[Place]
+    steps: int
+    calls: int
+    looked: int
+    seconds: float
+    rows: int
+    again: int
+    later: int
+    later_again: int
+    distinct: int
+    row_bytes: int

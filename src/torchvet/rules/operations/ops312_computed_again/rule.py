@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import count
-from torchvet.recording.records.timing import ComputedAgain as Again
+from torchvet.formatting import count, size
+from torchvet.recording.records.timing import ComputedAgain as Computed
+from torchvet.recording.records.timing import RowsSeenAgain
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
     from torchvet.recording.records.timing import LineTime
+    from torchvet.rules.kit import Place
 
 _STEPS, _PART = 3, 0.5
 """Sampled steps in which a line computed again, and their share of all, from which on it does so in each."""
 _CALLERS = 3
 _TWICE = 0.5
 """The share of the time that went to results of the same step, from which on that is what is said."""
+_LATER = 0.8
+"""The share of the rows in the later half of a frozen part's calls that came again, from which on nearly all do."""
+_ROWS, _LOOKED = 8, 0.2
+"""Different rows below which they say nothing (a few constant ones come again in every program), and the share of the
+calls that was looked at."""
 
 
 class ComputedAgain(LineCostRule):
@@ -28,16 +35,49 @@ class ComputedAgain(LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose results were the same in the sampled step before, or earlier in the same one."""
-        for seen in rank.latest(Again, "id"):
+        told: list[LineTime] = []
+        for seen in rank.latest(Computed, "id"):
             if seen.steps < _STEPS or seen.steps < _PART * seen.sampled:
                 continue
             shares = dict(seen.lines)
             parts = [p for p in timing.times.lines if p.place.path == seen.place.path and p.place.line in shares]
             cost = _cost(timing, parts, shares)
             if cost.counts:
+                told += parts
                 yield self._again(rank, seen, cost, max(parts, key=lambda part: part.seconds))
+        yield from self._rows(rank, timing, told)
 
-    def _again(self, rank: RankRecording, seen: Again, cost: Cost, most: LineTime) -> Finding:
+    def _rows(self, rank: RankRecording, timing: Timing, told: list[LineTime]) -> Iterator[Finding]:
+        """Frozen parts whose rows come again. Those that get one same storage in each step have been `told` of."""
+        for places, group in _by_places(rank):
+            parts = _called_at(timing, places)
+            known = any(part is other for part in parts for other in told)
+            if parts and not known:
+                cost = _cost_of_rows(timing, parts, group)
+                if cost.counts:
+                    yield self._computes_rows(rank, group, cost, max(parts, key=lambda part: part.seconds))
+
+    def _computes_rows(self, rank: RankRecording, group: list[RowsSeenAgain], cost: Cost, most: LineTime) -> Finding:
+        """`most` is what was seen most of the lines that call these parts."""
+        seen, place = group[0], group[0].places[0]
+        others = f" and {count(len(group) - 1, 'other part')}" if len(group) > 1 else ""
+        they = "are frozen and compute rows that they have" if others else "is frozen and computes rows that it has"
+        callers = most.callers[1 + max((n for n, c in enumerate(most.callers) if c in seen.places), default=-1) :]
+        memory = sum(one.distinct * one.row_bytes for one in group)
+        return self.takes(
+            rank,
+            place,
+            f"`{seen.module}`{others} {they} computed before ({seen.again:,} of {seen.rows:,} rows): {cost.of_step()}",
+            cost,
+            cause=f"its weights do not change, and rows of earlier steps came again with the same results: "
+            f"{seen.later_again:,} of {seen.later:,} rows in the later half of {count(seen.looked, 'call')} that were "
+            "looked at",
+            advice="compute the results once, before the training loop, and keep them by row: those of all rows so far "
+            f"take about {size(memory)}",
+            related=[self.beside("caller", f"`{caller.function}` calls it", caller) for caller in callers[:_CALLERS]],
+        )
+
+    def _again(self, rank: RankRecording, seen: Computed, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
@@ -58,7 +98,7 @@ class ComputedAgain(LineCostRule):
             related=[*self._called(seen, most)],
         )
 
-    def _called(self, seen: Again, most: LineTime) -> Iterator[Related]:
+    def _called(self, seen: Computed, most: LineTime) -> Iterator[Related]:
         """The line in a library, and how the program came here: what is to be kept may be several calls up."""
         if seen.inner is not None:
             yield self.beside("called-from", "the call, in a library", seen.inner)
@@ -71,3 +111,31 @@ def _cost(timing: Timing, parts: list[LineTime], shares: dict[int, float]) -> Co
     seconds = sum(part.seconds for part in parts)
     again = sum(part.seconds * shares[part.place.line] for part in parts)
     return Cost(timing, parts, saved=again / seconds if seconds else 0.0)
+
+
+def _by_places(rank: RankRecording) -> list[tuple[tuple[Place, ...], list[RowsSeenAgain]]]:
+    """Frozen parts whose rows come again, by the lines that call them, those that took most first."""
+    found: dict[tuple[Place, ...], list[RowsSeenAgain]] = {}
+    for seen in rank.latest(RowsSeenAgain, "id"):
+        enough = seen.distinct >= _ROWS and seen.looked >= max(_STEPS, _LOOKED * seen.calls)
+        if enough and seen.later_again >= _LATER * seen.later:
+            # Frozen layers that follow each other are one part.
+            found.setdefault(tuple(seen.places), []).append(seen)
+    return [(places, sorted(group, key=lambda one: -one.seconds)) for places, group in found.items()]
+
+
+def _called_at(timing: Timing, places: tuple[Place, ...]) -> list[LineTime]:
+    """What was seen in forward passes at these lines, and below them."""
+    at = {(place.path, place.line) for place in places}
+    return [
+        part
+        for part in timing.times.lines
+        if part.phase == "forward" and not at.isdisjoint((p.path, p.line) for p in (part.place, *part.callers))
+    ]
+
+
+def _cost_of_rows(timing: Timing, parts: list[LineTime], group: list[RowsSeenAgain]) -> Cost:
+    """What the rows that came again take. The lines may call other modules, too: by the seconds of the calls."""
+    again = sum(one.seconds / one.steps * one.again / one.rows for one in group)
+    line = timing.per_step(sum(part.seconds for part in parts))
+    return Cost(timing, parts, saved=min(1.0, again / line) if line else 0.0)
