@@ -79,6 +79,7 @@ PROBES: tuple[str, ...] = (
     "time.padded_columns.PaddedColumnsProbe",
     "time.fused_attention.FusedAttention",
     "time.computed_again.ComputedAgainProbe",
+    "time.thrown_away.ThrownAwayProbe",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
