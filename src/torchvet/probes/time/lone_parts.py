@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.graphs import Node
@@ -51,24 +50,28 @@ def parts_of(roots: list[Node], optimizers: Iterable[Optimizer]) -> list[Part] |
     bits = {1 << number: optimizer for number, optimizer in enumerate(optimizers, start=1)}
     below = {node: nodes_below(node) for node in found}
     masks = _masks(found, below, _owners(bits))
-    reached = 0
-    for root in roots:
-        reached |= masks[root]
+    reached = {bit for bit in bits if any(masks[root] & bit for root in roots)}
     # What leads to one optimizer alone is that one's own pass.
-    if sum(bool(reached & bit) for bit in bits) < 2:
+    if len(reached) < 2:
         return []
-    parts = {bit: Part(weakref.ref(optimizer)) for bit, optimizer in bits.items()}
+    parts = {bit: Part(weakref.ref(bits[bit])) for bit in reached}
     for root in roots:
         if masks[root] in parts:
             parts[masks[root]].tops.add((root._sequence_nr(), _ROOT))
+    for node in found:
+        _enter(node, below[node], masks, parts)
+    _fill(found, masks, parts)
+    return [part for part in parts.values() if part.tops]
+
+
+def _fill(found: list[Node], masks: dict[Node, int], parts: dict[int, Part]) -> None:
+    """Put each node into the part that it is of."""
     for node in found:
         part = parts.get(masks[node])
         if part is not None and is_leaf(node):
             part.leaves.add(id(node.variable))
         elif part is not None:
             part.numbers.add(node._sequence_nr())
-        _enter(node, below[node], masks, parts)
-    return [part for part in parts.values() if part.tops]
 
 
 def _enter(node: Node, below: list[Node], masks: dict[Node, int], parts: dict[int, Part]) -> None:

@@ -12,7 +12,18 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.gradients import gradient_of, is_alone
-from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, Record, StepKind, bare_name, frames, names, outward
+from torchvet.probes.base.kit import (
+    EVERY_STEP,
+    Host,
+    Optimizer,
+    Place,
+    Record,
+    StepKind,
+    bare_name,
+    frames,
+    names,
+    outward,
+)
 from torchvet.probes.base.ledger import Line, place_of_line, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.numerics import half
@@ -180,21 +191,23 @@ class ThrownAwayProbe(TimeWatcher):
         self._pass = None
         self._settle()
         place = frames.user_place(3)
-        if place is None or not self.host.sampling or not is_alone() or not self._allowance.left():
-            return
-        line = self._lines.setdefault(place, _Line())
-        roots = [t for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if t.grad_fn is not None]
+        if place is not None and self.host.sampling and is_alone() and self._allowance.left():
+            self._pass = self._begun(place, tensors if isinstance(tensors, (list, tuple)) else (tensors,))
+
+    def _begun(self, place: Place, tensors: Iterable[torch.Tensor]) -> _Pass | None:
+        """The pass that begins from these tensors, if it is to be judged."""
         # Elsewhere operators return before their work is done.
-        if line.passes >= _MOST_PASSES or any(root.device.type != "cpu" for root in roots):
-            return
+        if self._lines.setdefault(place, _Line()).passes >= _MOST_PASSES or any(
+            t.device.type != "cpu" for t in tensors
+        ):
+            return None
         began = time.thread_time()
-        owners = self.host.known.live_optimizers()
-        parts = parts_of([root.grad_fn for root in roots], owners)
+        parts = parts_of(graphs.roots_of(tensors), self.host.known.live_optimizers())
         self._allowance.spend(began)
         if parts is None:
-            return
+            return None
         parts = [part for part in parts if id(part.optimizer()) not in self._stepping]
-        self._pass = _Pass(place, self.host.tick, parts, _lines_from(sys._getframe(1)))
+        return _Pass(place, self.host.tick, parts, _lines_from(sys._getframe(2)))
 
     def backward_failed(self) -> None:
         """See `Watcher`."""
@@ -205,15 +218,15 @@ class ThrownAwayProbe(TimeWatcher):
         if is_grad or private.graph_task() != -1:
             return
         one, self._pass = self._pass, None
-        for waiting in self._waiting:
-            for witness in waiting.witnesses:
+        for known in self._waiting:
+            for witness in known.witnesses:
                 witness.renew()
         # Where the window has ended within the pass its later operators were not heard.
         if one is None or not self.host.sampling or self.host.ledger.exhausted:
             return
         line = self._lines[one.place]
         line.passes += 1
-        found = [waiting for part in one.parts if (waiting := self._left(one, part)) is not None]
+        found = [left for part in one.parts if (left := self._left(one, part)) is not None]
         if not found:
             line.seconds += one.seconds
         self._waiting = (self._waiting + found)[-_MOST_WAITING:]
