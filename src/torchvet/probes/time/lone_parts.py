@@ -44,8 +44,8 @@ def parts_of(roots: list[Node], optimizers: Iterable[Optimizer]) -> list[Part] |
 
     A part is one that `detach()` could cut off: none of its optimizer's parameters enters elsewhere.
     """
-    found = list(all_below(roots, _MOST_NODES)) if graphs.followed() else []
-    if not found or len(found) >= _MOST_NODES:
+    found = list(all_below(roots, _MOST_NODES))
+    if len(found) >= _MOST_NODES or not graphs.followed():
         return None
     bits = {1 << number: optimizer for number, optimizer in enumerate(optimizers, start=1)}
     below = {node: nodes_below(node) for node in found}
@@ -55,12 +55,12 @@ def parts_of(roots: list[Node], optimizers: Iterable[Optimizer]) -> list[Part] |
     if len(reached) < 2:
         return []
     parts = {bit: Part(weakref.ref(bits[bit])) for bit in reached}
+    _fill(found, masks, parts)
+    for node in found:
+        _enter(node, below[node], masks, parts)
     for root in roots:
         if masks[root] in parts:
             parts[masks[root]].tops.add((root._sequence_nr(), _ROOT))
-    for node in found:
-        _enter(node, below[node], masks, parts)
-    _fill(found, masks, parts)
     return [part for part in parts.values() if part.tops]
 
 

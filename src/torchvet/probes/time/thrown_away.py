@@ -21,6 +21,7 @@ from torchvet.probes.base.kit import (
     StepKind,
     bare_name,
     frames,
+    graphs,
     names,
     outward,
 )

@@ -35,4 +35,4 @@ for step in range(100):
         loss_critic = train_critic()
     loss = train_generator()
     if step % 25 == 24:
-        print(f"step {step + 1} critic {loss_critic.item():.4f} generator {loss.item():.4f}")
+        print(f"step {step + 1} critic {loss_critic.item():.4f} loss {loss.item():.4f}")
