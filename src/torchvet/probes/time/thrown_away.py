@@ -67,10 +67,9 @@ class _Pass:
 
 @dataclass
 class _Witness:
-    """A parameter with its version, and the storage of its gradient when the last pass had ended."""
+    """A parameter, and the storage of its gradient when the last pass had ended."""
 
     ref: weakref.ref[torch.Tensor]
-    version: int
     key: int | None
 
     def has(self) -> bool:
@@ -79,11 +78,6 @@ class _Witness:
         gradient = gradient_of(parameter) if parameter is not None else None
         # Another storage: the program has put something else in its place.
         return gradient is not None and storage_key(gradient) == self.key and not _is_zero(gradient)
-
-    def written(self) -> bool:
-        """Whether the parameter has died, or was changed: by hand, or in a step that is not an optimizer's."""
-        parameter = self.ref()
-        return parameter is None or parameter._version != self.version
 
     def renew(self) -> None:
         """A further pass has ended, which may have put a sum into another storage."""
@@ -101,6 +95,10 @@ class _Waiting:
     made: Place | None
     witnesses: list[_Witness]
     read: bool = False
+
+    def has_gradients(self) -> bool:
+        """Whether any is still there."""
+        return any(witness.has() for witness in self.witnesses)
 
 
 @dataclass
@@ -137,7 +135,6 @@ class ThrownAwayProbe(TimeWatcher):
         """By number of a node: the lines that made it."""
         self._pass: _Pass | None = None
         self._waiting: list[_Waiting] = []
-        self._stepping: set[int] = set()
         self._lines: dict[Place, _Line] = {}
         self._sites: dict[tuple[Place, Place | None, int], _Site] = {}
         self._optimizer_places: weakref.WeakKeyDictionary[Optimizer, Place | None] = weakref.WeakKeyDictionary()
@@ -205,10 +202,7 @@ class ThrownAwayProbe(TimeWatcher):
         began = time.thread_time()
         parts = parts_of(graphs.roots_of(tensors), self.host.known.live_optimizers())
         self._allowance.spend(began)
-        if parts is None:
-            return None
-        parts = [part for part in parts if id(part.optimizer()) not in self._stepping]
-        return _Pass(place, self.host.tick, parts, _lines_from(sys._getframe(2)))
+        return None if parts is None else _Pass(place, self.host.tick, parts, _lines_from(sys._getframe(2)))
 
     def backward_failed(self) -> None:
         """See `Watcher`."""
@@ -234,12 +228,12 @@ class ThrownAwayProbe(TimeWatcher):
 
     def _left(self, one: _Pass, part: Part) -> _Waiting | None:
         optimizer = part.optimizer()
-        if optimizer is None or not part.seconds or id(optimizer) in self._stepping:
+        if optimizer is None or not part.seconds:
             return None
         own = [p for group in optimizer.param_groups for p in group["params"] if id(p) in part.leaves]
         having = [p for p in own if gradient_of(p) is not None and p.numel() <= _SMALL]
         having.sort(key=torch.Tensor.numel)
-        witnesses = [_Witness(weakref.ref(p), p._version, storage_key(p.grad)) for p in having[:_WITNESSES]]
+        witnesses = [_Witness(weakref.ref(p), storage_key(p.grad)) for p in having[:_WITNESSES]]
         # A gradient that is zero anyway would look like one that was cleared.
         witnesses = [witness for witness in witnesses if witness.has()]
         return _Waiting(one, part, self._place_of(part, one.here), witnesses) if witnesses else None
@@ -264,15 +258,10 @@ class ThrownAwayProbe(TimeWatcher):
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
         """It steps on what is there."""
-        self._stepping.add(id(optimizer))
         self._settle(optimizer)
         if self._pass is not None:
             # Within a pass, called by a hook of a parameter: the gradients are used at once.
             self._pass.parts = [part for part in self._pass.parts if part.optimizer() is not optimizer]
-
-    def optimizer_ended(self, optimizer: Optimizer) -> None:
-        """See `Watcher`."""
-        self._stepping.discard(id(optimizer))
 
     def _settle(self, steps: Optimizer | None = None) -> None:
         """Which gradients are gone, and which does the optimizer that steps use?"""
@@ -284,11 +273,10 @@ class ThrownAwayProbe(TimeWatcher):
                 optimizer = one.part.optimizer()
                 if optimizer is None:
                     continue
-                used = one.read or any(witness.written() for witness in one.witnesses)
-                if not used and not any(witness.has() for witness in one.witnesses):
-                    self._judge(one, optimizer, thrown=True)
-                elif used or optimizer is steps:
+                if one.read or (optimizer is steps and one.has_gradients()):
                     self._judge(one, optimizer, thrown=False)
+                elif not one.has_gradients():
+                    self._judge(one, optimizer, thrown=True)
                 else:
                     self._waiting.append(one)
 
