@@ -23,6 +23,7 @@ from torchvet.recording.records.timing import (
     Phase,
     RepeatedPasses,
     RowsSeenAgain,
+    ThrownAway,
 )
 
 PATH = "/home/user/train.py"
@@ -313,3 +314,35 @@ def test_one_storage_in_each_step_is_told_once() -> None:
     )  # fmt: skip
     (finding,) = rows_again(again)
     assert finding.message.startswith("the same result is computed in each step")
+
+
+def thrown(backward: float, share: float = 0.8, made: Place | None = AT, **more: Any) -> list[Finding]:
+    record = ThrownAway(
+        id=0, place=Place(PATH, 9, "train"), made=made, optimizer="Adam", share=share,
+        **{"optimizer_place": Place(PATH, 2, "train"), "judged": 4, "thrown": 4, "steps": 4, **more},
+    )  # fmt: skip
+    return found("OPS313", record, spent(backward, 9, "backward"), spent(2.0, 4), spent(1.0, 10, "optimizer"))
+
+
+def test_a_backward_that_is_thrown_away_is_told_with_its_share_of_the_line() -> None:
+    (finding,) = thrown(5.0)
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 6)
+    assert "the backward pass of line 9" in finding.message
+    # 80 % of 50 ms.
+    assert "40.0 ms of a step of 80.0 ms (50 %)" in finding.message
+    assert "(Adam of line 2)" in finding.cause and "each of 4 passes in 4 sampled steps" in finding.cause
+    assert [(related.role, related.line) for related in finding.related] == [("backward", 9), ("optimizer", 2)]
+
+
+def test_where_the_value_is_made_may_be_unknown_or_the_same_line() -> None:
+    (finding,) = thrown(5.0, made=None)
+    assert finding.location and finding.location.line == 9
+    assert finding.message.startswith("this backward pass computes gradients, which")
+    (finding,) = thrown(5.0, made=Place(PATH, 9, "train"), optimizer_place=None)
+    assert "of this line" in finding.message and "alone, whose" in finding.cause
+
+
+def test_what_is_used_now_and_then_and_what_takes_little_is_a_note_or_silent() -> None:
+    assert [f.severity for f in thrown(0.6)] == ["info"]
+    assert not thrown(5.0, judged=5) and not thrown(5.0, steps=2, judged=2, thrown=2)
+    assert not thrown(0.6, share=0.1)

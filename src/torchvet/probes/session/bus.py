@@ -82,6 +82,7 @@ PROBES: tuple[str, ...] = (
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
     "time.rows_seen_again.RowsSeenAgainProbe",
+    "time.thrown_away.ThrownAwayProbe",
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",

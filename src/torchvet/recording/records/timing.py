@@ -289,3 +289,22 @@ class RowsSeenAgain(Record):
     later_again: int
     distinct: int
     row_bytes: int
+
+
+class ThrownAway(Record):
+    """A part of a line's backward passes that leads to the parameters of one optimizer alone: in `thrown` of `judged`
+    passes its gradients were cleared before that optimizer stepped. `steps` are the sampled steps of those.
+
+    `share` is the part's share of the seconds of all operators in backward passes of the line. `place` is the line that
+    calls backward, `made` the one that makes what the rest of the graph is computed from; None where it is not known.
+    """
+
+    id: int
+    place: Place
+    made: Place | None
+    optimizer: str
+    optimizer_place: Place | None
+    share: float
+    judged: int
+    thrown: int
+    steps: int
