@@ -216,6 +216,10 @@ class RowsSeenAgainProbe(TimeWatcher):
             raise Unknown
         return digests_of(args, kwargs)
 
+    def _unchanged(self, part: _Part) -> None:
+        if part.calls and not part.weights.are_frozen(False):
+            raise Unknown
+
     def _keep(self, rows: Rows, digests: torch.Tensor, made: list[torch.Tensor]) -> None:
         """Compare what came out for a call's rows, and keep it."""
         if not made or not rows.add(self.host.clock.main_steps, digests, *results_of(made[0])):
@@ -251,6 +255,9 @@ class RowsSeenAgainProbe(TimeWatcher):
         if clock.level not in ("training", "manual", "backward"):
             return
         for part in self._parts.values():
+            # Where calls are not looked at any more, a late change would not be seen either.
+            if not part.left and part.module() is not None:
+                self._quietly(part, self._unchanged, part)
             rows, again = part.rows.of_calls(slice(None))
             # Of one that was left meanwhile, what was written is taken back: a record without rows.
             if not part.written and not (again and part.places and part.timed):
