@@ -37,6 +37,10 @@ test: $(STAMP)
 	if [ $$status -eq 5 ]; then echo "make test: no test was collected, and there are tests: a failure" >&2; fi; \
 	exit $$status
 
+# Hostile input that no run has tried yet. What fails becomes an `@example`.
+fuzz: $(STAMP)
+	@TORCHVET_FUZZ=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $$(grep -rl hypothesis tests --include='test_*.py')
+
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

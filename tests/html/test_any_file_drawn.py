@@ -36,7 +36,16 @@ def shown(charts: list[Chart]) -> None:
         assert section_of(figure).startswith("<section")
 
 
+STEP = [{"filename": "/site-packages/torch/optim/adamw.py", "line": 1, "name": "step"}]
+NO_BYTES = [
+    {"action": "alloc", "addr": 0, "size": 0, "frames": [], "time_us": "x"},
+    {"action": "free_completed", "addr": 1, "size": 1, "frames": STEP, "time_us": "x"},
+    {"action": "oom", "addr": 5, "size": 0, "frames": STEP, "time_us": None},
+]
+
+
 @settings(max_examples=120)
+@example([], NO_BYTES, [])
 @given(st.lists(EVENT, max_size=30), st.lists(EVENT, max_size=5), st.lists(SEGMENT, max_size=3))
 def test_any_events_are_drawn(first: list[Any], second: list[Any], segments: list[Any]) -> None:
     raw = {"segments": segments, "device_traces": [first, second]}

@@ -48,7 +48,8 @@ class Boxes:
         roots = [at for at, n in enumerate(self.nodes) if n.parent is None]
         outer = roots[0] if len(roots) == 1 else None
         top = sorted((n for n in self.nodes if n.parent == outer), key=lambda n: -n.value)[:most]
-        return ", ".join(f"{n.label} {size(n.value)} ({percent(n.value / self.whole())})" for n in top)
+        whole = self.whole() or 1.0  # a block of no bytes has a box all the same
+        return ", ".join(f"{n.label} {size(n.value)} ({percent(n.value / whole)})" for n in top)
 
     def rows(self) -> list[list[str]]:
         """All boxes as a table, the largest first: the way to each, its bytes, its share of all."""

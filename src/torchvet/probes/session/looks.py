@@ -228,8 +228,9 @@ class Looks(Host):
         """Evaluation may be a long way from any boundary: look at its first few passes at once, at those of the first
         evaluation whatever that costs."""
         looks = self._evaluation_looks
-        if self.bus.any("wants_modules"):
-            self._taps.watch_modules()
+        with self._session.guarded("evaluation"):
+            if self.bus.any("wants_modules"):
+                self._taps.watch_modules()
         # Before the first step a model may be built, loaded and tried out.
         if self._sampling.on or looks >= _EVALUATION_LOOKS or self.tick == 0:
             return
