@@ -18,7 +18,7 @@ OTHER = .venv-torch/$(TORCH)-py$(shell $(PYTHON) -c 'import sys; print("%d.%d" %
 WHERE ?=
 SEED ?=
 
-.PHONY: demo test check docs site bench proofs test-torch torch-env compatibility clean
+.PHONY: demo test fuzz check docs site bench proofs test-torch torch-env compatibility clean
 
 # The dev extra pins torch exactly, for the demo as for the tests: one resolution, one download.
 $(STAMP): pyproject.toml

@@ -51,8 +51,11 @@ WRITERS = {
         h5f.create(b"mine"); h5f.open(b"mine.2"); h5f.create(b"new")
         """,
     "spawned": """
-        import multiprocessing
-        def work(name): Path(name).write_text("n")
+        import faulthandler, multiprocessing
+        faulthandler.dump_traceback_later(60, exit=True)
+        def work(name):
+            faulthandler.dump_traceback_later(40, exit=True)
+            Path(name).write_text("n")
         if __name__ == "__main__":
             for way in ("spawn", "forkserver"):
                 for name in ("mine", "mine.2", "new"):
