@@ -16,8 +16,8 @@ import pytest
 from dispositions import default_in_children
 from hypothesis import settings
 
-# The machine may be busy: what an example takes is no property of the code. Examples are the same in each run, so that a
-# change does not fail by what it has nothing to do with; `make fuzz` looks for others.
+# The machine may be busy: what an example takes is no property of the code. Examples are the same in each run, so that
+# no change fails by what it has nothing to do with; `make fuzz` looks for others.
 settings.register_profile("busy", deadline=None, derandomize=not os.environ.get("TORCHVET_FUZZ"))
 settings.load_profile("busy")
 
