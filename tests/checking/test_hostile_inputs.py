@@ -16,6 +16,7 @@ from torchvet.configuration import Configuration, Layer
 from torchvet.errors import BadInput
 from torchvet.finding import Report
 from torchvet.renderers.listing import listing
+from torchvet.workflows.report_output import Delivery
 
 SOURCE = "import torch\napple = 1\n"
 
@@ -105,6 +106,12 @@ def test_what_a_configuration_leaves_is_judged_by_all_layers(words: tuple[WordRu
     layers = (Layer("a file", select=("AAA",)), Layer("flags", ignore=("AAA",)))
     with pytest.raises(BadInput, match="no rule is left"):
         _ = Checker(Configuration(Path(), layers), words).scope
+
+
+def test_a_run_is_asked_of_rules_that_no_source_shows() -> None:
+    Delivery(outputs=(), format=None, quiet=True, select=("OPS312",)).check()
+    with pytest.raises(BadInput, match="no rule is left"):
+        Delivery(outputs=(), format=None, quiet=True, select=("OPS31",), ignore=("OPS31",)).check()
 
 
 LAST = "    return torch.log(torch.softmax(y, 1))\n"

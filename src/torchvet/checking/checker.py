@@ -22,12 +22,16 @@ LARGEST_NOTEBOOK = 100_000_000
 class Checker:
     """A configuration with its rules, which are loaded when the first file asks for them.
 
-    `rules` replaces all the rules there are, for tests.
+    `rules` replaces all the rules there are, for tests. `reads` says that source is what they are asked of: rules that
+    only a run can show are then not enough.
     """
 
-    def __init__(self, configuration: Configuration, rules: tuple[Any, ...] | None = None) -> None:
+    def __init__(
+        self, configuration: Configuration, rules: tuple[Any, ...] | None = None, *, reads: bool = True
+    ) -> None:
         self.configuration = configuration
         self._given = rules
+        self._reads = reads
         self._by_ignored: dict[tuple[str, ...], tuple[list[SourceRule], Scope]] = {}
 
     @cached_property
@@ -60,7 +64,8 @@ class Checker:
         for pattern, prefixes in self.configuration.per_file_ignores.items():
             require_known(prefixes, known, f"per-file-ignores: {pattern}")
         source = frozenset(rule.code for rule in source_rules(self.rules))
-        if source and wanted.isdisjoint((*source, *(own.code for own in OWN_CODES))):
+        asked = source if self._reads else self._codes()
+        if asked and wanted.isdisjoint((*asked, *(own.code for own in OWN_CODES))):
             raise BadInput("no rule is left to check: what is selected is ignored as well, or only a run can show it")
         # That a file does not parse is reported whatever is selected: no rule has looked at it. `ignore` silences that.
         removed: list[str] = [p for layer in self.configuration.layers for p in (*layer.ignore, *layer.extend_ignore)]

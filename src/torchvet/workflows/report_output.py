@@ -72,7 +72,7 @@ class Delivery:
     def _checker(self) -> Checker:
         from torchvet.checking.checker import Checker
 
-        return Checker(self.configuration)
+        return Checker(self.configuration, reads=False)
 
     @cached_property
     def unwanted(self) -> tuple[str, ...]:
