@@ -6,7 +6,9 @@ import compileall
 import gc
 import os
 import random
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +65,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for tests in shuffled:
         dice.shuffle(tests)
     items[:] = [item for tests in shuffled for item in tests]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Signals that a test has left blocked would be blocked in all processes that later ones start: a fork server then
+    never hears that a child has ended."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    after = signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if after != before:
+        warnings.warn(f"signals were left blocked: {sorted(after - before)}", stacklevel=1)
 
 
 @pytest.fixture(autouse=True)
