@@ -19,8 +19,6 @@ from torchvet.recording.records.timing import ComputedAgain
 
 _LEAST = 30e-6
 """Seconds of an operator below which it is not worth a look: most of that is the call itself."""
-_MOST = 100_000
-"""Results that are remembered. Each is two numbers."""
 _SHOWN = 20
 _SAMPLES = 64
 """Elements of a result by which it is recognized."""
@@ -117,9 +115,8 @@ class ComputedAgainProbe(TimeWatcher):
         self._tick = self.host.tick
         self._step += 1
         self._contents.sweep()
-        if len(self._results) > _MOST:
-            # What was not computed again since cannot be counted any more.
-            self._results = {key: one for key, one in self._results.items() if one.step >= self._step - 1}
+        # Results of the last step alone can be computed again. A table that grows would look like a leak besides.
+        self._results = {key: one for key, one in self._results.items() if one.step >= self._step - 1}
 
     def restarted(self) -> None:
         """Steps are counted anew."""
