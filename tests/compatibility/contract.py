@@ -185,8 +185,8 @@ def case(name: str) -> Case:
 
 
 _TRIES = 2
-"""Runs of a case in which an alarm must come again: on a busy machine the heap of a run of four seconds has come within a
-tenth of what counts as growth, and once beyond it."""
+"""Runs of a case in which an alarm must come again: on a busy machine the heap of a run of four seconds has come within
+a tenth of what counts as growth, and once beyond it."""
 
 
 def of_casebook(name: str) -> Callable[[Means], str]:
