@@ -127,6 +127,14 @@ for step in range(40):
     error(model, torch.randn(16, 8)).backward()
     print(max(float(p.grad.norm()) for p in model.parameters()))
 """,
+    "left out by a scaler": """
+scaler = torch.amp.GradScaler("cpu")
+for step in range(40):
+    rule.zero_grad()
+    scaler.scale(error(model, torch.randn(16, 8)) * float("inf")).backward()
+    scaler.step(rule)
+    scaler.update()
+""",
     "not yet": """
 for index, x in enumerate(torch.randn(40, 16, 8)):
     (error(model, x) / 64).backward()

@@ -7,7 +7,7 @@ import re
 
 from torchvet.finding import Location
 from torchvet.recording.records.optimizers import NeverStepped, OptimizerUse
-from torchvet.recording.records.scaling import EmptyStep
+from torchvet.recording.records.scaling import EmptyStep, ScalingUse
 from torchvet.rules.kit import (
     Edits,
     Effect,
@@ -57,7 +57,9 @@ class GradientsClearedTooLate(loops.LoopRule):
         if ended is not None and ended.cleared is not None:
             yield self._refused(rank, ended, ended.cleared)
 
-        for never in rank.latest(NeverStepped):
+        # Steps that a scaler has left out were reached: AMP118 speaks of them.
+        left_out = any(use.skipped for use in rank.all(ScalingUse))
+        for never in rank.latest(NeverStepped) if not left_out else ():
             if not never.steps and never.dropped >= _DROPS and never.passes >= _PASSES and not never.changed:
                 yield from self._never(rank, recording, never)
 
