@@ -47,6 +47,12 @@ OTHERS = {
 }
 
 
+TWO = PROGRAM.replace(
+    "data = Samples()", "class Other(Samples): pass\nOther.__name__ = 'Samples'\ndata, other = Samples(), Other()"
+).replace("    {between}", "    for x in DataLoader(other, batch_size=8): x.mul(2)\n    {between}")
+"""With another dataset of that name, which copies."""
+
+
 def told(folder: Path, item: str, between: str = "pass", workers: int = 0) -> list[tuple[str, str]]:
     """The severity of TRN124's findings, and the text of their lines."""
     text = PROGRAM.format(item=item, between=between, workers=workers)
@@ -64,3 +70,16 @@ def test_reading_changes_what_is_kept(item: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", OTHERS.values(), ids=OTHERS)
 def test_what_reading_leaves_as_it_is(given: tuple[str, str, int], tmp_path: Path) -> None:
     assert told(tmp_path, *given) == []
+
+
+def test_two_datasets_of_one_class_are_one_fault(tmp_path: Path) -> None:
+    text = TWO.format(item="x = self.rows[index]; return x.mul_(0.5)", between="pass", workers=0)
+    found = forked(text, tmp_path)
+    assert found is not None and [f["code"] for f in found if f["code"] == "TRN124"] == ["TRN124"]
+
+
+def test_one_of_two_that_copies_does_not_hide_the_other(tmp_path: Path) -> None:
+    text = TWO.format(item="x = self.rows[index]; return x.mul_(0.5) if type(self) is Samples else x.mul(0.5)",
+                      between="pass", workers=0)  # fmt: skip
+    found = forked(text, tmp_path)
+    assert found is not None and [f["code"] for f in found if f["code"] == "TRN124"] == ["TRN124"]

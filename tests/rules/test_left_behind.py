@@ -137,3 +137,14 @@ def test_two_factors_that_are_both_zero_train_nothing(tmp_path: Path) -> None:
 
 def test_one_factor_that_begins_at_zero_is_how_adapters_begin(tmp_path: Path) -> None:
     assert of("TRN104", ZERO.format(zeroed="up,"), tmp_path) == []
+
+
+def test_gradients_that_the_step_itself_clears_in_place_were_not_zero(tmp_path: Path) -> None:
+    program = ZERO.format(zeroed="").replace("torch.optim.SGD(", "Own(").replace("    rule.zero_grad()\n", "")
+    own = """
+class Own(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        self.zero_grad(set_to_none=False)
+"""
+    assert of("TRN104", program.replace("torch.manual_seed(0)\n", own + "torch.manual_seed(0)\n"), tmp_path) == []

@@ -40,7 +40,7 @@ def told(rest: str, steps: int = 400, main: str = MAIN, **more: int) -> list[Fin
     loaded = [Place(PATH, n, "Agent") for n, row in enumerate(text.splitlines(), 1) if row.strip() == "self.copy()"][:1]
     counts = {"looks": 8, "passes": 8, **more}
     seen = UnchangedCopy(
-        model="Net", first=4, last=4 + steps, used=Place(PATH, line, "Agent.learn"), loaded=loaded, **counts
+        id=0, model="Net", first=4, last=4 + steps, used=Place(PATH, line, "Agent.learn"), loaded=loaded, **counts
     )
     recording = Recording([RankRecording(0, [ran, Source(path=PATH, text=text), seen])])
     return [f for f in diagnose(recording, select=["TRN112"]).findings if f.code == "TRN112"]

@@ -26,7 +26,8 @@ class GradientHistory:
     versions: dict[int, int] = field(default_factory=dict)
     """At the last look: an optimizer's step raises the version of what it changes."""
     zeros: dict[int, int] = field(default_factory=dict)
-    """Of those whose gradient was zero whenever looked at: how often it was."""
+    """Of those whose gradient was zero at the start of each step that was looked at: how often it was."""
+    zero_looks: int = 0
     changed: dict[int, int] = field(default_factory=dict)
     """The last look that found it changed."""
     looks: int = 0
@@ -36,7 +37,7 @@ class GradientHistory:
         self.last[id(parameter)] = step
 
     def look(self, optimizer: Optimizer, step: int) -> None:
-        """A step has ended, and its gradients are there."""
+        """A step has ended."""
         self.looks += 1
         for parameter in _trainable(optimizer):
             key, gradient = id(parameter), gradient_of(parameter)
@@ -46,16 +47,18 @@ class GradientHistory:
             self.versions[key] = parameter._version
             if gradient is not None or self.changed.get(key) == self.looks:
                 self.last[key] = step
-            self._look_for_zero(key, gradient)
 
-    def _look_for_zero(self, key: int, gradient: torch.Tensor | None) -> None:
-        """One that was not zero once is not looked at again."""
-        # One that appears later was not looked at from the beginning.
-        times = self.zeros.get(key, 0 if self.looks == 1 else -1)
-        if gradient is None or times < 0 or gradient.layout is not torch.strided:
-            self.zeros[key] = -1
-        else:
-            self.zeros[key] = -1 if bool(gradient.detach().any()) else times + 1
+    def look_for_zero(self, optimizer: Optimizer) -> None:
+        """A step begins: whose gradient is zero? Once it has ended an optimizer of the program's may have cleared them
+        in place. One that was not zero once is not looked at again."""
+        self.zero_looks += 1
+        for parameter in _trainable(optimizer):
+            key = id(parameter)
+            # One that appears later was not looked at from the beginning.
+            times = self.zeros.get(key, 0 if self.zero_looks == 1 else -1)
+            gradient = gradient_of(parameter) if times >= 0 else None
+            zero = gradient is not None and gradient.layout is torch.strided and not bool(gradient.detach().any())
+            self.zeros[key] = times + 1 if zero else -1
 
     def stopped(self, optimizer: Optimizer, steps: int) -> list[torch.Tensor]:
         """Those that had a gradient in the very first steps and in none of the many after them, while the same

@@ -227,6 +227,7 @@ class OptimizerProbe(Watcher):
             state.use.step_place = frames.user_place(3)
         if state.use.steps < FIRST_STEPS or state.watched:
             state.had_gradient = _note_gradients(optimizer, state)
+            state.history.look_for_zero(optimizer)
             # Backward left gradients, and the step finds none.
             state.use.thrown += state.left_gradient and not state.had_gradient
 
@@ -347,7 +348,7 @@ class OptimizerProbe(Watcher):
             [names.get(id(p), "a parameter") for p in found][:8] for found in (stopped, zero, frozen)
         )
         use.frozen_count, use.frozen_since = len(frozen), min(state.frozen.since.values(), default=0)
-        use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.looks
+        use.stopped_count, use.zero_count, use.zero_looks = len(stopped), len(zero), history.zero_looks
         use.zero_valued = sum(not bool(p.detach().any()) for p in zero)
         use.stopped_after = max((history.last[id(p)] for p in stopped), default=0)
         use.silent = self._owners.silent(state.never | {id(p) for p in stopped})

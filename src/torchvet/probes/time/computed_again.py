@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchvet.probes.base.elements import some_of
 from torchvet.probes.base.kit import ByStorage, Host, Record, bare_name, names
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
@@ -281,14 +282,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _digest(made: list[torch.Tensor]) -> int | None:
-    """A few elements of each result, as one number; None of what is not dense."""
-    told = []
-    for tensor in made:
-        count = tensor.numel()
-        # Elements of a dense tensor in the order of its memory, whatever its strides.
-        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        if not 0 < count <= extent:
-            return None
-        some = min(count, _SAMPLES)
-        told.append(tuple(tensor.as_strided((some,), (extent // some,), tensor.storage_offset()).tolist()))
-    return hash(str(told)) if told else None
+    """A few elements of each result, as one number; None where one of them has none to look at."""
+    some = [some_of(tensor, _SAMPLES) for tensor in made]
+    told = [tuple(one.tolist()) for one in some if one is not None]
+    return hash(str(told)) if told and len(told) == len(made) else None

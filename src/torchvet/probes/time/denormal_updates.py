@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.elements import some_of
 from torchvet.probes.base.kit import Host, Optimizer, Place, StepKind, frames
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.time.real_time import TimeWatcher
@@ -67,25 +68,19 @@ class DenormalUpdates(TimeWatcher):
                 self.host.write(_timed(seen))
 
 
-def _state(optimizer: Optimizer) -> list[torch.Tensor]:
-    """The tensors of an optimizer's state that are as large as a parameter's, in float32 on the CPU."""
+def _share(optimizer: Optimizer) -> float:
+    """The share of the state's elements that are denormal, by a sample of each tensor of float32 on the CPU."""
     # Iterating, and not asking by key: `state` is a defaultdict.
     values = [value for kept in list(optimizer.state.values()) if isinstance(kept, dict) for value in kept.values()]
-    return [v for v in values if isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.numel() > 1 and _own(v)]
-
-
-def _own(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.layout is torch.strided and type(tensor) is torch.Tensor
-
-
-def _share(optimizer: Optimizer) -> float:
-    """The share of the state's elements that are denormal, by a sample of each tensor."""
+    tensors = [v for v in values if isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.device.type == "cpu"]
     denormal = every = 0.0
-    for tensor in _state(optimizer):
-        flat = tensor.detach().reshape(-1)
-        some = flat[:: max(1, flat.numel() // _SAMPLES)].abs()
-        denormal += float(((some < _TINY) & (some > 0)).float().mean()) * flat.numel()
-        every += flat.numel()
+    for tensor in tensors:
+        some = some_of(tensor, _SAMPLES)
+        # One number is the count of steps.
+        if some is not None and len(some) > 1:
+            sizes = some.abs()
+            denormal += float(((sizes < _TINY) & (sizes > 0)).float().mean()) * tensor.numel()
+            every += tensor.numel()
     return denormal / every if every else 0.0
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, SiteWatcher, frames, overloads
+from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, SiteWatcher, frames, overloads
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import DenseTable
 
@@ -22,22 +21,16 @@ _EXACT = ("SGD", "Adagrad")
 """Optimizers of torch's that give the same weights with a sparse gradient, as long as rows without one stay."""
 
 
-@dataclass
-class _Use:
-    """The last lookup of a table of some size in the step under way."""
-
-    key: int
-    place: Place
-
-
-class DenseTables(TimeWatcher, SiteWatcher[int, DenseTable]):
-    """Tables of which a step looks up few rows, and whose gradient has all."""
+class DenseTables(TimeWatcher, SiteWatcher[tuple[int, int], DenseTable]):
+    """Tables of which a step looks up few rows, and whose gradient has all: by size, since backward does not say whose
+    gradient it makes."""
 
     only_sampled = EVERY_STEP
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._sizes: dict[tuple[int, int], _Use] = {}
+        self._keys: dict[int, tuple[int, int]] = {}
+        """By storage: the size of a table that was looked up."""
 
     def install(self) -> None:
         """In sampled steps, hear tables being looked up, and their gradients being made."""
@@ -49,37 +42,39 @@ class DenseTables(TimeWatcher, SiteWatcher[int, DenseTable]):
         # On a GPU the seconds of an operator are those of its launch.
         if table.numel() < _LEAST or table.device.type != "cpu" or not torch.is_grad_enabled():
             return
-        place, key = self.host.line(), table.untyped_storage()._cdata
+        place, size = self.host.line(), (table.shape[0], table.shape[1])
         if place is None:
             return
-        self._sizes[table.shape[0], table.shape[1]] = _Use(key, place)
-        count, width = table.shape
-        record = self.sites.setdefault(key, DenseTable(place=place, rows=count, columns=width))
+        self._keys[table.untyped_storage()._cdata] = size
+        record = self.sites.setdefault(size, DenseTable(place=place, rows=size[0], columns=size[1]))
         if record.looks < _LOOKS:
             record.looks += 1
             record.touched = max(record.touched, rows.unique().numel())
 
     def _differentiated(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        use = self._sizes.get((args[2], out.shape[-1]))
-        record = self.sites.get(use.key) if use is not None else None
+        record = self.sites.get((args[2], out.shape[-1]))
         if record is not None:
             record.seconds += self.host.ledger.took
             record.calls += 1
 
     def optimizer_starts(self, optimizer: Optimizer) -> None:
-        """Whose table is it, and what is its part of the update?"""
-        for record in [one for one in self.sites.values() if one.calls and not one.optimizer]:
-            self._ask(record, optimizer)
+        """Whose tables are they, and what is their part of the update?"""
+        fresh = [id(one) for one in self.sites.values() if one.calls and not one.optimizer]
+        if fresh:
+            stepped = [(p, g) for g in optimizer.param_groups for p in g["params"] if gradient_of(p) is not None]
+            every = max(1, sum(p.numel() for p, _ in stepped))
+            for parameter, group in stepped:
+                record = self.sites.get(self._keys.get(parameter.untyped_storage()._cdata, (0, 0)))
+                if record is not None and id(record) in fresh:
+                    self._steps_on(record, optimizer, group, parameter.numel() / every)
 
-    def _ask(self, record: DenseTable, optimizer: Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if self.sites.get(parameter.untyped_storage()._cdata) is record:
-                    stepped = [p for g in optimizer.param_groups for p in g["params"] if gradient_of(p) is not None]
-                    plain = not any(group.get(name) for name in ("weight_decay", "momentum", "maximize", "foreach"))
-                    record.optimizer, record.step_place = type(optimizer).__name__, frames.user_place(3)
-                    record.exact = plain and record.optimizer in _EXACT
-                    record.part = parameter.numel() / max(1, sum(p.numel() for p in stepped))
+    @staticmethod
+    def _steps_on(record: DenseTable, optimizer: Optimizer, group: dict[str, Any], part: float) -> None:
+        plain = not any(group.get(name) for name in ("weight_decay", "momentum", "maximize", "foreach"))
+        exact = plain and type(optimizer).__name__ in _EXACT
+        record.exact = exact and (record.exact or not record.optimizer)
+        record.optimizer, record.step_place = type(optimizer).__name__, frames.user_place(4)
+        record.part += part
 
     def totals(self, tick: int) -> list[DenseTable]:
         """Tables that have a dense gradient."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ _DATASETS = 8
 
 @dataclass
 class _Known:
+    id: int
     ref: weakref.ref[Any]
     loops: int = 0
     looked: int = 0
@@ -42,7 +44,7 @@ class ChangedDatasets(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._known: dict[int, _Known] = {}
-        self._iterator: int | None = None
+        self._numbers = itertools.count()
         self._before: tuple[_Known, dict[str, bytes]] | None = None
         """What is read now: rows of its arrays, as they were before."""
 
@@ -66,6 +68,7 @@ class ChangedDatasets(Watcher):
             for name in self._before[1].keys() - known.records.keys():
                 place = next(iter(user_lines(caller, 1)), None)
                 known.records[name] = ChangedByReading(
+                    id=known.id,
                     dataset=type(dataset).__name__,
                     attribute=name,
                     place=place,
@@ -83,7 +86,7 @@ class ChangedDatasets(Watcher):
             ref = weakref.ref(dataset)
         except TypeError:
             return None
-        known = self._known[id(dataset)] = _Known(ref)
+        known = self._known[id(dataset)] = _Known(next(self._numbers), ref)
         return known
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
@@ -117,20 +120,18 @@ def _rows(dataset: Any) -> Iterator[tuple[str, bytes]]:
 
 def _of_array(value: Any) -> bytes | None:
     numpy = sys.modules.get("numpy")
-    if type(value) is torch.Tensor:
-        plain = value.device.type == "cpu" and value.layout is torch.strided and value.is_floating_point()
-        if not plain or value.dim() < 2 or value.shape[0] < _LEAST:
-            return None
-        step = max(1, value.shape[0] // _ROWS)
-        few = value.detach()[::step][:_ROWS].flatten(1)[:, :_ELEMENTS]
-        return few.to(torch.float64).numpy().tobytes()
-    if numpy is None or type(value) is not numpy.ndarray or value.dtype.kind != "f":
+    if type(value) is torch.Tensor and value.device.type == "cpu" and value.layout is torch.strided:
+        known = value.is_floating_point() and value.is_contiguous() and not value.requires_grad
+    elif numpy is not None and type(value) is numpy.ndarray:
+        known = value.dtype.kind == "f" and value.flags.c_contiguous
+    else:
         return None
-    if value.ndim < 2 or value.shape[0] < _LEAST:
+    # Rows of anything else would have to be copied whole to be looked at.
+    if not known or value.ndim < 2 or value.shape[0] < _LEAST:
         return None
-    step = max(1, value.shape[0] // _ROWS)
-    few = value[::step][:_ROWS]
-    return bytes(few.reshape(len(few), -1)[:, :_ELEMENTS].tobytes())
+    few = value[:: max(1, value.shape[0] // _ROWS)][:_ROWS]
+    few = few.reshape(len(few), -1)[:, :_ELEMENTS]
+    return bytes((few.to(torch.float64).numpy() if isinstance(few, torch.Tensor) else few).tobytes())
 
 
 def _item_of(dataset: Any) -> Place | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Iterable
@@ -9,13 +10,14 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.base.elements import some_of
 from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, tap, user_lines
 from torchvet.probes.base.schedule import Checkups
 from torchvet.recording.records.training import UnchangedCopy
 
 _WHAT = "models that are copies of a trained one"
-_FEW = 64
-"""Elements of a parameter that are compared."""
+_FEW, _PARAMETERS = 64, 8
+"""Elements of a parameter that are compared, and parameters of a model: the largest."""
 _MOST_LOADS, _CALLS = 16, 4
 """Loads into one model whose lines are kept, and lines of the way to each."""
 
@@ -25,7 +27,7 @@ class UnchangedCopies(Watcher):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._checkups = Checkups()
+        self._checkups, self._numbers = Checkups(), itertools.count()
         self._loads: weakref.WeakKeyDictionary[torch.nn.Module, list[Place]] = weakref.WeakKeyDictionary()
         """The lines that have loaded weights into a model, with those that called them."""
         self._found: dict[int, tuple[weakref.ref[torch.nn.Module], UnchangedCopy, torch.Tensor]] = {}
@@ -59,16 +61,23 @@ class UnchangedCopies(Watcher):
                 self._look(root, tick)
 
     def _look(self, model: torch.nn.Module, tick: int) -> None:
-        few = torch.cat([p.detach().flatten()[:_FEW].to("cpu", torch.float64) for p in model.parameters()])
-        record = UnchangedCopy(model=type(model).__name__, first=tick)
-        ref, record, first = self._found.setdefault(id(model), (weakref.ref(model), record, few))
-        # The identity was another's.
-        if ref() is model:
-            record.looks += 1
-            record.last = tick
-            record.changes += not torch.equal(few, first)
-            record.loaded = self._loads.get(model, [])
+        largest = sorted(model.parameters(), key=torch.Tensor.numel, reverse=True)[:_PARAMETERS]
+        some = [some_of(parameter, _FEW) for parameter in largest]
+        # Shards of other ranks' parameters are not looked at.
+        if any(one is None for one in some):
+            return
+        few = torch.cat([one.to("cpu", torch.float64) for one in some if one is not None])
+        ref, record, first = self._found.get(id(model), (None, None, few))
+        if ref is None or record is None or ref() is not model:  # its identity may have been another's
+            record = UnchangedCopy(id=next(self._numbers), model=type(model).__name__, first=tick)
+            self._found[id(model)] = weakref.ref(model), record, few
+            first = few
+        record.looks += 1
+        record.last = tick
+        record.changes += not torch.equal(few, first)
+        record.loaded = self._loads.get(model, [])
 
     def totals(self, tick: int) -> Iterable[Record]:
         """See `Watcher`."""
-        return [record for _, record, _ in self._found.values() if not record.changes]
+        # One that has changed, too: that takes back what was written before.
+        return [record for _, record, _ in self._found.values()]

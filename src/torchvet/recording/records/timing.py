@@ -230,12 +230,12 @@ class ComputedAgain(Record):
 
 
 class DenseTable(Record):
-    """A table of `rows` by `columns`, looked up on the line `place`, whose gradient has all rows: in `calls` backward
-    passes of `sampled` sampled steps, which took `seconds` to make it. No call of those that were counted (`looks`)
+    """Tables of `rows` by `columns`, the first of them looked up on the line `place`, whose gradients have all rows:
+    they were made `calls` times in `sampled` sampled steps, in `seconds`. No call of those that were counted (`looks`)
     looked up more than `touched` different rows.
 
-    `optimizer` steps on it, on the line `step_place`; its elements are this `part` of all that are stepped on. `exact`
-    says that this optimizer gives the same weights with a sparse gradient.
+    `optimizer` steps on them, on the line `step_place`; their elements are this `part` of all that are stepped on.
+    `exact` says that this optimizer gives the same weights with a sparse gradient.
     """
 
     place: Place

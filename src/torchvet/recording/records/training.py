@@ -172,11 +172,12 @@ class FirstStatistics(Record):
 
 
 class UnchangedCopy(Record):
-    """A `model` whose parameters have the shapes of a trained one's and no optimizer, and were the same at all `looks`
-    from step `first` to `last` (`changes` counts those that found others, which takes it back). It ran without
+    """A `model` whose parameters have the shapes of a trained one's and no optimizer, as looked at from step `first` to
+    `last`: some elements were those of the first look in all but `changes` of `looks`. It ran without
     gradients in `passes` sampled forward passes, on the line `used`. `loaded` are the lines that have loaded a state
     dict into it, each with those that called it."""
 
+    id: int
     model: str
     first: int
     last: int = 0
@@ -192,6 +193,7 @@ class ChangedByReading(Record):
     read these than before, in the `loop`-th loop over it or later; the loop stands on the line `place`, and `read_at`
     is where the dataset's class makes an item."""
 
+    id: int
     dataset: str
     attribute: str
     place: Place | None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchvet.recording.records.timing import LineTime
     from torchvet.rules.kit import Place
 
-_STEPS, _PART = 3, 0.5
+_STEPS, _PART = 3, 0.8
 """Sampled steps in which a line computed again, and their share of all, from which on it does so in each."""
 _CALLERS = 3
 _TWICE = 0.5

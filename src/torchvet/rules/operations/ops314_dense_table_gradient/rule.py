@@ -36,7 +36,7 @@ class DenseTableGradient(LineCostRule):
         """Tables whose gradient costs time to make and to step on."""
         parts = [part for part in timing.times.lines if part.phase != "data"]
         model = timing.per_step(sum(part.seconds for part in parts))
-        for seen in rank.latest(DenseTable, "place", "rows", "columns"):
+        for seen in rank.latest(DenseTable, "rows", "columns"):
             if not model or not seen.sampled or seen.touched > _FEW * seen.rows:
                 continue
             made = seen.seconds / seen.sampled
@@ -46,7 +46,7 @@ class DenseTableGradient(LineCostRule):
                 yield self._dense(rank, seen, cost, made, update)
 
     def _dense(self, rank: RankRecording, seen: DenseTable, cost: Cost, made: float, update: float) -> Finding:
-        filled = size(4 * seen.rows * seen.columns)
+        filled = size(4 * seen.rows * seen.columns * seen.calls / seen.sampled)
         advice = "make the table with `sparse=True`: the gradient then has the rows that were looked up alone"
         if not seen.exact:
             other = _SPARSE.get(seen.optimizer)
@@ -60,8 +60,8 @@ class DenseTableGradient(LineCostRule):
             seen.place,
             f"the gradient of a table of {seen.rows:,} rows has all of them, and a step looks up {seen.touched:,} at "
             f"most: making it and stepping on it takes {cost.of_step()}",
-            cause=f"each backward fills {filled} in {ms(made)}, {percent(1 - seen.touched / seen.rows)} of it with "
-            f"zeros, and {seen.optimizer} goes through all of it in {ms(update)}; {cost.without()}",
+            cause=f"in each step backward fills {filled} in {ms(made)}, {percent(1 - seen.touched / seen.rows)} of it "
+            f"with zeros, and {seen.optimizer} goes through all of it in {ms(update)}; {cost.without()}",
             advice=advice,
             severity=cost.severity() if seen.exact else "info",
             measured=cost.measured(),

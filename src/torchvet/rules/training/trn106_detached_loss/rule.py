@@ -128,11 +128,14 @@ class DetachedLoss(loops.LoopRule):
         )
 
     def _cut(self, rank: RankRecording, record: CutOutput) -> Finding:
+        missed, others = f"{record.missed} of them never had a gradient", "the others"
+        if record.missed == record.above:
+            missed, others = "none of them ever had a gradient", "other parameters alone"
         return self.observed(
             rank,
             record.place,
-            f"what {record.above} parameters lead to leaves the graph here, and {record.missed} of them never had a "
-            f"gradient: the loss reaches the others past it, in all {record.lost} sampled steps",
+            f"what {record.above} parameters lead to leaves the graph here, and {missed}: the loss reaches {others} "
+            f"past it, in all {record.lost} sampled steps",
             cause="the loss is computed from a detached copy (`detach`, `item`, numpy); what is left of its gradient "
             "comes from terms that use a parameter directly, such as a penalty",
             advice="compute the loss from the tensor itself, without numpy; detach what is only logged",

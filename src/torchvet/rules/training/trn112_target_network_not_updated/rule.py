@@ -29,7 +29,7 @@ class TargetNetworkNotUpdated(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Copies that never change, where source has what should change them: a reference that nothing updates is
         meant to stay."""
-        for seen in rank.latest(UnchangedCopy, "model", "first", "used"):
+        for seen in rank.latest(UnchangedCopy, "id"):
             steps = seen.last - seen.first
             if seen.changes or seen.used is None or seen.looks < _LOOKS or seen.passes < _PASSES or steps < _STEPS:
                 continue
