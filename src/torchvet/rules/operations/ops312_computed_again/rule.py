@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _STEPS, _PART = 3, 0.8
 """Sampled steps in which a line computed again, and their share of all, from which on it does so in each."""
 _CALLERS = 3
+_ONE_OF_TWO = "keep one result and use it twice: `.detach()` of the one with gradients, where none is wanted"
 _TWICE = 0.5
 """The share of the time that went to results of the same step, from which on that is what is said."""
 _LATER = 0.8
@@ -81,7 +82,7 @@ class ComputedAgain(LineCostRule):
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
-        where = seen.module or seen.place.function
+        where = seen.module or ("" if seen.place.function == "<module>" else seen.place.function)
         passes = ", in the backward pass" if seen.backward > seen.seconds / 2 else ""
         same = "earlier in the step" if twice else "in the sampled step before"
         once = (
@@ -90,11 +91,11 @@ class ComputedAgain(LineCostRule):
         return self.takes(
             rank,
             seen.place,
-            f"{what} (`{seen.operator}` in `{where}`{passes}): {cost.of_step()}",
+            f"{what} (`{seen.operator}`{f' in `{where}`' if where else ''}{passes}): {cost.of_step()}",
             cost,
             cause=f"in {seen.steps} of {seen.sampled} sampled steps the operands of {count(seen.calls, 'call')} were "
             f"those of a call {same}, unchanged, and so was the result",
-            advice="keep the first result and use it twice" if twice else once,
+            advice=_ONE_OF_TWO if twice else once,
             related=[*self._called(seen, most)],
         )
 
