@@ -82,7 +82,8 @@ class ComputedAgain(LineCostRule):
         """`most` is what was seen most of its lines, with the lines that had called them."""
         twice = seen.within >= _TWICE * seen.seconds
         what = "a result of the same step is computed again" if twice else "the same result is computed in each step"
-        where = seen.module or ("" if seen.place.function == "<module>" else seen.place.function)
+        name = seen.module or ("" if seen.place.function == "<module>" else seen.place.function)
+        where = f" in `{name}`" if name else ""
         passes = ", in the backward pass" if seen.backward > seen.seconds / 2 else ""
         same = "earlier in the step" if twice else "in the sampled step before"
         once = (
