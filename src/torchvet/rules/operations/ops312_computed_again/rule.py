@@ -92,7 +92,7 @@ class ComputedAgain(LineCostRule):
         return self.takes(
             rank,
             seen.place,
-            f"{what} (`{seen.operator}`{f' in `{where}`' if where else ''}{passes}): {cost.of_step()}",
+            f"{what} (`{seen.operator}`{where}{passes}): {cost.of_step()}",
             cost,
             cause=f"in {seen.steps} of {seen.sampled} sampled steps the operands of {count(seen.calls, 'call')} were "
             f"those of a call {same}, unchanged, and so was the result",
