@@ -209,6 +209,7 @@ ATTRIBUTES: dict[str, tuple[str, str]] = {
     "_orig_mod": ("", "modules that were compiled"),
     "_get_op_type": ("torch.distributed.Work", "stages of a pipeline, which wait for each other by design"),
     "_get_sequence_number_for_group": ("torch.distributed.ProcessGroup", _RING),
+    "_collate_fn": ("", "batches that are read row by row"),
     "_dataset": ("", "datasets that reading changes"),
     "_index_sampler": ("", "the lines that made loaders"),
     "_local_tensor": ("", "one rank's part of a tensor"),

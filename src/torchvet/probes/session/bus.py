@@ -86,6 +86,7 @@ PROBES: tuple[str, ...] = (
     "time.step_samples.SampleCounter",
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",
+    "time.rows_one_by_one.RowsOneByOneTimer",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",
     "objects.hook_tables.HookProbe",

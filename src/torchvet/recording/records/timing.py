@@ -267,6 +267,20 @@ class DenormalState(Record):
     flushed: float
 
 
+class RowsOneByOne(Record):
+    """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
+    other.
+
+    Tensors made alike took `each` seconds to be read so, and `at_once` by one index, measured after the run.
+    """
+
+    place: Place
+    rows: int
+    tensors: int
+    each: float
+    at_once: float
+
+
 class RowsSeenAgain(Record):
     """A frozen module, of the class `module`, that computed rows which it had computed in an earlier step, with the
     same results: `again` of `rows`, and `later_again` of the `later` rows in the later half of its calls.

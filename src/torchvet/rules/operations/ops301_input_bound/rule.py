@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import percent
-from torchvet.recording.records.timing import WorkerTimes
+from torchvet.formatting import ms, percent
+from torchvet.recording.records.timing import RowsOneByOne, WorkerTimes
 from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Related
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -44,9 +44,12 @@ _ADVICE = {
     "start": _START_ADVICE,
     "end": _START_ADVICE,
 }
+_AT_ONCE = (
+    "index tensors that are in memory by a whole batch (`DataLoader(dataset, sampler=BatchSampler(...), "
+    "batch_size=None)`, or `data[order[i:j]]`)"
+)
 _OF_LIBRARY = (
-    "items of a library's dataset are made and put together one by one: index tensors that are in memory by a whole "
-    "batch (`DataLoader(dataset, sampler=BatchSampler(...), batch_size=None)`, or `data[order[i:j]]`); for files have "
+    f"items of a library's dataset are made and put together one by one: {_AT_ONCE}; for files have "
     "the DataLoader make batches ahead (num_workers, persistent_workers=True)"
 )
 _WORKERS = frozenset(["wait", "start", "end"])
@@ -62,7 +65,23 @@ class InputBound(TraceRule, LineCostRule):
         """Loops over loaders that wait for their batches for a part of their time."""
         for work, cost in works_of(rank, timing):
             if work.kind == "data" and cost.counts:
-                yield self._waits(rank, work, cost, timing.files)
+                rows = _one_by_one(rank, work.site)
+                if rows is not None and rows.at_once < rows.each:
+                    yield self._reads_rows(rank, work, Cost(timing, work.parts, 1 - rows.at_once / rows.each), rows)
+                else:
+                    yield self._waits(rank, work, cost, timing.files)
+
+    def _reads_rows(self, rank: RankRecording, work: Work, cost: Cost, rows: RowsOneByOne) -> Finding:
+        # What one index would save was measured: that is what it is graded by.
+        return self.takes(
+            rank,
+            work.site,
+            f"a batch of {rows.rows:,} rows is read row by row from tensors in memory: {cost.of_step()}",
+            cost,
+            cause=f"{ms(rows.each)} for {rows.rows:,} rows of such tensors one by one, {ms(rows.at_once)} for the same "
+            "rows by one index, both measured after the run",
+            advice=_AT_ONCE,
+        )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
         stage = _stage(work)
@@ -99,6 +118,12 @@ class InputBound(TraceRule, LineCostRule):
         cause = "the loader's workers do not keep up with the steps"
         advice = "more workers, prefetch_factor, or less work in __getitem__"
         return self.loses(found, message, cause, advice)
+
+
+def _one_by_one(rank: RankRecording, site: Place) -> RowsOneByOne | None:
+    """What reading its rows one by one was measured to take, where the loop does."""
+    timed = (r for r in rank.of(RowsOneByOne) if (r.place.path, r.place.line) == (site.path, site.line))
+    return next(timed, None)
 
 
 def _stage(work: Work) -> str:

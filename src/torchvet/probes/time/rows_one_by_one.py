@@ -1,0 +1,82 @@
+"""Times how long a batch takes that is read row by row from tensors in memory, and read at once, after the program has
+ended, on tensors that it makes."""
+
+from __future__ import annotations
+
+import time
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import Subset, TensorDataset, default_collate
+
+from torchvet.probes.base.kit import Host, Place, user_lines
+from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.recording.records.timing import RowsOneByOne
+
+_MOST = 4
+"""Loops that are timed."""
+_MOST_BYTES = 64 << 20
+"""Of what is made for one. The program may have left little memory."""
+_ROUNDS = 7
+
+_Row = tuple[torch.Size, torch.dtype]
+
+
+class RowsOneByOneTimer(TimeWatcher):
+    """Loops over a `TensorDataset` by a loader without workers. Tensors are not kept."""
+
+    only_sampled = frozenset(["batch_asked"])
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._seen: dict[Place, tuple[int, int, list[_Row]]] = {}
+        """By the loop: rows of a batch and of the dataset, and what one row has."""
+
+    def batch_asked(self, iterator: Any, caller: FrameType) -> None:
+        """What it reads."""
+        # Private. Workers read ahead, while the model runs.
+        dataset = getattr(iterator, "_dataset", None)
+        if dataset is None or (getattr(iterator, "_num_workers", None) or 0) > 0:
+            return
+        batch = getattr(iterator.__dict__.get("_index_sampler"), "batch_size", None)
+        tensors = _tensors(dataset)
+        place = next(iter(user_lines(caller, 1)), None) if tensors and isinstance(batch, int) else None
+        if place is not None and getattr(iterator, "_collate_fn", None) is default_collate:
+            self._seen[place] = min(batch, len(dataset)), len(dataset), [(t.shape[1:], t.dtype) for t in tensors]
+
+    def last_look(self, how: str, error: BaseException | None) -> None:
+        """Time both ways."""
+        # After an error nobody waits for times.
+        if how not in ("finished", "exit", "steps-reached"):
+            return
+        for place, (batch, rows, row) in list(self._seen.items())[:_MOST]:
+            each = sum(shape.numel() * dtype.itemsize for shape, dtype in row)
+            if 1 < batch and batch * each <= _MOST_BYTES:
+                self.host.write(_timed(place, batch, min(rows, _MOST_BYTES // each), row))
+
+
+def _tensors(dataset: Any) -> list[torch.Tensor]:
+    """What a row is read from; nothing where rows are more than plain indexing on the CPU."""
+    # Its own class: a derived one may do anything in `__getitem__`.
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    tensors: list[torch.Tensor] = list(dataset.tensors) if type(dataset) is TensorDataset else []
+    plain = all(type(t) is torch.Tensor and t.device.type == "cpu" and t.layout is torch.strided for t in tensors)
+    return tensors if plain else []
+
+
+def _timed(place: Place, batch: int, rows: int, row: list[_Row]) -> RowsOneByOne:
+    dataset = TensorDataset(*(torch.ones((rows, *shape), dtype=dtype) for shape, dtype in row))
+    # In a fixed order that jumps: the program's own generator must not be drawn from.
+    picked = [(number * 7919) % rows for number in range(batch)]
+    each: list[float] = []
+    at_once: list[float] = []
+    for _ in range(_ROUNDS):
+        started = time.perf_counter()
+        default_collate([dataset[number] for number in picked])
+        between = time.perf_counter()
+        dataset[picked]
+        at_once.append(time.perf_counter() - between)
+        each.append(between - started)
+    return RowsOneByOne(place=place, rows=batch, tensors=len(row), each=min(each), at_once=min(at_once))
