@@ -14,7 +14,15 @@ from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import About, Finding, Related
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Program, Record, Source
-from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt, UpdateTimes, WorkerTimes
+from torchvet.recording.records.timing import (
+    LineOperations,
+    LineTime,
+    LineTimes,
+    OperatorsAt,
+    RowsOneByOne,
+    UpdateTimes,
+    WorkerTimes,
+)
 
 PATH = "/home/user/train.py"
 TEXT = """import copy, gc, time
@@ -189,6 +197,24 @@ def test_items_of_a_librarys_dataset_are_to_be_indexed_by_batch() -> None:
     (finding,) = found(recorded(spent(4.0, 11, phase="data", stage="item")), "OPS301")
     assert finding.location is not None
     assert finding.location.line == 11 and "batch_size=None" in finding.remedy.summary
+
+
+def test_rows_that_are_read_one_by_one_are_graded_by_what_one_index_saves() -> None:
+    wait = spent(2.0, 11, phase="data", stage="item"), spent(1.0, 11, phase="data", kinds=["collect"])
+    rows = RowsOneByOne(place=at(11), rows=256, tensors=2, each=0.010, at_once=0.001)
+    recording = recorded(*wait, spent(3.0, 15, phase="backward"), more=(rows,))
+    (finding,) = found(recording, "OPS301")
+    # Nine tenths of the wait, and of the collections that run for the objects of single rows.
+    assert finding.severity == "warning" and "27.0 ms of a step of" in finding.message
+    assert "10.0 ms for 256 rows" in finding.cause and "1.0 ms for the same rows" in finding.cause
+    assert not found(recording, "OPS302")
+    # Rows that are long take as long both ways.
+    slow = RowsOneByOne(place=at(11), rows=256, tensors=2, each=0.010, at_once=0.008)
+    assert [f.severity for f in found(recorded(*wait, more=(slow,)), "OPS301")] == ["info"]
+    (finding,) = found(
+        recorded(*wait, more=(RowsOneByOne(place=at(11), rows=2, tensors=1, each=1.0, at_once=1.0),)), "OPS301"
+    )
+    assert "waits for its batch" in finding.message
 
 
 def test_a_collection_that_is_called_for_is_named() -> None:

@@ -39,10 +39,12 @@ class RowsOneByOneTimer(TimeWatcher):
         dataset = getattr(iterator, "_dataset", None)
         if dataset is None or (getattr(iterator, "_num_workers", None) or 0) > 0:
             return
-        batch = getattr(iterator.__dict__.get("_index_sampler"), "batch_size", None)
         tensors = _tensors(dataset)
-        place = next(iter(user_lines(caller, 1)), None) if tensors and isinstance(batch, int) else None
-        if place is not None and getattr(iterator, "_collate_fn", None) is default_collate:
+        if not tensors or getattr(iterator, "_collate_fn", None) is not default_collate:
+            return
+        batch = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+        place = next(iter(user_lines(caller, 1)), None)
+        if place is not None and isinstance(batch, int):
             self._seen[place] = min(batch, len(dataset)), len(dataset), [(t.shape[1:], t.dtype) for t in tensors]
 
     def last_look(self, how: str, error: BaseException | None) -> None:
@@ -52,7 +54,7 @@ class RowsOneByOneTimer(TimeWatcher):
             return
         for place, (batch, rows, row) in list(self._seen.items())[:_MOST]:
             each = sum(shape.numel() * dtype.itemsize for shape, dtype in row)
-            if 1 < batch and batch * each <= _MOST_BYTES:
+            if batch > 1 and batch * each <= _MOST_BYTES:
                 self.host.write(_timed(place, batch, min(rows, _MOST_BYTES // each), row))
 
 

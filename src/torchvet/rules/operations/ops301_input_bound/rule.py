@@ -6,9 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import ms, percent
-from torchvet.recording.records.timing import RowsOneByOne, WorkerTimes
+from torchvet.recording.records.timing import WorkerTimes
 from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Related
-from torchvet.rules.shared.line_costs import Cost, LineCostRule, works_of
+from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Files, Statement, Timing
+    from torchvet.recording.records.timing import RowsOneByOne
 
 _SHARE, _A_STEP = 0.4, 0.008
 """From which on a wait matters, where a line of the program's own or its workers make it."""
@@ -63,16 +65,19 @@ class InputBound(TraceRule, LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""
-        for work, cost in works_of(rank, timing):
+        works = works_of(rank, timing)
+        for work, cost in works:
             if work.kind == "data" and cost.counts:
-                rows = _one_by_one(rank, work.site)
-                if rows is not None and rows.at_once < rows.each:
-                    yield self._reads_rows(rank, work, Cost(timing, work.parts, 1 - rows.at_once / rows.each), rows)
-                else:
+                rows = rows_read_at(rank, work.site)
+                if rows is None:
                     yield self._waits(rank, work, cost, timing.files)
+                else:
+                    collected = collected_for(work, [other for other, _ in works])
+                    parts = joined_parts(one.parts for one in (work, *collected))
+                    yield self._reads_rows(rank, work, Cost(timing, parts, 1 - rows.at_once / rows.each), rows)
 
     def _reads_rows(self, rank: RankRecording, work: Work, cost: Cost, rows: RowsOneByOne) -> Finding:
-        # What one index would save was measured: that is what it is graded by.
+        # Graded by what one index was measured to save.
         return self.takes(
             rank,
             work.site,
@@ -118,12 +123,6 @@ class InputBound(TraceRule, LineCostRule):
         cause = "the loader's workers do not keep up with the steps"
         advice = "more workers, prefetch_factor, or less work in __getitem__"
         return self.loses(found, message, cause, advice)
-
-
-def _one_by_one(rank: RankRecording, site: Place) -> RowsOneByOne | None:
-    """What reading its rows one by one was measured to take, where the loop does."""
-    timed = (r for r in rank.of(RowsOneByOne) if (r.place.path, r.place.line) == (site.path, site.line))
-    return next(timed, None)
 
 
 def _stage(work: Work) -> str:

@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, SourceFile, events_at
-from torchvet.rules.shared.line_costs import Cost, LineCostRule, works_of
+from torchvet.rules.operations._loader_rows import rows_read_at
+from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 from torchvet.rules.shared.training_loops import without_statement
 from torchvet.source.model import is_call
@@ -42,7 +43,9 @@ class CollectorPauses(TraceRule, LineCostRule):
             if work.kind == COLLECTING and cost.counts:
                 message, at = f"`gc.collect()` takes {cost.of_step()}", work.statements[0].place
                 yield self.takes(rank, at, message, cost, cause=_CAUSE, advice=_LESS)
-        cost = Cost(timing, [part for work, _ in works if work.kind == AUTOMATIC for part in work.parts])
+        # What rows that are read one by one leave behind is OPS301's.
+        automatic = [w for w, _ in works if w.kind == AUTOMATIC and rows_read_at(rank, w.site) is None]
+        cost = Cost(timing, joined_parts(work.parts for work in automatic))
         if cost.counts:
             message = f"automatic collections of garbage take {cost.of_step()}"
             yield self.takes(rank, None, message, cost, cause=_CAUSE, advice=_RARELY)

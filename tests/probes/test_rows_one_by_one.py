@@ -1,0 +1,71 @@
+"""Batches that are read row by row from tensors in memory are timed, both ways, after the run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
+
+from torchvet.probes.time.rows_one_by_one import RowsOneByOneTimer
+from torchvet.recording.records.timing import RowsOneByOne
+
+ROWS = TensorDataset(torch.ones(200, 3), torch.ones(200, dtype=torch.int64))
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(2 * one for one in super().__getitem__(index))
+
+
+def seen(loader: DataLoader[Any], how: str = "finished") -> list[RowsOneByOne]:
+    """What is written of a loop over a loader."""
+    written: list[Any] = []
+    host: Any = SimpleNamespace(write=written.append)
+    probe = RowsOneByOneTimer(host)
+    state = torch.get_rng_state()
+    iterator = iter(loader)
+    torch.set_rng_state(state)
+    for _ in range(2):
+        probe.batch_asked(iterator, sys._getframe(0))
+    probe.last_look(how, None)
+    assert torch.equal(state, torch.get_rng_state())
+    return written
+
+
+def test_a_loop_over_tensors_is_timed_once() -> None:
+    (record,) = seen(DataLoader(ROWS, batch_size=64, shuffle=True))
+    assert (record.rows, record.tensors, record.place.path) == (64, 2, __file__)
+    assert 0 < record.at_once < record.each
+
+
+def test_a_part_of_a_dataset_is_one_too_and_a_batch_has_no_more_rows_than_it() -> None:
+    (record,) = seen(DataLoader(Subset(ROWS, range(50)), batch_size=64))
+    assert record.rows == 50
+
+
+def collate(rows: list[Any]) -> Any:
+    return torch.utils.data.default_collate(rows)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        lambda: DataLoader(Doubled(*ROWS.tensors), batch_size=64),
+        lambda: DataLoader(ROWS, batch_size=64, collate_fn=collate),
+        lambda: DataLoader(ROWS, batch_size=1),
+        lambda: DataLoader(ROWS, sampler=BatchSampler(RandomSampler(ROWS), 64, False), batch_size=None),
+        lambda: DataLoader([torch.ones(3)] * 200, batch_size=64),
+    ],
+    ids=["derived", "collated", "single", "at once", "list"],
+)
+def test_other_loops_are_not(loader: Callable[[], DataLoader[Dataset[Any]]]) -> None:
+    assert seen(loader()) == []
+
+
+def test_nothing_is_timed_after_an_error() -> None:
+    assert seen(DataLoader(ROWS, batch_size=64), how="exception") == []
