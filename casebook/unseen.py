@@ -11,8 +11,8 @@ is named, on a true line. Its line is right within one line of a true one, place
 holder, if a true word is in the holder's name or path; its bytes per step, within 25 %. A report *reassures* if it says
 "No fault found" or "harmless" over a fault. A finding at warning or above on a healthy program is a false alarm.
 ``--keep`` adds the rates to those that ``docs/scoreboard.md`` shows (`casebook.tries`).
-``--fix`` lets ``torchvet fix --verify --apply --unsafe-fixes`` change a copy of each faulty program that was found; it is
-fixed if a new run shows none of the codes that were found.
+``--fix`` lets ``torchvet fix --verify --apply --unsafe-fixes`` change a copy of each faulty program that was found; it
+is fixed if a new run shows none of the codes that were found.
 """
 
 from __future__ import annotations

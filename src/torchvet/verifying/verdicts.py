@@ -25,7 +25,7 @@ _OF_GRAPHS = ("MEM101",)
 # MEM113: a stored view keeps its whole storage.
 _OF_VIEWS = ("MEM113",)
 """Findings about storages of which the stored tensors show a small part. What the tensors show may be wanted."""
-_OF_TIME = ("OPS204", "OPS205", "OPS206", "OPS301", "OPS302", "OPS304")
+_OF_TIME = ("OPS204", "OPS205", "OPS206", "OPS301", "OPS302", "OPS304", "OPS313", "OPS315")
 """Findings about a share of a step's time, as the clock of lines saw it."""
 _AS_MUCH = 1.1
 """The factor by which another finding about the same memory may exceed what a leak kept of each step."""

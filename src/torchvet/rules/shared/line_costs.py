@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import ms, percent
-from torchvet.rules.kit import Finding, Findings, Measured, Place, RankRecording, Recording, Related, Rule, Severity
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    Finding,
+    Findings,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Related,
+    Rule,
+    Severity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +102,7 @@ class LineCostRule(Rule):
 
     def takes(
         self, rank: RankRecording, place: Place | None, message: str, cost: Cost, *, cause: str, advice: str,
-        severity: Severity | None = None, related: Sequence[Related] = (),
+        severity: Severity | None = None, related: Sequence[Related] = (), about: About = NOTHING_MORE,
     ) -> Finding:  # fmt: skip
         """A finding about a cost, graded by it unless a severity is given."""
         return self.observed(
@@ -102,6 +114,7 @@ class LineCostRule(Rule):
             severity=severity or cost.severity(),
             measured=cost.measured(),
             related=related,
+            about=about,
         )
 
 

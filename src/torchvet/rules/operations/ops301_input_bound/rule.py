@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import ms, percent
 from torchvet.recording.records.timing import WorkerTimes
-from torchvet.rules.kit import Finding, Iterator, Place, RankRecording, Related
+from torchvet.rules.kit import About, Edits, Finding, Iterator, Place, RankRecording, Related, SourceFile, about
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
 
@@ -55,6 +56,7 @@ _OF_LIBRARY = (
     "the DataLoader make batches ahead (num_workers, persistent_workers=True)"
 )
 _WORKERS = frozenset(["wait", "start", "end"])
+_ROW_BY_ROW = About(variant="row by row")
 
 
 class InputBound(TraceRule, LineCostRule):
@@ -62,6 +64,10 @@ class InputBound(TraceRule, LineCostRule):
 
     severity = "warning"
     lost_in = "loader"
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The loader's batches read by one index, where rows are read one by one."""
+        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else ()
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""
@@ -86,6 +92,7 @@ class InputBound(TraceRule, LineCostRule):
             cause=f"{ms(rows.each)} for {rows.rows:,} rows of such tensors one by one, {ms(rows.at_once)} for the same "
             "rows by one index, both measured after the run",
             advice=_AT_ONCE,
+            about=_ROW_BY_ROW,
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:

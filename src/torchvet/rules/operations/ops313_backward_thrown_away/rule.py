@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.recording.records.timing import ThrownAway
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Related, SourceFile
+from torchvet.rules.operations.fixes.detaching import detached_for
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ class BackwardThrownAway(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """What the part makes, detached for this loss."""
+        return detached_for(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose passes always run through a part whose optimizer does not step on them."""

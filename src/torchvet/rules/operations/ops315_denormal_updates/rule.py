@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import count, ms, percent
 from torchvet.recording.records.timing import DenormalState
-from torchvet.rules.kit import Finding, Iterator, RankRecording
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, SourceFile
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
+from torchvet.source.model import edits
 
 if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
@@ -21,6 +23,13 @@ class DenormalUpdates(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """Such numbers taken for zero, after the imports of the file that steps the optimizer."""
+        imports = [one for one in file.tree.body if isinstance(one, (ast.Import, ast.ImportFrom))]
+        named = next((name for name, module in file.imports.names.items() if module == "torch"), "")
+        switch = f"{file.newline}{named}.set_flush_denormal(True)"
+        return edits.after(file, imports[-1], switch) if named and imports else ()
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Optimizers whose update would be quicker with such numbers taken for zero."""

@@ -1,0 +1,39 @@
+"""Edits that give a loss detached what a part of the program makes, whose gradients nobody uses."""
+
+from __future__ import annotations
+
+import ast
+
+from torchvet.rules.core.fixing import unit_of
+from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.source.model import Unit, edits, walk
+from torchvet.source.model.expressions import reads_of
+
+
+def detached_for(file: SourceFile, finding: Finding) -> Edits:
+    """`.detach()` behind what the finding's line assigns; where something after the backward pass reads that, too,
+    behind each use before the pass.
+
+    Nothing where the line assigns anything but one name, or the pass is called by another function.
+    """
+    unit = unit_of(file, finding)
+    back = next((r.line for r in finding.related if r.role == "backward" and r.path == file.path), None)
+    assigned = _assigned(unit, finding) if unit is not None else None
+    if unit is None or assigned is None or back is None or file.unit_at(back) is not unit:
+        return ()
+    made, name = assigned
+    reads = reads_of(unit.node, name)
+    before = [one for one in reads if made.lineno < one.lineno <= back]
+    # In a loop what stands above may run later. The run has seen that these are tensors.
+    cut: list[ast.expr] = [made.value] if len(before) == len(reads) else [*before]
+    return [edits.called_on(file, one, "detach()") for one in cut if edits.on_one_line(one)]
+
+
+def _assigned(unit: Unit, finding: Finding) -> tuple[ast.Assign, str] | None:
+    """The statement on the finding's line that binds one name, and that name."""
+    line = finding.location.line if finding.location is not None else None
+    for node in walk(unit.node):
+        if isinstance(node, ast.Assign) and node.lineno == line:
+            first = node.targets[0]
+            return (node, first.id) if len(node.targets) == 1 and isinstance(first, ast.Name) else None
+    return None
