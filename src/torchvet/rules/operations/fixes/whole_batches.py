@@ -53,19 +53,21 @@ def _rows(file: SourceFile, home: str, data: str, shuffled: ast.expr | None) -> 
 def _maker(file: SourceFile, finding: Finding) -> ast.Call | None:
     """The call that makes a loop's loader: what its name stands for, else the only one of the file."""
     unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else None
-    if unit is None:
-        return None
-    loops = [node for node in walk(unit.node) if isinstance(node, ast.For) and node.lineno == line]
+    loops = [] if unit is None else [node for node in walk(unit.node) if isinstance(node, ast.For)]
     for loop in loops:
-        # `enumerate(loader)`, `tqdm(loader)`
-        over = loop.iter
-        while isinstance(over, ast.Call) and over.args and not is_call(over, "DataLoader"):
-            over = over.args[0]
-        made = [value for value, _ in made_by(over, unit)]
-        if len(made) == 1 and is_call(made[0], "DataLoader") and isinstance(made[0], ast.Call):
-            return made[0]
+        if loop.lineno == line and unit is not None:
+            made = [value for value, _ in made_by(_looped_over(loop.iter), unit)]
+            if len(made) == 1 and isinstance(made[0], ast.Call) and is_call(made[0], "DataLoader"):
+                return made[0]
     every = [event.call for event in file.calls("DataLoader")]
     return every[0] if len(every) == 1 else None
+
+
+def _looped_over(over: ast.expr) -> ast.expr:
+    """`loader` of `enumerate(loader)` and `tqdm(loader)`."""
+    while isinstance(over, ast.Call) and over.args and not is_call(over, "DataLoader"):
+        over = over.args[0]
+    return over
 
 
 def _home(file: SourceFile, call: ast.Call) -> str:
