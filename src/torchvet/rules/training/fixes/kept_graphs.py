@@ -12,15 +12,15 @@ _OUT = ("detach", "cpu", "numpy", "data")
 
 
 def kept_in_graph(file: SourceFile, finding: Finding) -> Edits:
-    """`torch.tensor(total(…), requires_grad=True)`, `torch.from_numpy(x.detach().numpy() * 3)` and `+ part.item()`
-    without what cuts them off."""
+    """`torch.tensor(total(…), requires_grad=True)`, `torch.from_numpy(x.detach().numpy() * 3)`, `+ part.item()` and
+    `x.detach()` without what cuts them off."""
     for event, _ in calls_at(file, finding, "tensor", "as_tensor", "from_numpy"):
         if not file.dotted(event.call.func).startswith("torch.") or not event.call.args:
             continue
         made = _unwrapped(file, event) or _without_numpy(file, event.call)
         if made:
             return made
-    return _added(file, finding)
+    return _added(file, finding) or _undetached(file, finding)
 
 
 def _unwrapped(file: SourceFile, event: Event) -> Edits:
@@ -80,4 +80,10 @@ def _under_numpy(array: ast.expr) -> ast.expr | None:
 def _added(file: SourceFile, finding: Finding) -> Edits:
     """`loss + part.item()` as `loss + part`, where the line has one such term."""
     found = [(e, on) for e, on in calls_at(file, finding, "item") if isinstance(e.parent, (ast.BinOp, ast.AugAssign))]
+    return [edits.replace(file, e.call, file.segment(on)) for e, on in found] if len(found) == 1 else ()
+
+
+def _undetached(file: SourceFile, finding: Finding) -> Edits:
+    """`x.clone().detach()` as `x.clone()`, where the line cuts at one place and what it makes stays a tensor."""
+    found = [(e, on) for e, on in calls_at(file, finding, "detach") if not isinstance(e.parent, ast.Attribute)]
     return [edits.replace(file, e.call, file.segment(on)) for e, on in found] if len(found) == 1 else ()
