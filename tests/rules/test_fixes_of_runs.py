@@ -578,6 +578,9 @@ TOTAL = """
         ("y = torch.from_numpy(x.detach().cpu().numpy())", "y = x"),
         ("y = torch.from_numpy(np.sort(x.detach().numpy()))", ""),
         ("loss = loss + penalty.item()", "loss = loss + penalty"),
+        ("logits = scores.clone().detach()", "logits = scores.clone()"),
+        ("total = first.detach() + second.detach()", ""),
+        ("shown = scores.detach().mean()", ""),
     ],
 )  # fmt: skip
 def test_what_left_the_graph_stays_in_it(line: str, expected: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trials_by_hand import finding, trial
 
-from torchvet.finding import Finding
+from torchvet.finding import Finding, Measured
 from torchvet.verifying.search import ALONE, Fix, Search, Verified
 from torchvet.verifying.trial import Trial
 
@@ -73,6 +73,26 @@ def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
     assert len(search(printed="reading\nepoch 1\n").proven) == 1
     assert len(search(curve=[], printed="reading\ndone\n").proven) == 1
     assert search(curve=[], printed="something else\n").refused
+
+
+def test_where_time_alone_speaks_against_a_fix_both_are_run_again_in_turns() -> None:
+    slow = finding("OPS302", 3, measured=Measured(seconds_per_step=0.010, share=0.5, steps=90))
+
+    def search(*seconds: float, left: bool = False) -> tuple[Verified, list[bool]]:
+        times, ran = iter(seconds), []
+
+        def run(made: Sequence[Finding]) -> Trial:
+            ran.append(bool(made))
+            return trial(*([slow] if left or not made else []), seconds_per_step=next(times))
+
+        return Search(trial(slow, seconds_per_step=0.022), run).run([Fix(slow)]), ran
+
+    found, ran = search(0.030, 0.020, 0.011)
+    assert (len(found.proven), ran, found.runs) == (1, [True, False, True], 4)
+    assert found.proven[0][1].seconds_per_step == (0.020, 0.011)
+    assert "were to be saved" in search(0.030, 0.020, 0.019)[0].refused[0][1]
+    # What is still there needs no second look, and what is quicker at once none either.
+    assert [search(0.030, left=True)[1], search(0.011)[1]] == [[True], [True]]
 
 
 def test_one_that_does_not_help_is_refused_and_the_others_are_run_without_it() -> None:

@@ -7,7 +7,7 @@ an accepted run still shows is fixed in another round.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
 from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
@@ -114,7 +114,7 @@ class Search:
         return [m for m in self._uncover(after, made) if tuple(m.finding.remedy.edits) not in self._tried]
 
     def _together(self, group: Sequence[Fix]) -> None:
-        after = self._try(group)
+        after = self._timed_again(group, self._try(group))
         # Before the group is judged, as its fixes may help only with others.
         if self._jointly(group, after):
             return
@@ -132,6 +132,15 @@ class Search:
                 self._refuse(fix, self._judge(fix, after).why)
         if good:
             self._again(good)
+
+    def _timed_again(self, group: Sequence[Fix], after: Trial) -> Trial:
+        """The run, with the quicker of two runs' times where time alone speaks against a fix, as the unchanged program
+        has then."""
+        if not any(self._judge(m, after).by_time for m in group):
+            return after
+        # In turns: a machine that is busy for a while is so for both.
+        self.before = _quicker(self.before, self._second_unchanged_run())
+        return _quicker(after, self._try(group))
 
     def _jointly(self, group: Sequence[Fix], after: Trial) -> bool:
         """Whether fixes that do not help by themselves help together with fixes for what they uncover.
@@ -309,6 +318,12 @@ class Search:
                 "what is random, or start from the same state"
             )
         return ""
+
+
+def _quicker(trial: Trial, again: Trial) -> Trial:
+    """A run with the shorter time of its own and another's."""
+    times = [t for t in (trial.seconds_per_step, again.seconds_per_step) if t is not None]
+    return replace(trial, seconds_per_step=min(times, default=None))
 
 
 def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:

@@ -43,6 +43,8 @@ class Judgement:
     why: str = ""
     bytes_per_step: tuple[float, float] | None = None
     """Of a growth: how much grew before, and how much after."""
+    by_time: bool = False
+    """Whether nothing but the time of a step speaks against the fix. Other programs take time as well."""
 
 
 def judge(finding: Finding, before: Trial, after: Trial, cost: str = "") -> Judgement:
@@ -79,11 +81,12 @@ def _slow(finding: Finding, before: Trial, after: Trial, same: list[Finding]) ->
     if was is None or now is None or saved is None:
         return Judgement(False, measure(finding), "", "too few steps were timed")
     measured, left = f"a step takes {ms(was)}", ms(now)
+    remains = any(f.evidence != "suspected" and _rank(f) >= _rank(finding) for f in same)
     # A finding's estimate is rough: half of it must be won.
     if now > was - LEFT * saved:
         why = f"a step takes {left} (before: {ms(was)}), and {ms(saved)} were to be saved"
-        return Judgement(False, measured, left, why)
-    if any(f.evidence != "suspected" and _rank(f) >= _rank(finding) for f in same):
+        return Judgement(False, measured, left, why, by_time=not remains)
+    if remains:
         return Judgement(False, measured, left, f"it is still there: {measure(same[0])}")
     return Judgement(True, measured, left)
 
