@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from observed_fixes import FILE, HEAD, fixed_lines
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from torchvet.finding import About, Related
 
@@ -62,10 +62,12 @@ def test_a_pass_that_another_function_calls_is_left_to_the_reader() -> None:
     assert thrown_away(CRITIC + "def run(loss):\n    loss.backward()\n", "fake = G", 7) == ([], [])
 
 
+IMPORT = "from torch.utils.data import DataLoader, TensorDataset"
+
+
 def row_by_row(text: str, at: str = "in loader") -> tuple[list[str], list[str]]:
     """Of a loop whose rows are read one by one."""
-    text = f"from torch.utils.data import DataLoader, TensorDataset\n{text}"
-    return fixed_lines("OPS301", text, at, about=About(variant="row by row"))
+    return fixed_lines("OPS301", f"{IMPORT}\n{text}", at, about=About(variant="row by row"))
 
 
 @pytest.mark.parametrize(
@@ -82,14 +84,30 @@ def row_by_row(text: str, at: str = "in loader") -> tuple[list[str], list[str]]:
         ),
         (
             "rows, batch_size=64, shuffle=train",
-            "RandomSampler(rows) if train else torch.utils.data.SequentialSampler(rows), 64, False), batch_size=None",
+            "RandomSampler(rows) if train else SequentialSampler(rows), 64, False), batch_size=None",
         ),
     ],
 )
 def test_batches_are_read_by_one_index_in_the_same_order(arguments: str, fixed: str) -> None:
     _, new = row_by_row(f"loader = DataLoader({arguments})\nfor x, y in loader:\n    pass\n")
-    home = "torch.utils.data."
-    assert new == [f"loader = DataLoader(rows, sampler={home}BatchSampler({home}{fixed})"]
+    assert new[1] == f"loader = DataLoader(rows, sampler=BatchSampler({fixed})"
+    assert new[0].startswith(f"{IMPORT}, BatchSampler, ")
+
+
+def test_names_are_those_of_the_file() -> None:
+    loop = "\nfor x, y in loader:\n    pass\n"
+    row = About(variant="row by row")
+    loader = "loader = data.DataLoader(rows, batch_size=8)"
+    _, new = fixed_lines("OPS301", f"from torch.utils import data\n{loader}{loop}", "in loader", about=row)
+    made = "data.BatchSampler(data.SequentialSampler(rows), 8, False)"
+    assert new == [f"loader = data.DataLoader(rows, sampler={made}, batch_size=None)"]
+    imported = f"{IMPORT}, SequentialSampler\nloader = DataLoader(rows, batch_size=8){loop}"
+    assert fixed_lines("OPS301", imported, "in loader", about=row)[1][0] == f"{IMPORT}, SequentialSampler, BatchSampler"
+    # The program's own sampler of that name, and a loader that is none of torch's.
+    own = f"from mine import BatchSampler\nloader = DataLoader(rows, batch_size=8){loop}"
+    assert row_by_row(own) == ([], [])
+    other = f"from mine import DataLoader\nloader = DataLoader(rows, batch_size=8){loop}"
+    assert fixed_lines("OPS301", other, "in loader", about=row) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +134,7 @@ for index, (x, y) in enumerate(loader):
     pass
 """
     old, _ = row_by_row(text, "enumerate(loader)")
-    assert old == ["loader = DataLoader(rows, batch_size=64)"]
+    assert old[1:] == ["loader = DataLoader(rows, batch_size=64)"]
     assert row_by_row(text.replace("enumerate(loader)", "enumerate(given)"), "enumerate(given)") == ([], [])
 
 
@@ -132,12 +150,12 @@ def test_denormal_numbers_are_taken_for_zero_after_the_imports() -> None:
 
 
 def test_both_loaders_give_the_same_batches_and_draw_the_same_numbers() -> None:
-    given = {"rows": TensorDataset(torch.arange(50), torch.arange(50) * 2.0), "torch": torch, "DataLoader": DataLoader}
+    given = {"rows": TensorDataset(torch.arange(50), torch.arange(50) * 2.0)}
     old, new = row_by_row("loader = DataLoader(rows, 8, shuffle=True)\nfor x, y in loader:\n    pass\n")
     read = []
-    for line in (*old, *new):
+    for lines in (old, new):
         torch.manual_seed(3)
         made: dict[str, Any] = dict(given)
-        exec(line, made)
+        exec("\n".join(lines), made)
         read.append(([[one.tolist() for one in batch] for batch in made["loader"]], torch.rand(1).item()))
     assert len(read) == 2 and read[0] == read[1] and len(read[0][0]) == 7

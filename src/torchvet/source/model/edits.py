@@ -33,7 +33,7 @@ def start_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword) -> tuple
     return node.lineno, file.column(node.lineno, node.col_offset)
 
 
-def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword | ast.arg) -> tuple[int, int]:
+def end_of(file: SourceFile, node: ast.expr | ast.stmt | ast.keyword | ast.arg | ast.alias) -> tuple[int, int]:
     """Line and column right after a node's last character, from 1."""
     line = node.end_lineno or node.lineno
     return line, file.column(line, node.end_col_offset or node.col_offset)

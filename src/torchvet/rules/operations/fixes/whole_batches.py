@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
 from torchvet.source.model import edits, is_call, walk
 from torchvet.source.model.origins import made_by
 
+_HOME = "torch.utils.data"
 _BY_PLACE = ("dataset", "batch_size", "shuffle")
 _KEPT = frozenset(["dataset", "batch_size", "shuffle", "drop_last", "pin_memory", "num_workers"])
 """Arguments that mean the same for a loader of whole batches, or that have a place in its sampler."""
@@ -21,33 +23,39 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     has no name, or it has arguments of which more would change.
     """
     call = _maker(file, finding)
-    home = _home(file, call) if call is not None else ""
+    given = _given(file, call) if call is not None else None
+    names = _names(file, call, _samplers(given)) if call is not None and given is not None else None
+    if call is None or given is None or names is None:
+        return ()
+    home, imported = names
+    text = {name: file.segment(value) for name, value in given.items()}
+    each = [f"{home}{kind}({text['dataset']})" for kind in _samplers(given)]
+    rows = each[0] if len(each) == 1 else f"{each[0]} if {text['shuffle']} else {each[1]}"
+    batches = f"{home}BatchSampler({rows}, {text['batch_size']}, {text.get('drop_last', 'False')})"
+    rest = "".join(f", {name}={text[name]}" for name in ("num_workers", "pin_memory") if name in text)
+    made = f"{file.segment(call.func)}({text['dataset']}, sampler={batches}, batch_size=None{rest})"
+    return [edits.replace(file, call, made), *imported]
+
+
+def _given(file: SourceFile, call: ast.Call) -> dict[str, ast.expr] | None:
+    """The arguments of a loader by name; None where whole batches would change what one of them means."""
     # A comment within the call would be lost.
-    if call is None or not home or "#" in file.segment(call) or len(call.args) > len(_BY_PLACE):
-        return ()
-    given: dict[str | None, ast.expr] = dict(zip(_BY_PLACE, call.args, strict=False))
-    given.update((one.arg, one.value) for one in call.keywords)
-    dataset = given.get("dataset")
+    if "#" in file.segment(call) or len(call.args) > len(_BY_PLACE):
+        return None
+    by_place = zip(_BY_PLACE, call.args, strict=False)
+    given = {**dict(by_place), **{one.arg or "**": one.value for one in call.keywords}}
     # Written down twice: what a call makes would be two.
-    if not isinstance(dataset, (ast.Name, ast.Attribute)) or "batch_size" not in given or set(given) - _KEPT:
-        return ()
-    if any(isinstance(value, ast.Starred) for value in given.values()):
-        return ()
-    data = file.segment(dataset)
-    size = file.segment(given["batch_size"])
-    dropped = file.segment(given["drop_last"]) if "drop_last" in given else "False"
-    rows = _rows(file, home, data, given.get("shuffle"))
-    rest = "".join(f", {k}={file.segment(given[k])}" for k in ("num_workers", "pin_memory") if k in given)
-    made = f"{data}, sampler={home}BatchSampler({rows}, {size}, {dropped}), batch_size=None{rest}"
-    return [edits.replace(file, call, f"{file.segment(call.func)}({made})")]
+    named = isinstance(given.get("dataset"), (ast.Name, ast.Attribute))
+    plain = not any(isinstance(value, ast.Starred) for value in given.values())
+    return given if named and plain and "batch_size" in given and not set(given) - _KEPT else None
 
 
-def _rows(file: SourceFile, home: str, data: str, shuffled: ast.expr | None) -> str:
-    """The sampler of rows that the loader would make."""
-    at_random, in_order = f"{home}RandomSampler({data})", f"{home}SequentialSampler({data})"
-    if shuffled is None or isinstance(shuffled, ast.Constant):
-        return at_random if isinstance(shuffled, ast.Constant) and shuffled.value else in_order
-    return f"{at_random} if {file.segment(shuffled)} else {in_order}"
+def _samplers(given: Mapping[str, ast.expr]) -> list[str]:
+    """The samplers of rows that the loader would make; both, where it depends."""
+    shuffled = given.get("shuffle", ast.Constant(value=False))
+    if isinstance(shuffled, ast.Constant):
+        return ["RandomSampler" if shuffled.value else "SequentialSampler"]
+    return ["RandomSampler", "SequentialSampler"]
 
 
 def _maker(file: SourceFile, finding: Finding) -> ast.Call | None:
@@ -70,10 +78,18 @@ def _looped_over(over: ast.expr) -> ast.expr:
     return over
 
 
-def _home(file: SourceFile, call: ast.Call) -> str:
-    """How the file calls `torch.utils.data`, with its dot; empty where it has no name for that."""
-    if file.dotted(call.func) != "torch.utils.data.DataLoader":
-        return ""
+def _names(file: SourceFile, call: ast.Call, samplers: list[str]) -> tuple[str, Edits] | None:
+    """What stands before names of `torch.utils.data`, and the edits that import those that the file lacks; None where
+    it is not that module's loader."""
+    if file.dotted(call.func) != f"{_HOME}.DataLoader":
+        return None
     if isinstance(call.func, ast.Attribute):
-        return f"{file.segment(call.func.value)}."
-    return "torch.utils.data." if file.imports.names.get("torch") == "torch" else ""
+        return f"{file.segment(call.func.value)}.", []
+    found = (s for s in file.imports.statements if isinstance(s, ast.ImportFrom) and s.module == _HOME)
+    statement = next(found, None)
+    missing = [name for name in ("BatchSampler", *samplers) if file.imports.names.get(name) != f"{_HOME}.{name}"]
+    # Another module's class of that name would be hidden by the import.
+    if statement is None or any(name in file.imports.names for name in missing):
+        return None
+    end = edits.end_of(file, statement.names[-1])
+    return "", [edits.insert(file, end, "".join(f", {name}" for name in missing))] if missing else []
