@@ -216,6 +216,13 @@ def test_results_that_are_the_same_in_each_step() -> None:
     )
 
 
+def test_backward_through_results_that_were_there_counts_too() -> None:
+    (finding,) = again(0.8, within=0.5, calls=90, led_back=0.25, passes=0.5)
+    # 80 % of 20 ms, and half of the 10 ms of the backward pass.
+    assert "21.0 ms of a step of 40.0 ms" in finding.message and "50 % of the backward pass" in finding.cause
+    assert "parametrize.cached()" in finding.remedy.summary
+
+
 def test_what_is_rarely_the_same_or_takes_little_is_a_note_or_silent() -> None:
     assert not again(0.8, steps=2) and not again(0.8, steps=4)
     assert [f.severity for f in again(0.3)] == ["info"] and not again(0.02)

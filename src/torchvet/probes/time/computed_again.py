@@ -82,6 +82,8 @@ class _Function:
     within: float = 0.0
     """Of the seconds: those of results that this very step had already."""
     backward: float = 0.0
+    led_back: float = 0.0
+    """Seconds of backward passes through results that this very step had already."""
     steps: set[int] = field(default_factory=set)
     operators: Counter[str] = field(default_factory=Counter)
     modules: Counter[str] = field(default_factory=Counter)
@@ -104,6 +106,10 @@ class ComputedAgainProbe(TimeWatcher):
         self._facts: dict[Any, _Facts] = {}
         self._results: dict[int, _Result] = {}
         self._functions: dict[int, _Function] = {}
+        self._nodes: dict[int, _Function] = {}
+        """By number of a node of this step: whose it is, of results that the step had already."""
+        self._passes = 0.0
+        """Seconds of all operators of backward passes, from the second sampled step on."""
         self._step, self._tick = 0, -1
         """The sampled step that runs, counted from 1, and its number among all."""
 
@@ -116,19 +122,22 @@ class ComputedAgainProbe(TimeWatcher):
         self._tick = self.host.tick
         self._step += 1
         self._contents.sweep()
+        self._nodes.clear()
         # Results of the last step alone can be computed again. A table that grows would look like a leak besides.
         self._results = {key: one for key, one in self._results.items() if one.step >= self._step - 1}
 
     def restarted(self) -> None:
         """Steps are counted anew."""
         self._functions.clear()
-        self._step = 0
+        self._step, self._passes = 0, 0.0
         self._results.clear()
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         took = self.host.ledger.took
         if self.host.tick != self._tick:
             self._new_step()
+        if private.graph_task() != -1 and self._step > 1:
+            self._pass_operator(took)
         user, inner = self.host.ledger.located(sys._getframe(2))
         at = user or inner
         if at is None:
@@ -148,7 +157,18 @@ class ComputedAgainProbe(TimeWatcher):
         number = None if facts.is_chance else self._number(func, facts, args, kwargs)
         made = self._note(facts, args, kwargs, out, number)
         if facts.counts and number is not None and took >= _LEAST:
-            self._look(func, made, number, function, line)
+            again = self._look(func, made, number, function, line)
+            if again and torch.is_grad_enabled() and any(one.requires_grad for one in _tensors(args)):
+                # A node is numbered before its operator runs.
+                self._nodes[private.sequence_nr() - 1] = function
+
+    def _pass_operator(self, took: float) -> None:
+        """An operator of a backward pass: does it lead back through a result that was there already?"""
+        self._passes += took
+        node = private.current_node() if self._nodes else None
+        function = self._nodes.get(node._sequence_nr()) if node is not None else None
+        if function is not None:
+            function.led_back += took
 
     def _number(self, func: Any, facts: _Facts, args: Any, kwargs: Any) -> int | None:
         """One number of an operator and all that it is given; None where that is not known."""
@@ -203,22 +223,23 @@ class ComputedAgainProbe(TimeWatcher):
             self._contents.put(tensor, (version, next(self._numbers) if number is None else hash((number, at))))
         return made
 
-    def _look(self, func: Any, made: list[torch.Tensor], number: int, function: _Function, line: _Line) -> None:
-        """An operator that takes time: is its result one of this step's, or of the last one's?"""
+    def _look(self, func: Any, made: list[torch.Tensor], number: int, function: _Function, line: _Line) -> bool:
+        """An operator that takes time: is its result one of this step's, or of the last one's? True, where it is one of
+        the forward pass that this step had already."""
         with self.host.ledger.quiet(), torch.no_grad():
             digest = _digest(made)
         backward = private.graph_task() != -1
         known, result = self._results.get(number), _Result(self._step, digest, backward)
         if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
             self._results[number] = result
-            return
+            return False
         within = known.step == self._step
         # Backward computes a forward pass again where that is checkpointed, which saves memory.
         if within and backward and not known.backward:
-            return
+            return False
         self._results[number] = result
         if self._step == function.first:
-            return
+            return False
         took = self.host.ledger.took
         line.again += took
         function.calls += 1
@@ -228,6 +249,7 @@ class ComputedAgainProbe(TimeWatcher):
         function.steps.add(self._step)
         function.operators[bare_name(func)] += round(took * 1e9)
         function.modules[self.host.ledger.module() or ""] += round(took * 1e9)
+        return within and not backward
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Functions that computed again, those that took most first."""
@@ -245,6 +267,8 @@ class ComputedAgainProbe(TimeWatcher):
                     seconds=function.seconds,
                     within=function.within,
                     backward=function.backward,
+                    led_back=function.led_back,
+                    passes=self._passes,
                     calls=function.calls,
                     steps=len(function.steps),
                     sampled=self._step,

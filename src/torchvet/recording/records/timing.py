@@ -212,7 +212,8 @@ class ComputedAgain(Record):
     `seconds` is what they took in all sampled steps: `within` of them for results that the same step had, `backward` in
     backward passes. `place` is the line, `operator` and `module` are those that took most of it. `inner` is the line in
     a library, where one of the user's calls it. `lines` are its lines, each with the share of the time of its operators
-    that computed again.
+    that computed again. Of the `passes` seconds that all operators of backward passes took, `led_back` went through
+    results that the same step had.
     """
 
     id: int
@@ -227,6 +228,8 @@ class ComputedAgain(Record):
     module: str | None = None
     inner: Place | None = None
     lines: list[tuple[int, float]] = []
+    led_back: float = 0.0
+    passes: float = 0.0
 
 
 class DenseTable(Record):

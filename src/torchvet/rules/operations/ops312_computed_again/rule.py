@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import count, size
+from torchvet.formatting import count, percent, size
 from torchvet.recording.records.timing import ComputedAgain as Computed
 from torchvet.recording.records.timing import RowsSeenAgain
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
@@ -19,6 +19,12 @@ _STEPS, _PART = 3, 0.8
 """Sampled steps in which a line computed again, and their share of all, from which on it does so in each."""
 _CALLERS = 3
 _ONE_OF_TWO = "keep one result and use it twice: `.detach()` of the one with gradients, where none is wanted"
+_EACH_TURN = (
+    "compute it once in the step, before the loop that needs it, and use it in each turn; parametrized weights "
+    "(`weight_norm`, `spectral_norm`) are kept within `torch.nn.utils.parametrize.cached()`"
+)
+_TURNS = 4
+"""Results of a step that were there already, from which on they are of a loop."""
 _TWICE = 0.5
 """The share of the time that went to results of the same step, from which on that is what is said."""
 _LATER = 0.8
@@ -42,7 +48,7 @@ class ComputedAgain(LineCostRule):
                 continue
             shares = dict(seen.lines)
             parts = [p for p in timing.times.lines if p.place.path == seen.place.path and p.place.line in shares]
-            cost = _cost(timing, parts, shares)
+            cost = _cost(timing, parts, shares, seen)
             if cost.counts:
                 told += parts
                 yield self._again(rank, seen, cost, max(parts, key=lambda part: part.seconds))
@@ -85,7 +91,11 @@ class ComputedAgain(LineCostRule):
         name = seen.module or ("" if seen.place.function == "<module>" else seen.place.function)
         where = f" in `{name}`" if name else ""
         passes = ", in the backward pass" if seen.backward > seen.seconds / 2 else ""
+        repeated = _EACH_TURN if seen.calls >= _TURNS * seen.steps else _ONE_OF_TWO
         same = "earlier in the step" if twice else "in the sampled step before"
+        back = (
+            f"; {percent(seen.led_back / seen.passes)} of the backward pass goes through them" if seen.led_back else ""
+        )
         once = (
             "compute it once, before the loop, and keep it: as an attribute, a buffer (`register_buffer`), or a cache"
         )
@@ -95,8 +105,8 @@ class ComputedAgain(LineCostRule):
             f"{what} (`{seen.operator}`{where}{passes}): {cost.of_step()}",
             cost,
             cause=f"in {seen.steps} of {seen.sampled} sampled steps the operands of {count(seen.calls, 'call')} were "
-            f"those of a call {same}, unchanged, and so was the result",
-            advice=_ONE_OF_TWO if twice else once,
+            f"those of a call {same}, unchanged, and so was the result{back}",
+            advice=repeated if twice else once,
             related=[*self._called(seen, most)],
         )
 
@@ -108,11 +118,16 @@ class ComputedAgain(LineCostRule):
             yield self.beside("caller", f"`{caller.function}` calls it", caller)
 
 
-def _cost(timing: Timing, parts: list[LineTime], shares: dict[int, float]) -> Cost:
-    """What the lines take in the steps that are not sampled, by the share of each line's operators."""
-    seconds = sum(part.seconds for part in parts)
+def _cost(timing: Timing, parts: list[LineTime], shares: dict[int, float], seen: Computed) -> Cost:
+    """What the lines take in the steps that are not sampled, by the share of each line's operators; and what backward
+    passes take through results that were there already."""
     again = sum(part.seconds * shares[part.place.line] for part in parts)
-    return Cost(timing, parts, saved=again / seconds if seconds else 0.0)
+    back = (
+        [part for part in timing.times.lines if part.phase == "backward" and part not in parts] if seen.led_back else []
+    )
+    again += sum(part.seconds for part in back) * (seen.led_back / seen.passes if back else 0.0)
+    seconds = sum(part.seconds for part in (*parts, *back))
+    return Cost(timing, [*parts, *back], saved=again / seconds if seconds else 0.0)
 
 
 def _by_places(rank: RankRecording) -> list[tuple[tuple[Place, ...], list[RowsSeenAgain]]]:
