@@ -171,6 +171,25 @@ class FirstStatistics(Record):
     written: Place | None = None
 
 
+FAST = 0.5
+"""The momentum of batch norm from which on the last batch makes up most of its statistics."""
+
+
+class FastStatistics(Record):
+    """A `model` with that many batch norm `layers` whose momentum is at least `FAST`; the largest is `momentum`.
+
+    From one step to the next, at each of `looks`, the means of the layer that moved most moved by `jumps` of a standard
+    deviation. The model evaluated on the line `used`.
+    """
+
+    model: str
+    layers: int
+    momentum: float
+    looks: int = 0
+    jumps: list[float] = []
+    used: Place | None = None
+
+
 class UnchangedCopy(Record):
     """A `model` whose parameters have the shapes of a trained one's and no optimizer, as looked at from step `first` to
     `last`: some elements were those of the first look in all but `changes` of `looks`. It ran without
