@@ -68,6 +68,7 @@ PROBES: tuple[str, ...] = (
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
     "training.first_statistics.FollowedAverages",
+    "training.mixed_samples.MixedSamplesProbe",
     "training.fast_statistics.JumpingStatistics",
     "training.unchanged_copies.UnchangedCopies",
     "training.changed_by_reading.ChangedDatasets",

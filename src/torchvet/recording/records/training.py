@@ -190,6 +190,20 @@ class FastStatistics(Record):
     used: Place | None = None
 
 
+class MixedSamples(Record):
+    """On the line `place` what a recurrent `layer` returned, of the shape `state` (its second dimension is that of the
+    samples), was viewed as `view`, whose first dimension is to be that of the samples: `calls` times in `steps` sampled
+    steps, the last of them `last`."""
+
+    place: Place
+    layer: str
+    state: list[int]
+    view: list[int]
+    calls: int = 0
+    steps: int = 0
+    last: int = -1
+
+
 class UnchangedCopy(Record):
     """A `model` whose parameters have the shapes of a trained one's and no optimizer, as looked at from step `first` to
     `last`: some elements were those of the first look in all but `changes` of `looks`. It ran without
