@@ -25,7 +25,7 @@ answer(torch.randn(samples, steps, 8))
 rule = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.01)
 for step in range(30):
     x = torch.randn(samples, steps, 8)
-    loss = (answer(x) - x.sum((1, 2)).unsqueeze(1)).pow(2).mean()
+    loss = (answer(x) - 1).pow(2).mean()
     rule.zero_grad()
     loss.backward()
     rule.step()
@@ -35,6 +35,11 @@ MIXED = {
     "two directions": (BOTH, "state.view(samples, -1)"),
     "by reshape": (BOTH, "state.reshape(samples, 8)"),
     "two layers": ("RNN(8, 4, num_layers=2, batch_first=True)", "state.view(samples, 8)"),
+    "steps first": ("GRU(8, 4)", "out.view(steps, -1)"),
+    "within a model": (
+        f"Sequential(nn.Identity(), nn.{BOTH})",
+        "state.view(samples, -1)",
+    ),
     "cells": ("LSTM(8, 4, num_layers=2, batch_first=True)", "state[1].view(samples, -1)"),
 }
 RIGHT = {

@@ -142,7 +142,7 @@ class Quiet:
 class Ledger(OwnMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. `live` maps a storage's key to its birth for as long as it lives.
 
-    `tick`, `phase` and `module` are set from outside; `on_in_place` hears operators that write in place.
+    `tick`, `phase`, `module` and `running` are set from outside; `on_in_place` hears operators that write in place.
     """
 
     def __init__(self) -> None:
@@ -160,6 +160,7 @@ class Ledger(OwnMode):  # type: ignore[no-untyped-call]
         self.closure = False
         """Whether the optimizer that steps was given a closure."""
         self.module: Callable[[], str | None] = lambda: None
+        self.running: Callable[[], torch.nn.Module | None] = lambda: None
         self.on_in_place: Callable[[Any, tuple[Any, ...]], None] | None = None
         self.heard: dict[Any, list[Callable[[Any, Any, Any, Any], None]]] = {}
         """By operator: who else hears it, after it has run."""

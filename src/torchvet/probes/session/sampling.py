@@ -50,6 +50,7 @@ class Sampling:
     def __init__(self, known: KnownMemory, taps: Taps, schedule: Schedule, costs: Costs) -> None:
         self.ledger = Ledger()
         self.ledger.module = self._module_path
+        self.ledger.running = self._module
         self._calls = _Calls()
         self.windows = 0
         self.steps = 0
@@ -184,6 +185,10 @@ class Sampling:
             self._open = None
             self.ledger.forget_window()
 
-    def _module_path(self) -> str | None:
+    def _module(self) -> torch.nn.Module | None:
         stack = self._calls.stack
-        return self._known.name_of(stack[-1]) if stack else None
+        return stack[-1] if stack else None
+
+    def _module_path(self) -> str | None:
+        module = self._module()
+        return self._known.name_of(module) if module is not None else None

@@ -142,13 +142,7 @@ class ComputedAgainProbe(TimeWatcher):
         at = user or inner
         if at is None:
             return
-        # By function: its lines are computed from each other, and one change serves them all.
-        function = self._functions.get(id(at[0]))
-        if function is None:
-            function = self._functions[id(at[0])] = _Function(len(self._functions), self._step)
-        line = function.lines.get(at[1])
-        if line is None:
-            line = function.lines[at[1]] = _Line(at, inner if user is not None else None)
+        function, line = self._line(at, inner if user is not None else None)
         if self._step > function.first:
             line.seconds += took
         facts = self._facts.get(func)
@@ -158,9 +152,20 @@ class ComputedAgainProbe(TimeWatcher):
         made = self._note(facts, args, kwargs, out, number)
         if facts.counts and number is not None and took >= _LEAST:
             again = self._look(func, made, number, function, line)
-            if again and torch.is_grad_enabled() and any(one.requires_grad for one in _tensors(args)):
+            if again and _has_node(args):
                 # A node is numbered before its operator runs.
                 self._nodes[private.sequence_nr() - 1] = function
+
+    def _line(self, at: Line, inner: Line | None) -> tuple[_Function, _Line]:
+        """What is known of a line, and of its function."""
+        # By function: its lines are computed from each other, and one change serves them all.
+        function = self._functions.get(id(at[0]))
+        if function is None:
+            function = self._functions[id(at[0])] = _Function(len(self._functions), self._step)
+        line = function.lines.get(at[1])
+        if line is None:
+            line = function.lines[at[1]] = _Line(at, inner)
+        return function, line
 
     def _pass_operator(self, took: float) -> None:
         """An operator of a backward pass: does it lead back through a result that was there already?"""
@@ -274,6 +279,11 @@ class ComputedAgainProbe(TimeWatcher):
                     sampled=self._step,
                     lines=[(one.at[1], one.again / one.seconds) for one in lines],
                 )
+
+
+def _has_node(args: Any) -> bool:
+    """Whether autograd has made a node for an operator that was given this."""
+    return torch.is_grad_enabled() and any(one.requires_grad for one in _tensors(args))
 
 
 def _only(times: Counter[str]) -> str | None:

@@ -16,6 +16,8 @@ from torchvet.recording.records.training import MixedSamples
 
 _VIEWS = names("view _unsafe_view")
 """What `reshape` comes to, too."""
+_JOINS = names("stack cat index_select")
+"""What a recurrent layer's last operators are; the last where a packed batch is put back into its order."""
 _LINES = 16
 
 
@@ -40,38 +42,34 @@ class MixedSamplesProbe(Watcher):
         """Hear each operator of sampled steps."""
         self.host.ledger.listeners.append(self._operator)
 
-    def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
-        """A recurrent layer has returned."""
-        if not isinstance(module, torch.nn.RNNBase) or not self.host.sampling or not isinstance(output, tuple):
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        name = bare_name(func)
+        if name in _JOINS:
+            self._joined(out)
+        elif name in _VIEWS and self._states:
+            state = self._states.get(args[0])
+            if state is not None and args[0].shape == state.shape and _mixes(state.shape, tuple(out.shape)):
+                self._mixed(state, out)
+
+    def _joined(self, out: Any) -> None:
+        layer = self.host.ledger.running()
+        if not isinstance(layer, torch.nn.RNNBase) or not _is_returned(layer, out):
             return
         if self.host.tick != self._tick:
             self._tick = self.host.tick
             self._states.sweep()
-        sequence, states = output[0], output[1]
-        kept = [*states] if isinstance(states, tuple) else [states]
-        if not module.batch_first:
-            kept.append(sequence)
-        for one in kept:
-            # Without a batch it has two dimensions; one layer in one direction leaves nothing to mix.
-            if isinstance(one, torch.Tensor) and one.dim() == 3 and one.shape[0] > 1:
-                self._states.put(one, _State(type(module).__name__, tuple(one.shape)))
+        self._states.put(out, _State(type(layer).__name__, tuple(out.shape)))
 
-    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if not self._states or bare_name(func) not in _VIEWS or not isinstance(out, torch.Tensor):
-            return
-        state = self._states.get(args[0])
-        if state is None or tuple(args[0].shape) != state.shape or not _mixes(state.shape, tuple(out.shape)):
-            return
-        user, inner = self.host.ledger.located(sys._getframe(2))
+    def _mixed(self, state: _State, out: torch.Tensor) -> None:
+        user, inner = self.host.ledger.located(sys._getframe(3))
         line = user or inner
         place = place_of_line(line)
         if line is None or place is None or len(self._found) >= _LINES:
             return
         record = self._found.get((id(line[0]), line[1]))
         if record is None:
-            record = self._found[id(line[0]), line[1]] = MixedSamples(
-                place=place, layer=state.layer, state=list(state.shape), view=list(out.shape)
-            )
+            record = MixedSamples(place=place, layer=state.layer, state=list(state.shape), view=list(out.shape))
+            self._found[id(line[0]), line[1]] = record
         record.calls += 1
         if record.last != self.host.tick:
             record.last = self.host.tick
@@ -80,6 +78,18 @@ class MixedSamplesProbe(Watcher):
     def totals(self, tick: int) -> Iterable[Record]:
         """Lines that mix samples."""
         return list(self._found.values())
+
+
+def _is_returned(layer: torch.nn.RNNBase, out: Any) -> bool:
+    """Whether this is a layer's final state, (layers * directions, samples, features), or its output, (steps, samples,
+    features)."""
+    # One layer in one direction leaves nothing to mix.
+    if not isinstance(out, torch.Tensor) or out.dim() != 3 or out.shape[0] < 2:
+        return False
+    directions = 2 if layer.bidirectional else 1
+    is_state = out.shape[0] == layer.num_layers * directions and out.shape[2] in (layer.hidden_size, layer.proj_size)
+    is_output = out.shape[2] == directions * (layer.proj_size or layer.hidden_size)
+    return is_state or (is_output and not layer.batch_first)
 
 
 def _mixes(shape: tuple[int, ...], view: tuple[int, ...]) -> bool:
