@@ -25,10 +25,11 @@ from torchvet.scratch import Scratch
 from torchvet.supervisor.local_ranks import LocalRanks, interrupted
 
 WAITS, DELIVERS, HURRIES = 30.0, 60.0, 10.0
-"""Seconds that node 0 waits for the others, that another host waits for node 0's answer, and both if a rank has failed:
-a launcher kills what has not ended half a minute after that."""
-_STARTS = 15.0
-"""Seconds that torch's import and reaching the store may take, besides."""
+"""Seconds that node 0 waits for the others, that another host waits for node 0's answer, and both if a rank has
+failed."""
+_STARTS, _HURRIED = 15.0, 20.0
+"""Seconds that torch's import and reaching the store may take besides, and all of it if a rank has failed: a launcher
+kills what has not ended half a minute after that, and the report needs time too."""
 _TICK = 0.05
 JOINS = "give --record DIR on a shared file system to have the records of all hosts in one place"
 
@@ -112,7 +113,7 @@ class OtherHosts:
     def _ask(self, directory: Path, ranks: Iterable[int], failed: bool, seconds: float) -> list[_Line]:
         """Run the process, and give what it says."""
         seconds = HURRIES if failed else seconds
-        limit = seconds + (HURRIES if failed else _STARTS)
+        limit = _HURRIED if failed else seconds + _STARTS
         with Scratch() as folder:
             answer = folder / "answer.jsonl"
             task = {
@@ -148,10 +149,10 @@ def _run(task: dict[str, Any], limit: float) -> str:
             child = subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
         except OSError as error:
             return f"no process could be started: {error}"
-        end, hurried = time.monotonic() + limit, False
+        end, heard = time.monotonic() + limit, False
         while child.poll() is None and time.monotonic() < end and len(asked) < 2:
-            if asked and not hurried:
-                end, hurried = min(end, time.monotonic() + HURRIES), True
+            if asked and not heard:
+                end, heard = min(end, time.monotonic() + _HURRIED), True
             time.sleep(_TICK)
         if child.poll() is None:
             child.kill()
