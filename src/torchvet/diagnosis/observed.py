@@ -19,7 +19,7 @@ _SHARE = 0.1
 
 def gaps(recording: Recording) -> list[NotChecked]:
     """What trained, or may have, and was not observed."""
-    found = [NotChecked(check=_what(u), reason=_why(u)) for u in _telling(recording)] + _absent(recording)
+    found = [NotChecked(check=_what(u), reason=_why(u)) for u in _telling(recording)] + absent_ranks(recording)
     silent = [r for r in recording.ranks if r.child and r.program is not None and r.last(Outcome) is None]
     if silent:
         what = count(len(silent), "process", "processes")
@@ -31,10 +31,11 @@ def open_questions(recording: Recording) -> list[NotChecked]:
     """What of it may be as faulty as what was observed is healthy. A few backward calls after a long training (a
     saliency map) are said and leave nothing open."""
     open_ones = [u for u in _telling(recording) if u.kind != "backward" or u.count >= max(ENOUGH, _SHARE * u.of)]
-    return _absent(recording) + [NotChecked(check=_what(u), reason=_why(u)) for u in open_ones]
+    return [NotChecked(check=_what(u), reason=_why(u)) for u in open_ones]
 
 
-def _absent(recording: Recording) -> list[NotChecked]:
+def absent_ranks(recording: Recording) -> list[NotChecked]:
+    """Ranks on other hosts whose records are not here."""
     return [NotChecked(check=rank_names(one.ranks), reason=one.reason) for one in absent(recording)]
 
 

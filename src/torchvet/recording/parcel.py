@@ -22,7 +22,7 @@ from torchvet.recording.opening import opened
 
 MOST_PACKED, MOST_UNPACKED, MOST_FILES = 32 << 20, 512 << 20, 4096
 """Bytes of a parcel, of the files in it, and how many these are. The records of a host take some kilobytes a minute."""
-_NAME = re.compile(r"rank([0-9]{1,9})(?:\.child[0-9]{1,9})?\.(?:jsonl|fault|last)")
+_NAME = re.compile(r"rank(0|[1-9][0-9]{0,8})(?:\.child[1-9][0-9]{0,8})?\.(?:jsonl|fault|last)")
 _LONGEST_HEAD, _PIECE = 256, 1 << 20
 
 

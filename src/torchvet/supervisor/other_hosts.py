@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -127,7 +126,6 @@ class OtherHosts:
                 "since": self.began,
                 "seconds": seconds,
                 "limit": limit,
-                "host": socket.gethostname(),
                 "answer": str(answer),
             }
             trouble = _run(task, limit)

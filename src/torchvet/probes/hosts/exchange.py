@@ -50,7 +50,6 @@ class Head(msgspec.Struct, frozen=True):
     id: str
     size: int
     digest: str
-    host: str
     sent: float
 
 
@@ -65,11 +64,11 @@ class Came(msgspec.Struct, omit_defaults=True):
 Answer = Literal["taken", "refused", "closed", "none"]
 
 
-def deliver(store: Store, prefix: str, group: int, parcel: bytes, host: str, seconds: float) -> Answer:
+def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float) -> Answer:
     """Put the records of host number `group` into the store, and wait for node 0's answer."""
     key, began = f"{prefix}/{group}", time.time()
     before = _head(store, key)
-    head = Head(uuid.uuid4().hex, len(parcel), hashlib.sha256(parcel).hexdigest(), host[:256], began)
+    head = Head(uuid.uuid4().hex, len(parcel), hashlib.sha256(parcel).hexdigest(), began)
     for number in range(_pieces(head)):
         store.set(f"{key}/{head.id}/{number}", parcel[number * PIECE : (number + 1) * PIECE])
     # Last: who sees the head finds all pieces.
@@ -78,10 +77,12 @@ def deliver(store: Store, prefix: str, group: int, parcel: bytes, host: str, sec
     _remove(store, key, before)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
+        # Read first: what node 0 answers stands there before.
+        closed = _number(_value(store, f"{prefix}/closed")) > began
         answer = (_value(store, f"{key}/answer") or b"").split()
         if answer[:1] == [head.id.encode()]:
             return "taken" if answer[1:] == [b"taken"] else "refused"
-        if _number(_value(store, f"{prefix}/closed")) > began:
+        if closed:
             return "closed"
         time.sleep(_TICK)
     return "none"
@@ -200,7 +201,6 @@ class Task(msgspec.Struct, kw_only=True):
     since: float
     seconds: float
     limit: float
-    host: str
     answer: str
 
 
@@ -240,7 +240,7 @@ def _do(task: Task, tell: Callable[..., None]) -> None:
         wait_for_workers=False,
     )
     if task.group:
-        tell(answer=deliver(store, task.prefix, task.group, parcel, task.host, task.seconds))
+        tell(answer=deliver(store, task.prefix, task.group, parcel, task.seconds))
         return
     collect(
         store,
