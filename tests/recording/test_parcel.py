@@ -103,8 +103,11 @@ def test_sizes_have_limits(sent: Path, here: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(parcel, "MOST_UNPACKED", 1000)
     with pytest.raises(BadInput, match="too large"):
         pack(sent, {2, 3})
-    with pytest.raises(BadInput, match="not expected"):
+    with pytest.raises(BadInput, match="are too large"):
         unpack(whole, here, {2, 3})
+    monkeypatch.undo()
+    with pytest.raises(BadInput, match="are too large"):
+        unpack(whole, here, {2, 3}, most=65_000)
     monkeypatch.setattr(parcel, "MOST_PACKED", 100)
     with pytest.raises(BadInput, match="more than"):
         unpack(whole, here, {2, 3})

@@ -52,8 +52,9 @@ def pack(directory: Path, ranks: Collection[int]) -> bytes:
     return packed.getvalue()
 
 
-def unpack(parcel: bytes, directory: Path, ranks: Collection[int]) -> list[int]:
-    """Write the files of a parcel, which may be those of `ranks` alone, and give the ranks that it has.
+def unpack(parcel: bytes, directory: Path, ranks: Collection[int], most: int | None = None) -> list[int]:
+    """Write the files of a parcel, which may be those of `ranks` alone, and give the ranks that it has. `most` bytes
+    are written, or fewer.
 
     Raises `BadInput` for what `pack` does not make, and for files that are there already; none is left then.
     """
@@ -62,7 +63,8 @@ def unpack(parcel: bytes, directory: Path, ranks: Collection[int]) -> list[int]:
         if len(parcel) > MOST_PACKED:
             raise BadInput(f"more than {MOST_PACKED >> 20} MiB")
         with gzip.GzipFile(fileobj=io.BytesIO(parcel)) as stream:
-            found = sorted(set(_files(stream, directory, ranks, made)))
+            left = MOST_UNPACKED if most is None else min(most, MOST_UNPACKED)
+            found = sorted(set(_files(stream, directory, ranks, made, left)))
     except BaseException as error:
         for file in made:
             with suppress(OSError):
@@ -73,15 +75,18 @@ def unpack(parcel: bytes, directory: Path, ranks: Collection[int]) -> list[int]:
     return found
 
 
-def _files(stream: gzip.GzipFile, directory: Path, ranks: Collection[int], made: list[Path]) -> Iterator[int]:
-    """Write one file after the other, and give the rank of each."""
-    left = MOST_UNPACKED
+def _files(
+    stream: gzip.GzipFile, directory: Path, ranks: Collection[int], made: list[Path], left: int
+) -> Iterator[int]:
+    """Write one file after the other, `left` bytes at most, and give the rank of each."""
     while line := stream.readline(_LONGEST_HEAD):
         head = msgspec.json.decode(line, type=_Head)
         rank = _rank(head.name)
         left -= head.size
-        if rank is None or rank not in ranks or head.size < 0 or left < 0 or len(made) >= MOST_FILES:
+        if rank is None or rank not in ranks or head.size < 0:
             raise BadInput("the records that came have files that are not expected")
+        if left < 0 or len(made) >= MOST_FILES:
+            raise BadInput("the records that came are too large")
         path = directory / head.name
         # Never an existing file, and never through a link.
         with path.open("xb") as file:

@@ -27,6 +27,8 @@ from torchvet.recording.parcel import MOST_PACKED, pack, unpack
 
 PIECE = 1 << 18
 """Bytes of a value in the store."""
+MOST_ALL = 4 << 30
+"""Bytes that the records of all hosts may take."""
 _LARGEST_HEAD = 2048
 _TICK = 0.1
 _CONNECT = 5.0
@@ -126,7 +128,7 @@ def collect(
 def _taken(store: Store, key: str, head: Head, since: float, take: Callable[[bytes], list[int]], group: int) -> Came:
     if head.sent < since:
         # It stays: a clock that is wrong must not cost the records.
-        return Came(group, reason="its records are those of an earlier start")
+        return Came(group, reason="its records are those of an earlier start, or its clock is behind")
     try:
         ranks = take(_parcel(store, key, head))
         if not ranks:
@@ -242,12 +244,17 @@ def _do(task: Task, tell: Callable[..., None]) -> None:
     if task.group:
         tell(answer=deliver(store, task.prefix, task.group, parcel, task.seconds))
         return
+
+    def take(parcel: bytes) -> list[int]:
+        here = sum(file.stat().st_size for file in directory.glob("rank*"))
+        return unpack(parcel, directory, ranks, MOST_ALL - here)
+
     collect(
         store,
         task.prefix,
         range(1, task.groups),
         task.since,
-        lambda parcel: unpack(parcel, directory, ranks),
+        take,
         task.seconds,
         lambda came: tell(came=msgspec.to_builtins(came)),
     )
