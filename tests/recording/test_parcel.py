@@ -17,7 +17,7 @@ NAMES = {
     "rank2.jsonl": b'{"k":"step"}\n' * 5000,
     "rank2.child1.jsonl": b"{}\n",
     "rank3.jsonl": bytes(range(256)),
-    "rank3.last": b"",
+    "rank3.last": b"17 2\n",
     "rank3.fault": b"Fatal Python error\n",
 }
 
@@ -29,6 +29,7 @@ def sent(tmp_path: Path) -> Path:
     folder.mkdir()
     for name, content in NAMES.items():
         (folder / name).write_bytes(content)
+    (folder / "rank2.fault").touch()
     for other in ("manifest.json", "rank1.jsonl", "host.local0.lock", "rank2.pickle"):
         (folder / other).write_bytes(b"other")
     return folder

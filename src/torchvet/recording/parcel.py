@@ -43,6 +43,9 @@ def pack(directory: Path, ranks: Collection[int]) -> bytes:
                 continue
             with opened(directory, file) as source:
                 content = source.read(MOST_UNPACKED + 1)
+            # A file in which nothing was ever said: a rank that has only this is one of which nothing is known.
+            if not content:
+                continue
             whole += len(content)
             if whole > MOST_UNPACKED or packed.tell() > MOST_PACKED:
                 break
