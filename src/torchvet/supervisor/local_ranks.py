@@ -81,14 +81,16 @@ class LocalRanks:
             self._lock.close()
             self._lock = None
 
-    def wait(self, directory: Path, failed: bool) -> None:
-        """Until the others have left; `failed` says that this rank's own program has. Ctrl-C and SIGTERM end it."""
+    def wait(self, directory: Path, failed: bool) -> bool:
+        """Until the others have left; `failed` says that this rank's own program has. Ctrl-C and SIGTERM end it: gives
+        whether one did."""
         with interrupted() as asked:
             began = time.monotonic()
             while not asked and self._runs(directory, began):
                 if failed and time.monotonic() - began > _MOMENT:
-                    return
+                    break
                 time.sleep(_TICK)
+            return bool(asked)
 
     def _runs(self, directory: Path, began: float) -> bool:
         """Whether another rank runs, or may be about to."""

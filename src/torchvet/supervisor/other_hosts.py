@@ -79,12 +79,13 @@ class OtherHosts:
 
     def join(self, directory: Path, failed: bool) -> Absent | None:
         """Take the records of the other hosts into this one's folder, or hand this one's over: `went` says so then.
-        Gives the ranks whose records are not here, and why; `failed` says that this rank's own program has."""
+        Gives the ranks whose records are not here, and why. `failed` says that a rank's program has: there is little
+        time then."""
         if not self.stored:
             return self._absent([], f"the launcher has no store that outlives the program; {JOINS}")
         if self.group == 0:
             return self._collect(directory, failed)
-        said = self._ask(directory, self.ranks.local(), failed, DELIVERS)
+        said = self._ask(directory, failed, DELIVERS)
         answer = next((line.answer for line in said if line.answer), "")
         self.went = answer == "taken"
         if self.went:
@@ -94,8 +95,7 @@ class OtherHosts:
         return self._absent([], f"node 0 did not take the records of this host: {reason}; {JOINS}")
 
     def _collect(self, directory: Path, failed: bool) -> Absent | None:
-        others = [n for n in range(self.ranks.world_size) if n not in set(self.ranks.local())]
-        said = self._ask(directory, others, failed, WAITS)
+        said = self._ask(directory, failed, WAITS)
         # Of each host the last word counts.
         came = {int(line.came["group"]): line.came for line in said if line.came}
         ranks = [rank for one in came.values() for rank in one.get("ranks", ())]
@@ -109,28 +109,32 @@ class OtherHosts:
         missing = [rank for rank in range(self.ranks.world_size) if rank not in here]
         return Absent(ranks=missing, reason=reason) if missing else None
 
-    def _ask(self, directory: Path, ranks: Iterable[int], failed: bool, seconds: float) -> list[_Line]:
+    def _ask(self, directory: Path, failed: bool, seconds: float) -> list[_Line]:
         """Run the process, and give what it says."""
         seconds = HURRIES if failed else seconds
         limit = _HURRIED if failed else seconds + _STARTS
-        with Scratch() as folder:
-            answer = folder / "answer.jsonl"
-            task = {
-                "address": self.address,
-                "port": self.port,
-                "prefix": f"torchvet/{hashlib.sha256(self.run.encode()).hexdigest()[:16]}",
-                "group": self.group,
-                "groups": self.groups,
-                "directory": str(directory),
-                "ranks": list(ranks),
-                "since": self.began,
-                "seconds": seconds,
-                "limit": limit,
-                "answer": str(answer),
-            }
-            trouble = _run(task, limit)
-            lines = _lines(answer)
-        return [*lines, _Line(failure=trouble)] if trouble else lines
+        task = {
+            "address": self.address,
+            "port": self.port,
+            "prefix": f"torchvet/{hashlib.sha256(self.run.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}",
+            "group": self.group,
+            "groups": self.groups,
+            "directory": str(directory),
+            "first": self.ranks.local().start,
+            "count": self.ranks.count,
+            "world": self.ranks.world_size,
+            "since": self.began,
+            "seconds": seconds,
+            # Where this process is killed, nobody else ends that one.
+            "limit": limit + _HURRIED,
+        }
+        try:
+            with Scratch() as folder:
+                answer = folder / "answer.jsonl"
+                trouble = _run(task | {"answer": str(answer)}, limit)
+                return [*_lines(answer), *([_Line(failure=trouble)] if trouble else [])]
+        except OSError as error:
+            return [_Line(failure=f"no temporary folder: {error}")]
 
 
 def _run(task: dict[str, Any], limit: float) -> str:

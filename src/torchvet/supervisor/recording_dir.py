@@ -126,8 +126,9 @@ class Keep:
         if self.ranks is not None:
             self.ranks.leave()
             if self.ranks.reports:
-                self.ranks.wait(self.directory, failed=status != 0)
-                self._join_hosts(failed=status != 0)
+                asked = self.ranks.wait(self.directory, failed=status != 0)
+                # A launcher asks for an end because another rank has failed.
+                self._join_hosts(failed=asked or status != 0)
                 recording = self._read({self.file.stem: outcome})
         self._remove_empty()
         # The folder is removed on leaving, so no report may name it.

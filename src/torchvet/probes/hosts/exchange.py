@@ -198,8 +198,10 @@ class Task(msgspec.Struct, kw_only=True):
     group: int
     groups: int
     directory: str
-    ranks: list[int]
-    """The sender's own, or those that may come."""
+    first: int
+    count: int
+    """This host's ranks: so many from the first on, of `world`."""
+    world: int
     since: float
     seconds: float
     limit: float
@@ -229,8 +231,8 @@ def main() -> None:
 
 
 def _do(task: Task, tell: Callable[..., None]) -> None:
-    directory, ranks = Path(task.directory), set(task.ranks)
-    parcel = pack(directory, ranks) if task.group else b""
+    directory, own = Path(task.directory), range(task.first, task.first + task.count)
+    parcel = pack(directory, own) if task.group else b""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore(
@@ -244,10 +246,11 @@ def _do(task: Task, tell: Callable[..., None]) -> None:
     if task.group:
         tell(answer=deliver(store, task.prefix, task.group, parcel, task.seconds))
         return
+    others = {*range(task.world)} - {*own}
 
     def take(parcel: bytes) -> list[int]:
         here = sum(file.stat().st_size for file in directory.glob("rank*"))
-        return unpack(parcel, directory, ranks, MOST_ALL - here)
+        return unpack(parcel, directory, others, MOST_ALL - here)
 
     collect(
         store,
