@@ -27,6 +27,7 @@ class Expectation:
     """The contents of ``case.toml``."""
 
     code: str
+    """Of the finding; END where a rank is killed (`report.Report.said`)."""
     severity: Severity
     """The least severity expected, at a memory limit of 24 GiB."""
     line: str

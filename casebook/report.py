@@ -76,10 +76,23 @@ class Report:
     not_checked: list[dict[str, str]] = field(default_factory=list)
 
     @property
+    def said(self) -> list[Finding]:
+        """The findings, and as one more with the code END that a rank was killed: at the line where it was seen last,
+        held by `rank 1 in step 17`."""
+        outcome = self.facts.get("outcome") or {}
+        last = outcome.get("last") or {}
+        place = outcome.get("place") or last.get("place")
+        if outcome.get("how") != "killed" or "rank" not in outcome or "step" not in last:
+            return self.findings
+        where = Location(place["path"], place["line"]) if place else None
+        holder = Holder(f"rank {outcome['rank']} in step {last['step']}")
+        return [*self.findings, Finding("END", "error", location=where, holder=holder)]
+
+    @property
     def healthy(self) -> bool:
         """Whether it says of the program that no fault was found: notes beside a clean run are none."""
         earned = (self.facts.get("verdict") or {}).get("earned", True)
-        return self.verdict in ("clean", "findings") and earned and not any(f.loud for f in self.findings)
+        return self.verdict in ("clean", "findings") and earned and not any(f.loud for f in self.said)
 
 
 def at_least(severity: Severity, least: Severity) -> bool:

@@ -184,4 +184,4 @@ def _own_status(seen: Observation) -> int:
 
 
 def _findings(seen: Observation) -> list[Finding]:
-    return seen.vetted.report.findings if seen.vetted.report else []
+    return seen.vetted.report.said if seen.vetted.report else []

@@ -21,7 +21,7 @@ def variants(case: Case, means: Means) -> list[VariantScore]:
     with tempfile.TemporaryDirectory() as folder:
         for variant in make(case, Path(folder)):
             run = vetted(variant.program, variant.expect.argv, means.tool, variant.expect.command)
-            said = run.report.findings if run.report else []
+            said = run.report.said if run.report else []
             true = {variant.expect.code, *variant.expect.also_allowed, *variant.second}
             alarms = [str(f) for f in said if f.loud and f.code not in true]
             complaint = "" if run.report else run.complaint

@@ -9,8 +9,9 @@ from handmade import census, evidence, holding, outcome, program, rank, site, st
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Finding, Report
+from torchvet.formatting import rank_names
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records.ranks import Member
+from torchvet.recording.records.ranks import Absent, Member
 from torchvet.renderers import renderer_for
 
 TICKS = (5, 6, 9, 14, 21, 32)
@@ -100,6 +101,61 @@ def test_findings_of_one_rank_stay_apart() -> None:
     both = [program(), steps(40), window(1, 2, 3), *two, outcome(40)]
     report = report_on(*(member(n, *both, world=2) for n in (0, 1)))
     assert {f.holder.name for f in report.findings if f.holder} == {"losses", "x"}
+
+
+ABSENT = Absent(ranks=[2, 3], reason="node 1: no records came within 30 s")
+
+
+def test_a_run_whose_other_hosts_are_unknown_is_not_clean() -> None:
+    known = [member(0, *healthy()), member(1, *healthy())]
+    assert report_on(*known).verdict == "clean"
+    # Neither of the two shows enough of itself: what is not here at all comes first.
+    report = report_on(member(0, *healthy(5), ABSENT), member(1, *healthy(5)))
+    assert (report.verdict, report.facts["absent"]) == ("undetermined", [{"ranks": [2, 3], "reason": ABSENT.reason}])
+    assert ("ranks 2, 3", ABSENT.reason) in [(one.check, one.reason) for one in report.not_checked]
+    text = renderer_for("text").render(report, width=200)
+    assert text.startswith("Could not judge: ranks 2, 3 went unobserved: node 1: no records came within 30 s")
+    assert "missing      ranks 2, 3: node 1" in text
+
+
+def test_one_rank_of_a_host_misses_the_others_too() -> None:
+    report = report_on(member(0, *healthy(), Absent(ranks=[1], reason="node 1: it died"), world=2))
+    assert report.verdict == "undetermined" and report.facts["absent"][0]["ranks"] == [1]
+
+
+def test_a_failure_may_have_its_cause_on_an_unknown_host() -> None:
+    broken = msgspec.structs.replace(outcome(17), how="exception", status=1, error="connection closed")
+    report = report_on(member(0, *healthy(17)[:-1], broken, ABSENT), member(1, *healthy(17)[:-1], broken))
+    assert "connection closed; nothing is known of ranks 2, 3" in renderer_for("text").render(report, width=300)
+
+
+def test_a_fault_of_all_ranks_that_are_known_is_not_one_of_all() -> None:
+    report = report_on(member(0, *leaky(1000), ABSENT), member(1, *leaky(1000)))
+    assert (the_leak(report).rank, the_leak(report).ranks) == (0, [0, 1])
+    assert "observed, ranks 0, 1" in renderer_for("text").render(report, width=100)
+
+
+def test_ranks_that_came_after_all_are_not_missing() -> None:
+    """`--record` on a shared file system: the others' records are there once the report is made again."""
+    report = report_on(member(0, *healthy(), ABSENT), *(member(n, *healthy()) for n in (1, 2, 3)))
+    assert report.verdict == "clean" and "absent" not in report.facts
+
+
+def test_each_host_counts_its_own_restarts() -> None:
+    """A launcher that only waited for another's to come back has not restarted anything by its own count."""
+    here = [member(n, *healthy()) for n in (0, 1)]
+    there = [
+        msgspec.structs.replace(m, host="b", restart=1)
+        for m in (Member(rank=n, world_size=4, host="a") for n in (2, 3))
+    ]
+    report = report_on(*here, *(rank(m, *healthy(), number=m.rank) for m in there))
+    assert [row["rank"] for row in report.facts["ranks"]] == [0, 1, 2, 3] and "restarts" not in report.facts
+
+
+def test_ranks_are_named_in_few_words() -> None:
+    assert [rank_names(r) for r in ([3], [0, 2], [3, 2], [8, 9, 10, 1])] == [
+        "rank 3", "ranks 0, 2", "ranks 2, 3", "ranks 1, 8-10",
+    ]  # fmt: skip
 
 
 def test_a_program_of_one_process_has_no_ranks() -> None:

@@ -33,7 +33,7 @@ UPWARD: dict[str, set[str]] = {
     "recording": {"errors", "source"},
     "snapshots": {"allocator", "readers"},
     "analysis": {"allocator", "finding", "formatting", "recording"},
-    "probes": {"gc_pause", "undo", "simulate", "source", "recording"},
+    "probes": {"errors", "gc_pause", "undo", "simulate", "source", "recording"},
     "rules": {
         "allocator",
         "finding",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 _DECIMAL = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -92,6 +93,18 @@ def ms(seconds: float) -> str:
     if seconds >= 0.9995:
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.1f} ms" if seconds >= 0.0009995 else f"{seconds * 1e6:.0f} us"
+
+
+def rank_names(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0, 2`, `ranks 1, 8-15`: three and more in a row by the first and the last."""
+    rows: list[list[int]] = []
+    for rank in sorted(ranks):
+        if rows and rank == rows[-1][-1] + 1:
+            rows[-1].append(rank)
+        else:
+            rows.append([rank])
+    parts = [f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows]
+    return f"rank{'' if [len(row) for row in rows] == [1] else 's'} {', '.join(parts)}"
 
 
 def picked(thing: Any, *names: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,31 @@ def test_each_aspect_is_judged_by_itself(case: Case, finding: Finding, wrong: st
     judgement = judge(case, finding, 1000.0)
     aspects = ("severity", "line", "holder", "bytes")
     assert [name for name in aspects if not getattr(judgement, name)] == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "wrong"),
+    [
+        ({}, []),
+        ({"rank": 0}, ["holder"]),
+        ({"last": {"step": 16, "place": {"path": "faulty.py", "line": 2}}}, ["holder"]),
+        ({"last": {"step": 17, "place": None}}, ["line"]),
+        ({"how": "exception"}, None),
+        ({"last": None}, None),
+    ],
+)
+def test_that_a_rank_was_killed_is_judged_like_a_finding(
+    case: Case, outcome: dict[str, Any], wrong: list[str] | None
+) -> None:
+    last = {"step": 17, "place": {"path": "faulty.py", "line": 2}}
+    facts = {"outcome": {"rank": 1, "how": "killed", "last": last} | outcome}
+    killed = Observation("faulty", Run(1, ""), Run(1, "", Report(verdict="clean", facts=facts)))
+    fine = Observation("fixed", Run(0, ""), Run(0, "", Report(verdict="clean")))
+    asked = replace(case, expect=Expectation("END", "error", "kept.append", holder=["rank 1 in step 17"]))
+    scored = score(asked, killed, fine, [fine])
+    found = scored.found and [name for name in ("line", "holder") if not getattr(scored.found, name)]
+    assert (found, bool(scored.notes)) == (wrong, wrong is None)
+    assert not score(asked, killed, killed, [killed]).fixed_silent or wrong is None
 
 
 def test_what_is_not_asked_is_not_judged(case: Case) -> None:

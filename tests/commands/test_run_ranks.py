@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -135,6 +136,19 @@ def test_one_whose_program_failed_waits_a_moment_only(tmp_path: Path, monkeypatc
     first.wait(tmp_path, failed=True)
     assert first._state(tmp_path, 1) == "runs"
     second.leave()
+
+
+def test_one_that_is_asked_to_end_waits_no_longer_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = LocalRanks(0, 2, 0, 2)
+
+    def runs(*_: Any) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    monkeypatch.setattr(LocalRanks, "_runs", runs)
+    assert first.wait(tmp_path, failed=False)
+    monkeypatch.setattr(LocalRanks, "_runs", lambda *_: False)
+    assert not first.wait(tmp_path, failed=False)
 
 
 def test_ranks_of_one_launcher_agree_on_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torchvet.errors import BadInput
 from torchvet.recording import RankRecording, Recording, RecordingWriter, read
 from torchvet.recording.records.base import Place, Program, Record, Source, Step
+from torchvet.recording.records.ranks import ChildEnd
 from torchvet.recording.records.training import Host, Outcome, Unchecked
 
 bug = pytest.mark.xfail
@@ -51,6 +52,18 @@ def directory(tmp_path: Path) -> Path:
 def only(directory: Path) -> RankRecording:
     (rank,) = read(directory).ranks
     return rank
+
+
+def test_how_a_child_ended_is_said_of_the_process_of_this_host(tmp_path: Path) -> None:
+    """Ranks of two hosts: their processes may have the same numbers."""
+    write(tmp_path, [program(pid=7), ChildEnd(pid=9, status=-9), RECORDS[-1]], rank=0)
+    write(tmp_path, [program(pid=9), *steps(3)], rank=1)
+    child = RecordingWriter(tmp_path, 0, child=True)
+    child.write(program(pid=9))
+    child.close()
+    ends = {rank.name: rank.last(Outcome) for rank in read(tmp_path).ranks}
+    assert ends["rank1"] is None
+    assert ends["rank0.child1"] is not None and ends["rank0.child1"].status == -9
 
 
 def test_everything_comes_back_in_order(directory: Path) -> None:

@@ -275,6 +275,8 @@ def _observe(
         raise BadInput(outcome.error or "the program could not be started")
     own = 0 if outcome.how == "steps-reached" and status > 0 else status
     if not keep.reports:
+        if keep.went and not delivery.quiet:
+            click.echo("torchvet: the records of this host are in the report of node 0", err=True)
         return own, 0
     try:
         report = until.noted(delivery.diagnose(recording))

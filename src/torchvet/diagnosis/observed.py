@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchvet.analysis.facts import outcome_facts
-from torchvet.diagnosis.ranks import weight
+from torchvet.diagnosis.ranks import absent, weight
 from torchvet.finding import Finding, NotChecked
-from torchvet.formatting import count, picked
+from torchvet.formatting import count, picked, rank_names
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records.training import Outcome, Unwatched
@@ -19,7 +19,7 @@ _SHARE = 0.1
 
 def gaps(recording: Recording) -> list[NotChecked]:
     """What trained, or may have, and was not observed."""
-    found = [NotChecked(check=_what(u), reason=_why(u)) for u in _telling(recording)]
+    found = [NotChecked(check=_what(u), reason=_why(u)) for u in _telling(recording)] + absent_ranks(recording)
     silent = [r for r in recording.ranks if r.child and r.program is not None and r.last(Outcome) is None]
     if silent:
         what = count(len(silent), "process", "processes")
@@ -32,6 +32,11 @@ def open_questions(recording: Recording) -> list[NotChecked]:
     saliency map) are said and leave nothing open."""
     open_ones = [u for u in _telling(recording) if u.kind != "backward" or u.count >= max(ENOUGH, _SHARE * u.of)]
     return [NotChecked(check=_what(u), reason=_why(u)) for u in open_ones]
+
+
+def absent_ranks(recording: Recording) -> list[NotChecked]:
+    """Ranks on other hosts whose records are not here."""
+    return [NotChecked(check=rank_names(one.ranks), reason=one.reason) for one in absent(recording)]
 
 
 def only_starts(recording: Recording, rank: RankRecording) -> bool:

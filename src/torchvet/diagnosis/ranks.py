@@ -15,18 +15,29 @@ from torchvet.analysis.unlike_ranks import unlike_facts
 from torchvet.finding import SEVERITIES, Finding
 from torchvet.formatting import picked
 from torchvet.recording import RankRecording, Recording
-from torchvet.recording.records.ranks import LastSeen, Stuck
+from torchvet.recording.records.ranks import Absent, LastSeen, Stuck
 from torchvet.recording.records.training import Outcome
 
 
 def last_start(recording: Recording) -> tuple[Recording, list[RankRecording]]:
     """The recording without the processes of earlier starts of an elastic launcher, and those."""
     # torchrun counts its restarts in TORCHELASTIC_RESTART_COUNT, which each rank's member has.
-    last = max((one.member.restart for one in recording.ranks if one.member is not None), default=0)
-    earlier = [one for one in recording.ranks if one.member is not None and one.member.restart < last]
+    # Each host's launcher counts its own: of one that only waited for another to come back it is lower.
+    last: dict[str, int] = {}
+    for one in recording.ranks:
+        if one.member is not None:
+            last[one.member.host] = max(one.member.restart, last.get(one.member.host, 0))
+    earlier = [r for r in recording.ranks if r.member is not None and r.member.restart < last[r.member.host]]
     if not earlier:
         return recording, []
     return Recording([one for one in recording.ranks if one not in earlier], recording.path), earlier
+
+
+def absent(recording: Recording) -> list[Absent]:
+    """Ranks of the same launch that the recording does not have, and why."""
+    seen = {one.rank for one in recording.ranks if one.member is not None}
+    found = [one.last(Absent) for one in recording.ranks]
+    return [one for one in found if one is not None and not seen.issuperset(one.ranks)]
 
 
 def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
@@ -60,7 +71,8 @@ def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
         # What has no rank is one of the whole run already.
         key = (*fault(finding), numbers[same]) if finding.rank is not None else id(finding)
         alike.setdefault(key, []).append(finding)
-    return [_one_of(group, trained) for group in alike.values()]
+    everywhere = not absent(recording)
+    return [_one_of(group, trained, everywhere) for group in alike.values()]
 
 
 def fault(finding: Finding) -> tuple[Any, ...]:
@@ -73,7 +85,7 @@ def fault(finding: Finding) -> tuple[Any, ...]:
     )
 
 
-def _one_of(group: list[Finding], trained: set[int]) -> Finding:
+def _one_of(group: list[Finding], trained: set[int], everywhere: bool) -> Finding:
     worst = max(group, key=weight)
     ranks = sorted({f.rank for f in group if f.rank is not None})
     # Only of growth: that another fault is on some ranks alone tells nothing of its cause.
@@ -82,7 +94,8 @@ def _one_of(group: list[Finding], trained: set[int]) -> Finding:
     if len(group) == 1:
         return worst
     # Where all have it no single rank is to be blamed.
-    return msgspec.structs.replace(worst, ranks=ranks, rank=None if set(ranks) >= trained else worst.rank)
+    all_have = everywhere and set(ranks) >= trained
+    return msgspec.structs.replace(worst, ranks=ranks, rank=None if all_have else worst.rank)
 
 
 def _alone(ranks: list[int], trained: set[int]) -> str:
@@ -106,12 +119,13 @@ def shown(recording: Recording, findings: Sequence[Finding]) -> RankRecording | 
 
 def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     """A row for each rank, whose the other facts are, and how the program ended: by the rank that failed first."""
-    rows = recording.members
+    rows, away = recording.members, absent(recording)
+    missing = {"absent": [picked(one, "ranks", "reason") for one in away]} if away else {}
     if not rows:
-        return {}
+        return missing
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
-    facts |= unlike_facts(rows)
+    facts |= unlike_facts(rows) | missing
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)

@@ -73,7 +73,9 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
         # A leak makes every other series rise or vary: "not seen well enough" would be said of its own
         # effect.
         evidence = [_beside_a_leak(e) for e in evidence]
-    evidence = [*evidence, *(_unobserved(gap) for gap in observed.open_questions(recording))]
+    # Ranks that are not here come first: what is here says nothing of them.
+    absent, open_questions = _unobserved(observed.absent_ranks(recording)), observed.open_questions(recording)
+    evidence = [*absent, *evidence, *_unobserved(open_questions)]
     first = _missing(evidence)
     # Never clean by default: it takes evidence and no gap.
     verdict: Verdict = "findings" if findings else "clean" if first is None else "undetermined"
@@ -99,9 +101,10 @@ def _beside_a_leak(one: Evidence) -> Evidence:
 _NOTHING = Evidence(witness="program", state="not seen", reason="nothing was recorded", check="everything")
 
 
-def _unobserved(gap: NotChecked) -> Evidence:
+def _unobserved(gaps: Sequence[NotChecked]) -> list[Evidence]:
     """Something trained, or may have, that nobody observed."""
-    return Evidence(witness="processes", state="not seen", reason=f"{gap.check} went unobserved: {gap.reason}")
+    reasons = [f"{gap.check} went unobserved: {gap.reason}" for gap in gaps]
+    return [Evidence(witness="processes", state="not seen", reason=reason) for reason in reasons]
 
 
 def _evidence(rank: RankRecording, recording: Recording, growth: bool) -> Iterator[Evidence]:

@@ -240,19 +240,25 @@ def _rank_files(directory: Path) -> list[tuple[Path, int, int]]:
 def _add_ends(directory: Path, ranks: list[RankRecording]) -> None:
     """How processes ended that could not write it themselves, as those that had started them saw it; and where those
     were that a signal ended, or that did not end with their program."""
-    ended = {end.pid: end.status for one in ranks for end in one.all(ChildEnd)}
+    # Another host's processes may have the same numbers, and never the same rank: children write beside their rank.
+    ended = {(_stem(one), end.pid): end.status for one in ranks for end in one.all(ChildEnd)}
     for one in ranks:
         program = one.program
         if program is None:
             continue
-        if one.last(training.Outcome) is None and program.pid in ended:
-            _add_end(one, ended[program.pid])
+        if one.last(training.Outcome) is None and (_stem(one), program.pid) in ended:
+            _add_end(one, ended[_stem(one), program.pid])
         outcome = one.last(training.Outcome)
         # Only where a signal ended it is its last position news.
         if outcome is None or outcome.how == "killed":
             _add_last_place(directory, one, program, outcome)
         elif (late := stuck(directory / f"{one.name}.fault", program)) is not None:
             one.lines.append(late)
+
+
+def _stem(one: RankRecording) -> str:
+    """What the files of a rank and of its children have in common."""
+    return one.name.partition(".")[0]
 
 
 def _add_end(one: RankRecording, status: int) -> None:

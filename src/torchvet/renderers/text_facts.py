@@ -9,7 +9,7 @@ from typing import Any
 from rich.cells import cell_len
 
 from torchvet.finding import Report
-from torchvet.formatting import ms
+from torchvet.formatting import ms, rank_names
 from torchvet.renderers.markdown_text import escaped
 from torchvet.renderers.page import LABEL, Page, crop, padded
 from torchvet.renderers.places import at
@@ -57,6 +57,8 @@ def _add_lines(page: Page, report: Report, facts: dict[str, Any]) -> None:
         _add_time(page, facts["time"], bool(facts.get("simulated_gpu")))
     if report.subject.get("kind") == "run":
         add_ranks(page, facts)
+    for one in facts.get("absent") or []:
+        _line(page, "missing", f"{rank_names(one['ranks'])}: {one['reason']}")
     _add_peak(page, part("peak"), part("growth"))
     if facts.get("dry"):
         add_dry(page, facts["dry"], facts["peak"]["bytes"])

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from torchvet.finding import ALSO_GROWS, SEVERITIES, Finding, Report
+from torchvet.formatting import rank_names
 from torchvet.renderers.places import at
 from torchvet.renderers.wording import binary, count, percent, size
 
@@ -67,7 +68,7 @@ def _verdict(report: Report) -> str:
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
     failed = _failed(report) or _restarted(report)
     if failed:
-        return f"No cause found{_over_steps(report)}{failed}{extra}"
+        return f"No cause found{_over_steps(report)}{failed}{_unseen(report)}{extra}"
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{extra}"
     return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{extra}"
@@ -168,6 +169,12 @@ def _restarted(report: Report) -> str:
         return ""
     last = starts[-1]
     return f", but rank {last['rank']} had failed{failed_at(last)}, and all ranks were started again"
+
+
+def _unseen(report: Report) -> str:
+    """Ranks whose records are not here: the cause may lie with them."""
+    ranks = [rank for one in report.facts.get("absent") or [] for rank in one["ranks"]]
+    return f"; nothing is known of {rank_names(ranks)}" if ranks else ""
 
 
 def failed_at(outcome: dict[str, Any]) -> str:

@@ -44,14 +44,21 @@ class LocalRanks:
         """As a launcher such as torchrun says in its variables; None where it does not."""
         numbers = [_number(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
         rank, world, local, count = numbers
-        if fcntl is None or rank is None or world is None or local is None or count is None or count < 2:
+        if fcntl is None or rank is None or world is None or local is None or count is None:
             return None
-        return cls(rank, world, local, count)
+        # One alone on its host has others elsewhere where a launcher says which host this is.
+        alone = count < 2 and (world <= count or _number("GROUP_RANK") is None)
+        return None if alone else cls(rank, world, local, count)
 
     @property
     def reports(self) -> bool:
         """Whether this rank reports for those on its host."""
         return self.local_rank == 0
+
+    def local(self) -> range:
+        """The ranks on this host: launchers number them in one row."""
+        first = self.rank - self.local_rank
+        return range(first, first + self.count)
 
     def folder(self) -> str:
         """The name of the temporary folder that all ranks of this launcher and this start of it have in common."""
@@ -74,14 +81,16 @@ class LocalRanks:
             self._lock.close()
             self._lock = None
 
-    def wait(self, directory: Path, failed: bool) -> None:
-        """Until the others have left; `failed` says that this rank's own program has. Ctrl-C and SIGTERM end it."""
-        with _interrupted() as asked:
+    def wait(self, directory: Path, failed: bool) -> bool:
+        """Until the others have left; `failed` says that this rank's own program has. Ctrl-C and SIGTERM end it: gives
+        whether one did."""
+        with interrupted() as asked:
             began = time.monotonic()
             while not asked and self._runs(directory, began):
                 if failed and time.monotonic() - began > _MOMENT:
-                    return
+                    break
                 time.sleep(_TICK)
+            return bool(asked)
 
     def _runs(self, directory: Path, began: float) -> bool:
         """Whether another rank runs, or may be about to."""
@@ -105,7 +114,7 @@ class LocalRanks:
 
 
 @contextlib.contextmanager
-def _interrupted() -> Iterator[list[int]]:
+def interrupted() -> Iterator[list[int]]:
     """A list that is not empty any more once somebody asks for an end."""
     asked: list[int] = []
     before = {s: signal.signal(s, lambda number, frame: asked.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}

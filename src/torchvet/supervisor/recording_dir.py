@@ -16,11 +16,12 @@ import msgspec
 from torchvet.errors import BadInput
 from torchvet.recording import RankRecording, Recording, RecordingWriter, read
 from torchvet.recording.reader import manifest_of
-from torchvet.recording.records.base import Step
+from torchvet.recording.records.base import Record, Step
 from torchvet.recording.records.training import Outcome
 from torchvet.recording.writer import CLAIM, MANIFEST, claim
 from torchvet.scratch import Scratch
 from torchvet.supervisor.local_ranks import started
+from torchvet.supervisor.other_hosts import OtherHosts
 
 if TYPE_CHECKING:
     from torchvet.supervisor.local_ranks import LocalRanks
@@ -35,6 +36,7 @@ class Keep:
     def __init__(self, directory: str | None, ranks: LocalRanks | None = None) -> None:
         self.rank = ranks.rank if ranks is not None else _rank()
         self.ranks = ranks
+        self.hosts = OtherHosts.of_environment(ranks)
         self.kept = directory is not None
         self._made: list[Path] = []
         self._claimed = False
@@ -58,7 +60,16 @@ class Keep:
 
     @property
     def reports(self) -> bool:
-        """Whether this process is the one that reports."""
+        """Whether this process is the one that reports. After `read` it may be another host that does."""
+        return self._leads and not self.went
+
+    @property
+    def went(self) -> bool:
+        """Whether another host has the records of this one and reports on them."""
+        return self.hosts is not None and self.hosts.went
+
+    @property
+    def _leads(self) -> bool:
         return self.ranks is None or self.ranks.reports
 
     @property
@@ -76,7 +87,7 @@ class Keep:
             # Again after `read`: an error on the way there must not keep the rank that reports waiting.
             self.ranks.leave()
         if self._scratch is not None:
-            if self.reports:
+            if self._leads:
                 self._scratch.close()
             else:
                 self._scratch.leave()
@@ -115,13 +126,30 @@ class Keep:
         if self.ranks is not None:
             self.ranks.leave()
             if self.ranks.reports:
-                self.ranks.wait(self.directory, failed=status != 0)
+                asked = self.ranks.wait(self.directory, failed=status != 0)
+                # A launcher asks for an end because another rank has failed.
+                self._join_hosts(failed=asked or status != 0)
                 recording = self._read({self.file.stem: outcome})
         self._remove_empty()
         # The folder is removed on leaving, so no report may name it.
         if not self.kept:
             recording.path = None
         return recording, outcome
+
+    def _join_hosts(self, failed: bool) -> None:
+        """See that one report covers the ranks of all hosts, and write down which it does not."""
+        # Several launchers in one folder: it is on a file system that their hosts share.
+        if self.hosts is None or self.ranks is None or len(list(self.directory.glob(f"*{_LAUNCHER}"))) > 1:
+            return
+        # What an elastic launcher's earlier start has collected here.
+        for file in self.directory.glob("rank*"):
+            if _number(file.name) not in (None, *self.ranks.local()):
+                with suppress(OSError):
+                    file.unlink()
+        absent = self.hosts.join(self.directory, failed)
+        if absent is not None:
+            with suppress(OSError):
+                self._append(absent)
 
     def _remove_empty(self) -> None:
         """Files for what the interpreter says of processes that do not end: these have ended."""
@@ -143,13 +171,13 @@ class Keep:
         found = next((r for r in recording.ranks if r.name == self.file.stem), None)
         return found if found is not None else RankRecording(self.rank, [], name=self.file.stem)
 
-    def _append(self, outcome: Outcome) -> None:
+    def _append(self, record: Record) -> None:
         """Add a line, on its own even where the process died in the middle of one."""
         with self.file.open("rb+") as stream:
             size = stream.seek(0, os.SEEK_END)
             # Else this line would be glued to the torn one, and both be lost.
             torn = size > 0 and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n"
-            stream.write((b"\n" if torn else b"") + msgspec.json.encode(outcome) + b"\n")
+            stream.write((b"\n" if torn else b"") + msgspec.json.encode(record) + b"\n")
 
     def _prepare(self, given: str) -> None:
         """Take a folder that is empty or new, or beside other ranks the one that they share. Nothing that lies in a
@@ -220,10 +248,17 @@ def _launch(ranks: LocalRanks | None) -> str:
 def _is_stale(name: str, ranks: LocalRanks | None) -> bool:
     """Whether a file is one of an earlier start of these ranks. Each writes its own over, and removes its children's;
     the first removes what a larger world has left."""
-    rank, _, rest = name[len("rank") :].partition(".")
-    if ranks is None or not rank.isdecimal():
+    rest = name.partition(".")[2]
+    number = _number(name)
+    if ranks is None or number is None:
         return False
-    return (int(rank) == ranks.rank and rest != "jsonl") or (ranks.rank == 0 and int(rank) >= ranks.world_size)
+    return (number == ranks.rank and rest != "jsonl") or (ranks.rank == 0 and number >= ranks.world_size)
+
+
+def _number(name: str) -> int | None:
+    """The rank that a file's name begins with; None for a name that does not."""
+    rank = name[len("rank") :].partition(".")[0]
+    return int(rank) if rank.isdecimal() else None
 
 
 def _rank() -> int:

@@ -71,6 +71,13 @@ class ChildEnd(Record):
     status: int
 
 
+class Absent(Record):
+    """Ranks of this launch whose records are on other hosts and did not come, and why."""
+
+    ranks: list[int]
+    reason: str
+
+
 class Replica(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One parameter that other ranks may have as well, by digests of its bits: after a step; `before` it (the first
     only), and its gradient's. None is unknown. DistributedDataParallel keeps a `wrapped` one equal on all ranks; of a
