@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from example_runs import RECORDING, forked
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
 from torchvet.probes.time.rows_one_by_one import RowsOneByOneTimer
+from torchvet.recording import read
 from torchvet.recording.records.timing import RowsOneByOne
 
 ROWS = TensorDataset(torch.ones(200, 3), torch.ones(200, dtype=torch.int64))
@@ -41,6 +44,26 @@ def test_a_loop_over_tensors_is_timed_once() -> None:
     (record,) = seen(DataLoader(ROWS, batch_size=64, shuffle=True))
     assert (record.rows, record.tensors, record.place.path) == (64, 2, __file__)
     assert 0 < record.at_once < record.each
+
+
+def test_the_line_that_makes_the_loader(tmp_path: Path) -> None:
+    """In a program: only there its lines are the user's."""
+    program = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(3, 1)
+rule = torch.optim.SGD(model.parameters(), lr=0.01)
+def made(rows):
+    return DataLoader(rows, batch_size=64, shuffle=True)
+loader = made(TensorDataset(torch.ones(2000, 3)))
+for (x,) in loader:
+    rule.zero_grad()
+    model(x).mean().backward()
+    rule.step()
+"""
+    forked(program, tmp_path)
+    (record,) = read(tmp_path / RECORDING).ranks[0].all(RowsOneByOne)
+    assert record.made is not None and (record.place.line, record.made.line) == (9, 7)
 
 
 def test_a_part_of_a_dataset_is_one_too_and_a_batch_has_no_more_rows_than_it() -> None:

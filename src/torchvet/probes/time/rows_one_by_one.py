@@ -4,13 +4,15 @@ ended, on tensors that it makes."""
 from __future__ import annotations
 
 import time
+import weakref
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
-from torchvet.probes.base.kit import Host, Place, user_lines
+from torchvet.probes.base.callers import called_by_user
+from torchvet.probes.base.kit import Host, Place, tap, user_lines
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import RowsOneByOne
 
@@ -32,6 +34,19 @@ class RowsOneByOneTimer(TimeWatcher):
         super().__init__(host)
         self._seen: dict[Place, tuple[int, int, list[_Row]]] = {}
         """By the loop: rows of a batch and of the dataset, and what one row has."""
+        self._made: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        """The lines that made loaders."""
+        self._made_for: dict[Place, Place] = {}
+        """By the loop: the line that made its loader."""
+
+    def install(self) -> None:
+        """Note where loaders are made."""
+        self.replace(DataLoader, "__init__", tap(self.host, "where loaders are made", after=self._loader_made))
+
+    def _loader_made(self, _: None, loader: Any, *__: Any, **___: Any) -> None:
+        place = called_by_user()
+        if place is not None:
+            self._made[loader] = place
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """What it reads."""
@@ -42,10 +57,14 @@ class RowsOneByOneTimer(TimeWatcher):
         tensors = _tensors(dataset)
         if not tensors or getattr(iterator, "_collate_fn", None) is not default_collate:
             return
-        batch = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+        sampler = getattr(iterator, "_index_sampler", None)
+        batch = getattr(sampler, "batch_size", None)
         place = next(iter(user_lines(caller, 1)), None)
         if place is not None and isinstance(batch, int):
             self._seen[place] = min(batch, len(dataset)), len(dataset), [(t.shape[1:], t.dtype) for t in tensors]
+            # What an iterator shares with its loader.
+            made = (at for loader, at in self._made.items() if getattr(loader, "_index_sampler", None) is sampler)
+            self._made_for.update((place, at) for at in made)
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways."""
@@ -55,7 +74,9 @@ class RowsOneByOneTimer(TimeWatcher):
         for place, (batch, rows, row) in list(self._seen.items())[:_MOST]:
             each = sum(shape.numel() * dtype.itemsize for shape, dtype in row)
             if batch > 1 and batch * each <= _MOST_BYTES:
-                self.host.write(_timed(place, batch, min(rows, _MOST_BYTES // each), row))
+                record = _timed(place, batch, min(rows, _MOST_BYTES // each), row)
+                record.made = self._made_for.get(place)
+                self.host.write(record)
 
 
 def _tensors(dataset: Any) -> list[torch.Tensor]:

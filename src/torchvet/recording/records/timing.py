@@ -272,7 +272,7 @@ class DenormalState(Record):
 
 class RowsOneByOne(Record):
     """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
-    other.
+    other; the loader is made on the line `made`.
 
     Tensors made alike took `each` seconds to be read so, and `at_once` by one index, measured after the run.
     """
@@ -282,6 +282,7 @@ class RowsOneByOne(Record):
     tensors: int
     each: float
     at_once: float
+    made: Place | None = None
 
 
 class RowsSeenAgain(Record):

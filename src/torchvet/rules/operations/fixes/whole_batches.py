@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits, is_call, walk
-from torchvet.source.model.origins import made_by
+from torchvet.source.model import edits
 
 _HOME = "torch.utils.data"
 _BY_PLACE = ("dataset", "batch_size", "shuffle")
@@ -59,23 +57,11 @@ def _samplers(given: Mapping[str, ast.expr]) -> list[str]:
 
 
 def _maker(file: SourceFile, finding: Finding) -> ast.Call | None:
-    """The call that makes a loop's loader: what its name stands for, else the only one of the file."""
-    unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else None
-    loops = [] if unit is None else [node for node in walk(unit.node) if isinstance(node, ast.For)]
-    for loop in loops:
-        if loop.lineno == line and unit is not None:
-            made = [value for value, _ in made_by(_looped_over(loop.iter), unit)]
-            if len(made) == 1 and isinstance(made[0], ast.Call) and is_call(made[0], "DataLoader"):
-                return made[0]
+    """The call that makes a loop's loader: on the line where the run saw it, else the only one of the file."""
     every = [event.call for event in file.calls("DataLoader")]
-    return every[0] if len(every) == 1 else None
-
-
-def _looped_over(over: ast.expr) -> ast.expr:
-    """`loader` of `enumerate(loader)` and `tqdm(loader)`."""
-    while isinstance(over, ast.Call) and over.args and not is_call(over, "DataLoader"):
-        over = over.args[0]
-    return over
+    lines = [r.line for r in finding.related if r.role == "made" and r.path == file.path]
+    made = [call for call in every if call.lineno in lines] if lines else every
+    return made[0] if len(made) == 1 else None
 
 
 def _names(file: SourceFile, call: ast.Call, samplers: list[str]) -> tuple[str, Edits] | None:

@@ -92,6 +92,7 @@ class InputBound(TraceRule, LineCostRule):
             cause=f"{ms(rows.each)} for {rows.rows:,} rows of such tensors one by one, {ms(rows.at_once)} for the same "
             "rows by one index, both measured after the run",
             advice=_AT_ONCE,
+            related=[self.beside("made", "the loader is made here", rows.made)] if rows.made is not None else [],
             about=_ROW_BY_ROW,
         )
 
