@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from example_runs import forked
+from observed_fixes import fixed_lines
 
 PROGRAM = """
 import copy
@@ -54,6 +55,34 @@ def test_weights_without_statistics(update: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("update", CARRIED.values(), ids=CARRIED)
 def test_statistics_that_are_carried_over_or_not_needed(update: str, tmp_path: Path) -> None:
     assert told(update, tmp_path) == []
+
+
+LOOP = """\
+for mine, theirs in zip(average.parameters(), self.model.parameters()):
+    mine.mul_(0.9).add_(theirs, alpha=0.1)
+error = average(x)
+"""
+
+
+def test_buffers_are_copied_after_the_loop_over_parameters() -> None:
+    _, new = fixed_lines("TRN114", LOOP, "mine.mul_")
+    assert new == [
+        "for mine, theirs in zip(average.buffers(), self.model.buffers()):", "    mine.copy_(theirs)",
+    ]  # fmt: skip
+    other_way = "for b, a in zip(model.parameters(), average.parameters()):\n    a.data = 0.9 * a + 0.1 * b\n"
+    assert fixed_lines("TRN114", other_way, "a.data")[1][-1] == "    a.copy_(b)"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for mine in average.parameters():",
+        "for mine, theirs in zip(average.parameters(), weights):",
+        "for mine, theirs in pairs:",
+    ],
+)
+def test_other_loops_are_left_to_the_reader(loop: str) -> None:
+    assert fixed_lines("TRN114", LOOP.replace(LOOP.splitlines()[0], loop), "mine.mul_") == ([], [])
 
 
 def test_an_average_that_evaluates_once_an_epoch(tmp_path: Path) -> None:

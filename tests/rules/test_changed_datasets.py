@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from example_runs import forked
+from observed_fixes import fixed_lines
+
+from torchvet.finding import About
 
 PROGRAM = """
 import numpy
@@ -83,3 +86,17 @@ def test_one_of_two_that_copies_does_not_hide_the_other(tmp_path: Path) -> None:
                       between="pass", workers=0)  # fmt: skip
     found = forked(text, tmp_path)
     assert found is not None and [f["code"] for f in found if f["code"] == "TRN124"] == ["TRN124"]
+
+
+@pytest.mark.parametrize(
+    ("line", "copied", "expected"),
+    [
+        ("image = self.images[index]", "copy()", ["image = self.images[index].copy()"]),
+        ("x, y = self.images[index, ...], self.labels[index]", "clone()",
+         ["x, y = self.images[index, ...].clone(), self.labels[index]"]),
+        ("x = self.images[index] - self.images[0]", "copy()", []),
+        ("x = self.images", "copy()", []),
+    ],
+)  # fmt: skip
+def test_the_item_is_copied(line: str, copied: str, expected: list[str]) -> None:
+    assert fixed_lines("TRN124", line, line, about=About(copied, ("images",)))[1] == expected

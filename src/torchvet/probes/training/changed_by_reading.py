@@ -74,6 +74,7 @@ class ChangedDatasets(Watcher):
                     place=place,
                     read_at=_item_of(dataset),
                     loop=known.loops,
+                    is_tensor=isinstance((naming.namespace(dataset) or {}).get(name), torch.Tensor),
                 )
 
     def _of(self, dataset: Any) -> _Known | None:

@@ -224,7 +224,7 @@ class UnchangedCopy(Record):
 class ChangedByReading(Record):
     """Rows that a `dataset` keeps in its `attribute` were others in `changed` of `batches` batches after a loader had
     read these than before, in the `loop`-th loop over it or later; the loop stands on the line `place`, and `read_at`
-    is where the dataset's class makes an item."""
+    is where the dataset's class makes an item. `is_tensor` tells a tensor from an array."""
 
     id: int
     dataset: str
@@ -232,6 +232,7 @@ class ChangedByReading(Record):
     place: Place | None
     read_at: Place | None
     loop: int
+    is_tensor: bool = False
     batches: int = 0
     changed: int = 0
 

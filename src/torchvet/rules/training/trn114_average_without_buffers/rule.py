@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchvet.recording.records.training import ENOUGH_PASSES, FirstStatistics
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import Edits, Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.training.fixes.copied_buffers import copied_buffers
 
 _LOOKS = 4
 """Looks between which the weights changed and the statistics did not."""
@@ -16,6 +17,10 @@ class AverageWithoutBuffers(Rule):
     fix_changes_results = True
 
     silence_clears = False  # a model is followed only while it lives, and where it is called by itself
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The buffers copied after the loop that carries the parameters over."""
+        return copied_buffers(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Models whose weights go on changing without an optimizer, and whose statistics never have."""

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.finding import Location
 from torchvet.recording.records.training import ChangedByReading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    about,
+    events_at,
+)
+from torchvet.source.model import edits, terminal, walk
 
 _BATCHES = 3
 """Batches after which what a dataset keeps was another."""
@@ -17,6 +32,14 @@ class DatasetChangedByReading(Rule):
     fix_changes_results = True
 
     silence_clears = False  # datasets in workers, and what they keep elsewhere, are not looked at
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """A copy of the item, where its line reads the attribute once."""
+        noted = about(finding)
+        statements = {id(e.statement): e.statement for e in events_at(file, finding)}
+        read = [n for s in statements.values() for n in walk(s) if isinstance(n, ast.Subscript)]
+        items = [n for n in read if isinstance(n.ctx, ast.Load) and terminal(n.value) in noted.operands]
+        return [edits.called_on(file, items[0], noted.variant)] if len(items) == 1 else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Arrays that were others after nearly each batch that was looked at."""
@@ -41,6 +64,7 @@ class DatasetChangedByReading(Rule):
             "is changed to a new one (`x = (x - mean) / std`)",
             measured=Measured(steps=seen.batches),
             related=[self.beside("loop", "the loop that reads it", seen.place)] if seen.place is not None else [],
+            about=About("clone()" if seen.is_tensor else "copy()", (seen.attribute,)),
         )
 
 

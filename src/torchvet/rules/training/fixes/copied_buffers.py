@@ -1,0 +1,47 @@
+"""Edits for a model that follows another's parameters alone: its buffers are copied as well."""
+
+from __future__ import annotations
+
+import ast
+
+from torchvet.rules.core.fixing import unit_of
+from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.source.model import blocks, edits, is_call, receiver, walk
+
+
+def copied_buffers(file: SourceFile, finding: Finding) -> Edits:
+    """After `for a, b in zip(x.parameters(), y.parameters())`, of which `a` is written on the finding's line: the same
+    over `buffers()`, with `a.copy_(b)`."""
+    unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else 0
+    for loop in walk(unit.node) if unit is not None else ():
+        if isinstance(loop, ast.For) and loop.lineno < line <= (loop.end_lineno or 0):
+            names, models = _pair(loop.target), _models(loop.iter)
+            written = [n for s in loop.body if s.lineno <= line <= (s.end_lineno or 0) for n in _read(s, names)]
+            if len(names) == 2 and len(models) == 2 and written:
+                # What a statement writes to stands first in it: `a.lerp_(b, 0.1)`, `a.data = …`.
+                mine = min(written, key=lambda n: (n.lineno, n.col_offset)).id
+                theirs = names[1 - names.index(mine)]
+                over = ", ".join(f"{file.segment(model)}.buffers()" for model in models)
+                margin = edits.margin(file, loop)
+                body = f"{margin}{blocks.step_of(file, file.tree.body, None)}{mine}.copy_({theirs})"
+                return edits.after(file, loop, f"for {names[0]}, {names[1]} in zip({over}):{file.newline}{body}")
+    return ()
+
+
+def _pair(target: ast.expr) -> list[str]:
+    """The names of `a, b`."""
+    return [one.id for one in target.elts if isinstance(one, ast.Name)] if isinstance(target, ast.Tuple) else []
+
+
+def _models(over: ast.expr) -> list[ast.expr]:
+    """`x` and `y` of `zip(x.parameters(), y.parameters())`."""
+    given = over.args if isinstance(over, ast.Call) and is_call(over, "zip") else []
+    models = [
+        receiver(one) for one in given if isinstance(one, ast.Call) and is_call(one, "parameters") and not one.args
+    ]
+    found = [one for one in models if one is not None]
+    return found if len(found) == len(given) else []
+
+
+def _read(statement: ast.stmt, names: list[str]) -> list[ast.Name]:
+    return [n for n in walk(statement) if isinstance(n, ast.Name) and n.id in names]
