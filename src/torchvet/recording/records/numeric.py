@@ -194,6 +194,23 @@ class VanishedConstant(Record):
     zeros: int = 0
 
 
+EXACT = {"float16": 2048, "bfloat16": 256}
+"""Up to here a half dtype has every whole number; its binary digits are as many."""
+
+
+class PositionTable(Record):
+    """A table that a `module` keeps in its `attribute`, `length` rows by position: `distinct` of them differ from the
+    row before. All do up to the number from which on `dtype` has not every whole number. `place` is where the module's
+    class runs it."""
+
+    module: str
+    attribute: str
+    place: Place | None
+    dtype: str
+    length: int
+    distinct: int
+
+
 class HalfPositions(Record):
     """A range of numbers in half precision: `distinct` different ones in `length`."""
 

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals, Operand
-from torchvet.rules.kit import NOTHING_MORE, About, Finding, Measured, Place, RankRecording, Recording, Rule, Severity
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    Finding,
+    Location,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Rule,
+    Severity,
+)
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics.num101_first_nonfinite.rule import severity_of
 
@@ -14,8 +25,6 @@ if TYPE_CHECKING:
     from torchvet.recording.records.base import Record
 
 R = TypeVar("R", bound="Record")
-EXACT = {"float16": 2048, "bfloat16": 256}
-"""Up to here a half dtype has every whole number; its binary digits are as many."""
 
 
 class Failure(NamedTuple):
@@ -49,7 +58,7 @@ class NumberRule(Rule):
     def at(
         self,
         rank: RankRecording,
-        place: Place | None,
+        place: Place | Location | None,
         message: str,
         cause: str,
         advice: str,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.numeric import HalfOptimizer
+from torchvet.recording.records.numeric import EXACT, HalfOptimizer
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import EXACT, NumberRule
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics._terms import LARGEST_ZERO
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, calls_in, keyword, name_set, receiver, terminal

@@ -6,10 +6,10 @@ import ast
 import math
 from collections.abc import Iterator, Sequence
 
-from torchvet.recording.records.numeric import HalfSum
+from torchvet.recording.records.numeric import EXACT, HalfSum
 from torchvet.rules.kit import Edit, Finding, Place, RankRecording, Recording, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import EXACT, NumberRule
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.full_precision import only_numbers_come_out, started_float32
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Loop, is_call, name_set, receiver, terminal, under_methods

@@ -5,10 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from torchvet.recording.records.numeric import EXACT, PositionTable
 from torchvet.recording.records.numeric import HalfPositions as Seen
-from torchvet.rules.kit import About, Edit, Finding, RankRecording, Recording, Severity, SourceFile, about, events_at
+from torchvet.rules.kit import (
+    About,
+    Edit,
+    Finding,
+    Location,
+    RankRecording,
+    Recording,
+    Severity,
+    SourceFile,
+    about,
+    events_at,
+)
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import EXACT, NumberRule
+from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.full_precision import made_float32, only_widened
 from torchvet.rules.shared import half_precision
 from torchvet.source.model import Event, Unit, is_call, keyword, name_set, receiver
@@ -51,6 +63,21 @@ class HalfPositions(NumberRule):
                 cause = f"{_EXACT.format(record.dtype, EXACT[record.dtype])}; the largest here is {largest}"
                 noted = About(_CONVERTED if record.converted else "")
                 yield self.at(rank, record.place, message, cause, _ADVICE, "warning", about=noted)
+        told = {record.place.path for record in _runs.by_place(rank, Seen)}
+        for table in rank.latest(PositionTable, "module", "attribute"):
+            if table.place is not None and table.place.path not in told:
+                told.add(table.place.path)
+                yield self._table(rank, recording, table)
+
+    def _table(self, rank: RankRecording, recording: Recording, table: PositionTable) -> Finding:
+        exact = EXACT[table.dtype]
+        message = (
+            f"`{table.module}.{table.attribute}` has {table.length:,} rows by position, of which {table.distinct:,} "
+            f"differ from the row before; all do up to row {exact}"
+        )
+        cause = f"{_EXACT.format(table.dtype, exact)}: the positions were counted in it, when the table was made"
+        at = _counts_at(recording, table) or table.place
+        return self.at(rank, at, message, cause, f"{_ADVICE}: a buffer follows the model's dtype", "warning")
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """`arange` with a half dtype, or one that is converted to half, unless it is short."""
@@ -113,6 +140,17 @@ class HalfPositions(NumberRule):
         whole = int(step) if step is not None and step >= 1 and step == int(step) else 1
         even = whole & -whole  # multiples of a power of two are exact for longer
         return (None if stop is None else stop - whole), even
+
+
+def _counts_at(recording: Recording, table: PositionTable) -> Location | None:
+    """The only line of the module's class that makes a range; ranges with a step are those of frequencies."""
+    file = recording.model(table.place.path) if table.place is not None else None
+    ranges = [e for e in file.calls("arange") if len(e.call.args) < 3] if file is not None else []
+    found = {e.line: e for e in ranges if e.unit.owner is not None and e.unit.owner.name == table.module}
+    if file is None or len(found) != 1:
+        return None
+    ((line, event),) = found.items()
+    return Location(path=file.path, line=line, function=event.unit.qualname)
 
 
 def _given(file: SourceFile, unit: Unit, name: str, depth: int = 0) -> list[tuple[ast.expr, Unit, bool]]:
