@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -136,3 +138,87 @@ def test_only_processes_of_multiprocessing_get_a_prelude(led: dict[str, Any]) ->
     assert (changed[:3], changed[4:]) == (spawned[:3], spawned[4:])
     tracker = [sys.executable, "-c", "from multiprocessing.resource_tracker import main; main(3)"]
     assert following._with_prelude(tracker) == tracker
+
+
+RANKS = (
+    TRAINING
+    + """
+    import torch.distributed as dist, torch.multiprocessing
+
+    def rank(number, file):
+        dist.init_process_group("gloo", init_method="file://" + file, rank=number, world_size=2)
+        train(12, False)
+        if number == 1:
+            raise ValueError("the batch is empty")
+
+    if __name__ == "__main__":
+        torch.multiprocessing.start_processes(rank, (os.path.abspath("met"),), 2, start_method="fork")
+"""
+)
+
+
+def test_a_rank_of_multiprocessing_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    """Who had started it gets a text only, and the interpreter has dropped the error when it exits."""
+    (tmp_path / "main.py").write_text(textwrap.dedent(RANKS))
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "torchvet", "run", "-o", "report.json", "main.py"]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 1 and "ProcessRaisedException" in ended.stderr
+    printed = " ".join(ended.stdout.split())
+    assert "but rank 1 failed at main.py:23 in rank: ValueError: the batch is empty" in printed
+    outcome = json.loads((tmp_path / "report.json").read_text())["facts"]["outcome"]
+    assert (outcome["rank"], outcome["how"], outcome["status"]) == (1, "exception", 1)
+
+
+class _Process:
+    """As `multiprocessing`'s: with a body that fails."""
+
+    def run(self) -> None:
+        raise ValueError("here")
+
+
+def _module(**names: Any) -> ModuleType:
+    module = ModuleType("multiprocessing")
+    vars(module).update(names)
+    return module
+
+
+def test_the_error_of_a_process_is_heard_and_printed_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type("BaseProcess", (), {"run": _Process.run})
+    current = kind()
+    module = _module(BaseProcess=kind, current_process=lambda: current)
+    following._tap_failures(module)
+    tapped = kind.run
+    following._tap_failures(module)
+    assert kind.run is tapped, "once is enough"
+    heard: list[BaseException] = []
+    monkeypatch.setattr(following, "_failed", None)
+    for act in (None, heard.append, lambda error: 1 / 0):
+        following.on_failure(act)
+        with pytest.raises(ValueError, match="here") as found:
+            current.run()
+        if sys.version_info >= (3, 11):  # 3.10 restores the frame where the error is raised again
+            functions = [frame.name for frame in traceback.extract_tb(found.tb)]
+            assert functions == ["test_the_error_of_a_process_is_heard_and_printed_as_ever", "run"]
+    assert [type(error) for error in heard] == [ValueError]
+    following.on_failure(heard.append)
+    with pytest.raises(ValueError, match="here"):
+        kind().run()  # by the program itself
+    assert len(heard) == 1
+
+
+def test_the_end_of_a_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Popen:
+        pid, returncode, left = 7, None, 2
+
+        def poll(self, flag: int = 0) -> int | None:
+            self.left -= 1
+            self.returncode = -9 if self.left <= 0 else None  # type: ignore[assignment]
+            return self.returncode
+
+    following._tap_polls(_module(Popen=Popen))
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(following, "_ended", lambda pid, status: told.append((pid, status)))
+    process = Popen()
+    assert [process.poll(), process.poll(1), process.poll()] == [None, -9, -9]
+    assert told == [(7, -9)]

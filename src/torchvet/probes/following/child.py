@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from torchvet.probes import following
 from torchvet.probes.session import session as sessions
-from torchvet.probes.session.exception_hook import before_hard_exit, is_out_of_memory
+from torchvet.probes.session.exception_hook import before_hard_exit, chain, clean, exit_status, is_out_of_memory
 from torchvet.probes.session.session import Options, Session
 from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import RecordingWriter
@@ -36,7 +37,8 @@ def observe(config: dict[str, Any]) -> None:
 
 
 class _Ending:
-    """Sees how the process ends: by itself, or by `os._exit`, as forked processes of `multiprocessing` do."""
+    """Sees how the process ends: by itself, by an error, or by `os._exit`, as forked processes of `multiprocessing`
+    do."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -45,17 +47,39 @@ class _Ending:
         # Registered late, run early: before torch's and the program's own handlers tear things down.
         atexit.register(self._at_exit)
         before_hard_exit(lambda status: self._finish("os-exit", status, None))
+        following.on_failure(self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        """The code of a process of `multiprocessing` ends by an error, which is about to be printed."""
+        clean(error)
+        self._finish(*_how(_told(error)))
 
     def _at_exit(self) -> None:
         # The interpreter sets it for an uncaught exception before `atexit`; there is no other way to know of
         # one here.
         error = getattr(sys, "last_value", None)
-        if isinstance(error, BaseException):
-            self._finish("out-of-memory" if is_out_of_memory(error) else "exception", 1, error)
-        else:
-            self._finish("finished", 0, None)
+        self._finish(*(_how(error) if isinstance(error, BaseException) else ("finished", 0, None)))
 
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
         with contextlib.suppress(BaseException):  # also KeyboardInterrupt: the exit must go on
             self._session.finish(how, status, error)
             self._session.process_ends()
+
+
+def _how(error: BaseException) -> tuple[str, int, BaseException | None]:
+    """What an error makes of the process: how it ends, with which status, by what."""
+    if isinstance(error, SystemExit):
+        return "exit", exit_status(error.code), None
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupt", 1, error
+    return "out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception", 1, error
+
+
+def _told(error: BaseException) -> BaseException:
+    """The error of a rank that `torch.multiprocessing` has started: it passes the text on, and exits instead."""
+    link = error.__traceback__
+    while link is not None and link.tb_next is not None:
+        link = link.tb_next
+    raised_by = link.tb_frame.f_globals.get("__name__") if link is not None else None
+    exits = isinstance(error, SystemExit) and raised_by == "torch.multiprocessing.spawn"
+    return error.__context__ if exits and error.__context__ is not None else error
