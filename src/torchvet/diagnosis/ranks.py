@@ -108,16 +108,29 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     """A row for each rank, whose the other facts are, and how the program ended: by the rank that failed first."""
     rows = recording.members
     if not rows:
-        return {}
+        # Of several ranks the only one that is recorded.
+        return {"rank": shown.rank, **_absence(recording)} if shown.member is not None else {}
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
-    facts |= unlike_facts(rows)
+    facts |= unlike_facts(rows) | _absence(recording)
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)
         assert ended is not None
         facts["outcome"] = outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks} | _last_facts(first)
     return facts
+
+
+def absent(recording: Recording) -> tuple[int, int]:
+    """How many of how many ranks are not recorded."""
+    members = [one.member for one in recording.ranks if one.member is not None]
+    world = max((member.world_size for member in members), default=0)
+    return max(0, world - len({member.rank for member in members})), world
+
+
+def _absence(recording: Recording) -> dict[str, Any]:
+    missing, world = absent(recording)
+    return {"absent_ranks": missing, "world_size": world} if missing else {}
 
 
 def _last_facts(one: RankRecording) -> dict[str, Any]:
