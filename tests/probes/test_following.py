@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -84,7 +83,7 @@ def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
     assert ended.returncode == 4, "the program's own"
     report = json.loads((tmp_path / "report.json").read_text())
     assert sorted(p["steps"] for p in report["facts"]["processes"]) == [0, 20, 25, 30]
-    assert {p["how"] for p in report["facts"]["processes"]} == {"os-exit", "finished", "exit"}
+    assert {p["how"] for p in report["facts"]["processes"]} == {"finished", "exit"}
     (finding,) = [f for f in report["findings"] if f["evidence"] == "observed"]
     assert (finding["code"], finding["holder"]["name"]) == ("MEM101", "kept")
     # Each process is too short for its heap to be judged; nothing else is missing.
@@ -170,43 +169,6 @@ def test_a_rank_of_multiprocessing_that_fails_is_named_with_its_line(tmp_path: P
     assert (outcome["rank"], outcome["how"], outcome["status"]) == (1, "exception", 1)
 
 
-class _Process:
-    """As `multiprocessing`'s: with a body that fails."""
-
-    def run(self) -> None:
-        raise ValueError("here")
-
-
-def _module(**names: Any) -> ModuleType:
-    module = ModuleType("multiprocessing")
-    vars(module).update(names)
-    return module
-
-
-def test_the_error_of_a_process_is_heard_and_printed_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = type("BaseProcess", (), {"run": _Process.run})
-    current = kind()
-    module = _module(BaseProcess=kind, current_process=lambda: current)
-    following._tap_failures(module)
-    tapped = kind.run
-    following._tap_failures(module)
-    assert kind.run is tapped, "once is enough"
-    heard: list[BaseException] = []
-    monkeypatch.setattr(following, "_failed", None)
-    for act in (None, heard.append, lambda error: 1 / 0):
-        following.on_failure(act)
-        with pytest.raises(ValueError, match="here") as found:
-            current.run()
-        if sys.version_info >= (3, 11):  # 3.10 restores the frame where the error is raised again
-            functions = [frame.name for frame in traceback.extract_tb(found.tb)]
-            assert functions == ["test_the_error_of_a_process_is_heard_and_printed_as_ever", "run"]
-    assert [type(error) for error in heard] == [ValueError]
-    following.on_failure(heard.append)
-    with pytest.raises(ValueError, match="here"):
-        kind().run()  # by the program itself
-    assert len(heard) == 1
-
-
 def test_the_end_of_a_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Popen:
         pid, returncode, left = 7, None, 2
@@ -216,7 +178,9 @@ def test_the_end_of_a_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> N
             self.returncode = -9 if self.left <= 0 else None  # type: ignore[assignment]
             return self.returncode
 
-    following._tap_polls(_module(Popen=Popen))
+    module = ModuleType("multiprocessing.popen_fork")
+    vars(module)["Popen"] = Popen
+    following._tap_polls(module)
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(following, "_ended", lambda pid, status: told.append((pid, status)))
     process = Popen()

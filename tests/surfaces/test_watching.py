@@ -225,3 +225,15 @@ def test_the_first_rank_is_the_groups_where_no_launcher_says_it(tmp_path: Path) 
         torch.distributed.destroy_process_group()
     assert not (tmp_path / "report.json").exists()
     assert [file.name for file in (tmp_path / "run.vet").glob("*.jsonl")] == ["rank1.jsonl"]
+
+
+def test_the_traceback_of_an_error_is_the_programs(tmp_path: Path) -> None:
+    def hook(grad: torch.Tensor) -> None:
+        raise ValueError("in a hook")
+
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(hook)
+    with pytest.raises(ValueError, match="in a hook") as found, torchvet.watch():
+        weight.sum().backward()
+    own = str(Path(torchvet.__file__).parent)
+    assert [str(entry.path) for entry in found.traceback if str(entry.path).startswith(own)] == []

@@ -125,9 +125,14 @@ class Watch(contextlib.ContextDecorator):
 
     def _ended(self, error: BaseException | None) -> tuple[Report, Drawing]:
         """The report on what was observed, and what is drawn beside it."""
+        from torchvet.probes.session.exception_hook import clean
+
         session, self._session = self._session, None
         if session is None:
             raise TorchvetError("stop(): this watch is not running; call start() first")
+        if error is not None:
+            # Whoever prints it prints what plain Python would.
+            clean(error)
         session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
         session.release()
         session.writer.close()

@@ -30,8 +30,6 @@ _config: dict[str, Any] | None = None
 _unfollowed: Callable[[str], None] | None = None
 _ended: Callable[[int, int], None] | None = None
 """Called with the number and the exit status of a process of this interpreter that has ended."""
-_failed: Callable[[BaseException], None] | None = None
-"""Called with the error by which the code of this process of `multiprocessing` ends."""
 _sleeper: _Sleep | None = None
 """Waits in a process that is followed and has not trained yet."""
 _spared = False
@@ -80,17 +78,10 @@ def _is_rank() -> bool:
 
 def forked() -> None:
     """This process was forked from an observed one, whose probes are off: observe it once it trains."""
-    on_failure(None)
     torch = sys.modules.get("torch")
     # Without torch in `sys.modules` the hook of `when_imported` is inherited, and waits in the child as well.
     if _config is not None and not _spared and torch is not None:
         _sleep(torch)
-
-
-def on_failure(act: Callable[[BaseException], None] | None) -> None:
-    """Call `act` if the code of this process of `multiprocessing` ends by an error, `SystemExit` included."""
-    global _failed
-    _failed = act
 
 
 class own_fork:
@@ -111,7 +102,6 @@ class own_fork:
 def _tap_starts() -> None:
     when_imported("subprocess", _tap_popen)
     when_imported("multiprocessing.util", _tap_spawn)
-    when_imported("multiprocessing.process", _tap_failures)
     for module in ("popen_fork", "popen_forkserver"):
         when_imported(f"multiprocessing.{module}", _tap_polls)
     _tap_shells()
@@ -176,29 +166,6 @@ def _tap_polls(module: ModuleType) -> None:
         return found
 
     popen.poll = polled
-
-
-def _tap_failures(process: ModuleType) -> None:
-    """An error that ends a process of `multiprocessing` is printed and dropped before any exit handler runs."""
-    kind = getattr(process, "BaseProcess", None)
-    run = getattr(kind, "run", None)
-    if kind is None or run is None or hasattr(run, "__wrapped__"):
-        return
-
-    @functools.wraps(run)
-    def ran(self: Any) -> Any:
-        try:
-            return run(self)
-        except BaseException as error:
-            # This frame is none of the program's: what is printed is what plain Python prints.
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
-            with suppress(BaseException):
-                # A program may call `run()` of another one itself.
-                if _failed is not None and process.current_process() is self:
-                    _failed(error)
-            raise
-
-    kind.run = ran
 
 
 def _tap_shells() -> None:

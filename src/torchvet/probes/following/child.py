@@ -5,12 +5,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-from torchvet.probes import following
 from torchvet.probes.session import session as sessions
-from torchvet.probes.session.exception_hook import before_hard_exit, chain, clean, exit_status, is_out_of_memory
+from torchvet.probes.session.exception_hook import (
+    before_hard_exit,
+    chain,
+    clean,
+    exit_status,
+    is_out_of_memory,
+    on_its_way,
+)
 from torchvet.probes.session.session import Options, Session
 from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import RecordingWriter
@@ -42,17 +49,26 @@ class _Ending:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._returned = False
+        """Whether the code of a process of `multiprocessing` has come to its end."""
 
     def watch(self) -> None:
         # Registered late, run early: before torch's and the program's own handlers tear things down.
         atexit.register(self._at_exit)
-        before_hard_exit(lambda status: self._finish("os-exit", status, None))
-        following.on_failure(self._failed)
+        before_hard_exit(self._at_hard_exit)
+        # Called while the error is on its way: it is printed and dropped before any exit handler runs.
+        Finalize(None, self._at_end_of_code, exitpriority=0)
 
-    def _failed(self, error: BaseException) -> None:
-        """The code of a process of `multiprocessing` ends by an error, which is about to be printed."""
-        clean(error)
-        self._finish(*_how(_told(error)))
+    def _at_end_of_code(self) -> None:
+        error = on_its_way()
+        if error is None:
+            self._returned = True
+        else:
+            clean(error)
+            self._finish(*_how(error))
+
+    def _at_hard_exit(self, status: int) -> None:
+        self._finish("finished" if self._returned and status == 0 else "os-exit", status, None)
 
     def _at_exit(self) -> None:
         # The interpreter sets it for an uncaught exception before `atexit`; there is no other way to know of
@@ -73,13 +89,3 @@ def _how(error: BaseException) -> tuple[str, int, BaseException | None]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupt", 1, error
     return "out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception", 1, error
-
-
-def _told(error: BaseException) -> BaseException:
-    """The error of a rank that `torch.multiprocessing` has started: it passes the text on, and exits instead."""
-    link = error.__traceback__
-    while link is not None and link.tb_next is not None:
-        link = link.tb_next
-    raised_by = link.tb_frame.f_globals.get("__name__") if link is not None else None
-    exits = isinstance(error, SystemExit) and raised_by == "torch.multiprocessing.spawn"
-    return error.__context__ if exits and error.__context__ is not None else error
