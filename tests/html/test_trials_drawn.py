@@ -120,7 +120,7 @@ def test_headroom_is_drawn_by_module(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = forecast_facts(Forecast(ForecastRun(first=1, last=9, sampled=9), [site], [flow]))
     report = msgspec.structs.replace(report, facts={**report.facts, "precision_forecast": facts})
     chart = charts(report)["headroom"]
-    assert chart.labels == [hostile] and [series.y for series in chart.series] == [[-1.0], [-7]]
+    assert chart.labels == [hostile] and [series.y for series in chart.series] == [[-1.0], [-7], [28]]
     assert "is 1 bit above float16's largest" in chart.caption and "7 bits below its smallest" in chart.caption
     assert len(chart.rows[0]) == len(chart.columns) and chart.rows[0][2:4] == ["-1", "111"]
     text = page(report, monkeypatch)
