@@ -107,14 +107,6 @@ def _headroom(facts: dict[str, Any]) -> Chart | None:
         return None
     names = [str(row["module"] or "outside modules") for row in rows]
     scale = facts["gradients"]["scale_exponent"]
-    bits = [row["bits"]["float16"] for row in rows]
-    low = [one["gradients_to_smallest_normal"] for one in bits]
-    scaled = [b + (scale or 0) if b is not None else None for b in low]
-    sides = [
-        ("largest result, below float16's largest", "activations", [one["to_largest"] for one in bits]),
-        ("gradients, above float16's smallest normal", "gradients", low),
-        (f"the same with a loss scale of 2**{scale or 0}", "after", scaled),
-    ]
     return Chart(
         id="headroom",
         title="Headroom by module",
@@ -123,7 +115,7 @@ def _headroom(facts: dict[str, Any]) -> Chart | None:
         x_title="bits (powers of two); below 0 it is out of range",
         unit="bits",
         labels=names,
-        series=[Series(name=name, role=role, x=[], y=values, style="bar") for name, role, values in sides],
+        series=_headroom_bars(rows, scale or 0),
         notes=only(len(found) > len(rows), f"the {len(rows)} nearest of {count(len(found), 'module')} are drawn"),
         columns=[
             *("module", "largest result", "bits below float16's largest", "below bfloat16's", "largest gradient"),
@@ -132,6 +124,17 @@ def _headroom(facts: dict[str, Any]) -> Chart | None:
         ],
         rows=[_headroom_row(name, row, scale or 0) for name, row in zip(names, rows, strict=True)],
     )
+
+
+def _headroom_bars(rows: list[dict[str, Any]], scale: int) -> list[Series]:
+    bits = [row["bits"]["float16"] for row in rows]
+    low = [one["gradients_to_smallest_normal"] for one in bits]
+    sides = [
+        ("largest result, below float16's largest", "activations", [one["to_largest"] for one in bits]),
+        ("gradients, above float16's smallest normal", "gradients", low),
+        (f"the same with a loss scale of 2**{scale}", "after", [b + scale if b is not None else None for b in low]),
+    ]
+    return [Series(name=name, role=role, x=[], y=values, style="bar") for name, role, values in sides]
 
 
 def _headroom_told(rows: list[dict[str, Any]], names: list[str], scale: int | None) -> str:
