@@ -125,6 +125,15 @@ def test_the_innermost_line_that_has_nearly_all_of_it_is_told(first: float, line
     assert found is not None and found.location is not None and found.location.line == line
 
 
+def test_a_late_rank_none_of_whose_lines_takes_longer_is_told_without_one() -> None:
+    """Lines are those of looks at some steps, lateness is measured in all: the two may disagree."""
+    found = found_in(
+        member(0, arrivals(0.051), lines((FORWARD, "forward", 0.02), (BACKWARD, "backward", 0.051))),
+        member(1, arrivals(0.001, other=0.054), lines((FORWARD, "forward", 0.01))),
+    )
+    assert found is not None and found.rank == 1 and found.location is None
+
+
 def test_without_lines_the_backward_pass_is_shown_where_the_others_wait() -> None:
     found = found_in(member(0, arrivals(0.051)), member(1, arrivals(0.001, backward=0.054)))
     assert found is not None and found.location is not None and found.location.line == 9

@@ -96,6 +96,24 @@ def test_of_several_starts_the_last_counts_and_the_others_are_told() -> None:
     assert text.startswith("No cause found in 40 steps, but rank 1 had failed, and all ranks were started again")
 
 
+def test_a_report_on_some_of_the_ranks_says_so() -> None:
+    """A callback sees its own process, and `torchvet run` the ranks of its host."""
+    report = report_on(member(1, *healthy(), world=2))
+    text = renderer_for("text").render(report, width=100)
+    assert text.startswith("No fault found in 40 steps on 1 of 2 ranks")
+    assert "What was seen (rank 1)" in text and "1 of 2 ranks: " in text.partition("Not checked")[2]
+    assert report.facts["absent_ranks"] == 1
+    report = report_on(*(member(n, *healthy()) for n in (0, 3)))
+    assert renderer_for("text").render(report, width=100).startswith("No fault found in 40 steps on 2 of 4 ranks")
+    assert [gap.check for gap in report.not_checked] == ["2 of 4 ranks"]
+
+
+def test_all_ranks_are_none_too_few() -> None:
+    report = report_on(*(member(n, *healthy(), world=2) for n in (0, 1)))
+    assert report.not_checked == [] and "absent_ranks" not in report.facts
+    assert renderer_for("text").render(report, width=100).startswith("No fault found in 40 steps\n")
+
+
 def test_findings_of_one_rank_stay_apart() -> None:
     two = [census(t, holding("losses", direct=1000 * t, sites=[site()]), holding("x", direct=700 * t)) for t in TICKS]
     both = [program(), steps(40), window(1, 2, 3), *two, outcome(40)]

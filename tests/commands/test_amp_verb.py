@@ -51,12 +51,45 @@ def test_a_program_is_measured_in_all_three_and_its_arguments_are_its_own(tmp_pa
     assert done.returncode == 0, done.stderr
     assert {p.name for p in tmp_path.iterdir()} == {"train.py", "log.txt", "amp.json"}, "as docs/fix.md says of files"
     assert (tmp_path / "log.txt").read_text() == "mine"
-    assert done.stderr.count("done 10") == 3 and done.stdout.startswith("On this CPU float16 ")
-    facts = json.loads((tmp_path / "amp.json").read_text())["facts"]["amp"]
+    assert done.stderr.count("done 10") == 4 and done.stdout.startswith("On this CPU float16 ")
+    told = json.loads((tmp_path / "amp.json").read_text())["facts"]
+    facts = told["amp"]
+    (linear,) = (row for row in told["precision_forecast"]["modules"] if row["module"] == "Linear")
+    assert 10 < linear["bits"]["float16"]["to_largest"] < 16
+    assert "Headroom, in a further run in float32" in done.stdout and "Linear addmm" in done.stdout
     assert [m["mode"] for m in facts["modes"]] == ["float32", "float16", "bfloat16"]
     assert all(m["seconds"] > 0 and m["error"] is None for m in facts["modes"])
     assert facts["how"] == "wrapped" and facts["program_asks_for"] is None
     assert abs(facts["modes"][2]["loss_difference"]) < 0.05, "float16 may have skipped steps at first"
+
+
+OWN = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 1)
+    @torch.autocast("cpu", dtype=torch.float16)
+    def forward(self, x):
+        return self.layer(x)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(8):
+    loss = model(torch.randn(8, 16)).float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_headroom_of_a_program_with_autocast_is_that_of_float32(tmp_path: Path) -> None:
+    """What overflows in float16 is not to be seen in float16. The region is one object, entered again in each step."""
+    (tmp_path / "train.py").write_text(OWN)
+    done = amp(tmp_path, "--trials", "1", "--steps", "8", "-o", "amp.json", "train.py")
+    report = json.loads((tmp_path / "amp.json").read_text())
+    assert report["not_checked"] == [], done.stderr
+    facts = report["facts"]["precision_forecast"]
+    assert facts["calls"]["autocast switched off"] == 0 and facts["calls"]["float16"] > 0
 
 
 @pytest.mark.parametrize(

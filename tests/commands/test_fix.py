@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ ANISE = WordRule("AAA102", "anise", "basil", safe=False)
 BEECH = WordRule("BBB101", "beech", severity="error")
 RULES: tuple[Any, ...] = (APPLE, ANISE, BEECH)
 TEXT = b"import torch\r\napple = 1\r\nanise = 2\r\n"
+A_TIME = r"[\d.]+ (us|ms|s)"
 Fix = Callable[..., tuple[int, str, str]]
 
 
@@ -239,10 +241,11 @@ def test_the_next_command_runs_on_the_same_simulated_gpu(fix: Fix, runs: Runs) -
 
 def test_a_fix_that_helps_is_proven_and_not_written_unasked(fix: Fix, here: Path, runs: Runs) -> None:
     status, out, err = fix("train.py", "AAA101", "--verify", "--steps", "7", "--", "--lr", "0.1")
-    assert status == 0 and out.startswith("1 of 1 fix proven in 2 runs of 40 steps")
+    assert status == 0 and re.match(rf"1 of 1 fix proven in 2 runs of 40 steps, {A_TIME}\n", out)
     assert "40 losses compared, equal to the last bit" in out and "+pear = 1" in out
     assert "torchvet fix train.py AAA101 --verify --apply -- --lr 0.1\n" in out
-    assert "train.py runs at least twice, up to 7 steps each" in err
+    assert "train.py runs once as it is, and again with the fixes for what that shows, up to 7 steps each" in err
+    assert re.search(rf"torchvet: that run took {A_TIME}; 1 fix to try, in 1 more run at least\n", err)
     assert runs.options == [(7, ("--lr", "0.1"))] * 2
     assert runs.ran == [TEXT, TEXT.replace(b"apple", b"pear")]
     assert runs.changes == ["as it is", "with 1 fix: AAA101"]
@@ -286,11 +289,25 @@ def test_a_run_that_says_nothing_cannot_be_judged(fix: Fix, here: Path, runs: Ru
     (here / "train.py").write_text("import torch\n")
     runs.failure = "ValueError: no data"
     status, out, _ = fix("train.py", "--verify")
-    assert status == 3 and out.startswith("Could not judge: the program failed: ValueError: no data")
+    assert status == 3 and out.startswith(
+        "Could not judge: the program failed: ValueError: no data; 1 run of 40 steps, "
+    )
     runs.failure, runs.steps = "", 4
     assert fix("train.py", "--verify")[0] == 3
     runs.steps = 40
-    assert fix("train.py", "--verify")[:2] == (0, "Nothing to fix\n")
+    status, out, err = fix("train.py", "--verify")
+    assert status == 0 and re.fullmatch(rf"Nothing to fix; 1 run of 40 steps, {A_TIME}\n", out)
+    assert "to try" not in err
+
+
+def test_all_runs_and_their_time_are_told(fix: Fix, runs: Runs) -> None:
+    runs.curve = lambda text: [0.5 if "basil" in text else 1.0] * 40
+    found = facts(fix("train.py", "--verify", "--format", "json")[1])
+    assert found["runs"] == len(runs.ran) > 2 and found["run_seconds"] > 0
+    runs.ran.clear()
+    out = fix("train.py", "--verify")[1]
+    assert re.match(rf"1 of 2 fixes proven in {len(runs.ran)} runs of 40 steps, {A_TIME}\n", out)
+    assert fix("train.py", "--verify", "--quiet")[2] == ""
 
 
 def test_a_file_that_changes_meanwhile_is_not_written(fix: Fix, here: Path, runs: Runs) -> None:

@@ -11,11 +11,14 @@ from handmade import FILE, GIB, census, holding, outcome, program, rank, steps
 
 from torchvet.analysis.amp import Trial, result_of
 from torchvet.analysis.amp_facts import amp_facts
+from torchvet.analysis.forecast import Forecast
+from torchvet.analysis.forecast_facts import forecast_facts
 from torchvet.charts import Chart
 from torchvet.finding import Finding, Holder, Location, Measured, Remedy, Report
 from torchvet.recording import Recording
 from torchvet.recording.records.amp import AmpRun
 from torchvet.recording.records.base import Place, Record, Window
+from torchvet.recording.records.forecast import ForecastGradient, ForecastRun, ForecastSite
 from torchvet.renderers import renderer_for
 from torchvet.renderers.html import page as page_module
 from torchvet.renderers.html.from_facts import charts_of_facts
@@ -107,6 +110,23 @@ def test_each_precision_that_ran_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["time"].series[0].y == pytest.approx([0.01, 0.02])
     assert [series.y for series in found["memory"].series] == [[1000.0, 1000.0], [400.0, 400.0]]
     assert re.findall('<section id="(time|memory)"', page(report, monkeypatch)) == ["time", "memory"]
+
+
+def test_headroom_is_drawn_by_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "Net.</script><script>alert(1)</script>"
+    report = precisions()
+    site = ForecastSite(operator="addmm", module=hostile, calls=3, largest=2.0**17, overflows=3)
+    flow = ForecastGradient(kind="activation", name="g", module=hostile, largest=2.0**-20, exponents={-20: 9})
+    facts = forecast_facts(Forecast(ForecastRun(first=1, last=9, sampled=9), [site], [flow]))
+    report = msgspec.structs.replace(report, facts={**report.facts, "precision_forecast": facts})
+    chart = charts(report)["headroom"]
+    assert chart.labels == [hostile] and [series.y for series in chart.series] == [[-1.0], [-7], [28]]
+    assert "is 1 bit above float16's largest" in chart.caption and "7 bits below its smallest" in chart.caption
+    assert len(chart.rows[0]) == len(chart.columns) and chart.rows[0][2:4] == ["-1", "111"]
+    text = page(report, monkeypatch)
+    assert '<section id="headroom"' in text and hostile not in text and "alert(1)" in text
+    del facts["modules"]
+    assert "headroom" not in charts(report), "a report of an earlier version has none"
 
 
 def test_a_fix_is_drawn_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_processes_that_train_have_records_of_their_own(tmp_path: Path) -> None:
     assert ended.returncode == 4, "the program's own"
     report = json.loads((tmp_path / "report.json").read_text())
     assert sorted(p["steps"] for p in report["facts"]["processes"]) == [0, 20, 25, 30]
-    assert {p["how"] for p in report["facts"]["processes"]} == {"os-exit", "finished", "exit"}
+    assert {p["how"] for p in report["facts"]["processes"]} == {"finished", "exit"}
     (finding,) = [f for f in report["findings"] if f["evidence"] == "observed"]
     assert (finding["code"], finding["holder"]["name"]) == ("MEM101", "kept")
     # Each process is too short for its heap to be judged; nothing else is missing.
@@ -136,3 +137,52 @@ def test_only_processes_of_multiprocessing_get_a_prelude(led: dict[str, Any]) ->
     assert (changed[:3], changed[4:]) == (spawned[:3], spawned[4:])
     tracker = [sys.executable, "-c", "from multiprocessing.resource_tracker import main; main(3)"]
     assert following._with_prelude(tracker) == tracker
+
+
+RANKS = (
+    TRAINING
+    + """
+    import torch.distributed as dist, torch.multiprocessing
+
+    def rank(number, file):
+        dist.init_process_group("gloo", init_method="file://" + file, rank=number, world_size=2)
+        train(12, False)
+        if number == 1:
+            raise ValueError("the batch is empty")
+
+    if __name__ == "__main__":
+        torch.multiprocessing.start_processes(rank, (os.path.abspath("met"),), 2, start_method="fork")
+"""
+)
+
+
+def test_a_rank_of_multiprocessing_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    """Who had started it gets a text only, and the interpreter has dropped the error when it exits."""
+    (tmp_path / "main.py").write_text(textwrap.dedent(RANKS))
+    environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "torchvet", "run", "-o", "report.json", "main.py"]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 1 and "ProcessRaisedException" in ended.stderr
+    printed = " ".join(ended.stdout.split())
+    assert "but rank 1 failed at main.py:23 in rank: ValueError: the batch is empty" in printed
+    outcome = json.loads((tmp_path / "report.json").read_text())["facts"]["outcome"]
+    assert (outcome["rank"], outcome["how"], outcome["status"]) == (1, "exception", 1)
+
+
+def test_the_end_of_a_process_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Popen:
+        pid, returncode, left = 7, None, 2
+
+        def poll(self, flag: int = 0) -> int | None:
+            self.left -= 1
+            self.returncode = -9 if self.left <= 0 else None  # type: ignore[assignment]
+            return self.returncode
+
+    module = ModuleType("multiprocessing.popen_fork")
+    vars(module)["Popen"] = Popen
+    following._tap_polls(module)
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(following, "_ended", lambda pid, status: told.append((pid, status)))
+    process = Popen()
+    assert [process.poll(), process.poll(1), process.poll()] == [None, -9, -9]
+    assert told == [(7, -9)]

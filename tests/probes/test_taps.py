@@ -6,6 +6,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvet.probes.base.collector import CollectorProbe
 from torchvet.probes.base.hooks import Taps
 from torchvet.probes.base.ledger import Ledger
+from torchvet.probes.internals.patching import replace
 
 
 class Heard:
@@ -243,6 +245,25 @@ def test_removed_taps_leave_torch_as_it_was() -> None:
     taps.remove()
     after = (torch.autograd.backward, torch.autograd.grad, torch.nn.Module.train, torch.optim.Optimizer.__init__)
     assert all(a is b for a, b in zip(after, before, strict=True))
+
+
+def test_of_two_taps_the_lower_may_go_first() -> None:
+    """A probe that begins to listen late taps on top of others, and all end in their own order."""
+
+    class Base:
+        def step(self) -> int:
+            return 1
+
+    class Owner(Base):
+        pass
+
+    with ExitStack() as upper:
+        with ExitStack() as lower:
+            replace(lower, Owner, "step", lambda self: 10 + Base.step(self))
+            under = Owner.step
+            replace(upper, Owner, "step", lambda self: 100 + under(self))
+        assert Owner().step() == 111, "the upper one still goes through it"
+    assert "step" not in vars(Owner) and Owner().step() == 1
 
 
 def test_a_patch_on_top_of_a_tap_is_not_taken_out_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

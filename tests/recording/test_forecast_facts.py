@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from handmade import program, rank
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.facts import facts_of
-from torchvet.analysis.forecast import forecast_of, subnormal, underflow
+from torchvet.analysis.forecast import forecast_of, low_exponent, subnormal, underflow
 from torchvet.analysis.half_precision_devices import CARDS
 from torchvet.finding import Report
 from torchvet.recording import Recording
@@ -101,6 +103,40 @@ def test_cards_follow_their_capability() -> None:
         if card.capability[:1].isdigit():
             assert card.float16 == (float(card.capability) >= 7.0), card
             assert card.bfloat16 == (float(card.capability) >= 8.0), card
+
+
+def flowing(module: str | None, exponents: dict[int, int]) -> ForecastGradient:
+    """Gradients of what the operators of a module read."""
+    return ForecastGradient(
+        kind="activation", name=f"{module}: addmm", module=module, largest=2.0 ** max(exponents), exponents=exponents
+    )
+
+
+def test_a_module_is_held_against_both_ends_of_both_formats() -> None:
+    rows = forecast_facts_of(
+        *(site("Net.a", 2.0**10), site("Net.a", 1.0, operator="relu"), site("Net.b", 2.0**12), site("Net.c", 0.0)),
+        *(flowing("Net.a", {-20: 1, -12: 99}), flowing(None, {-3: 1})),
+    )["modules"]
+    assert [row["module"] for row in rows] == ["Net.b", "Net.a", None, "Net.c"], "the nearest to the limit first"
+    (b, a, outside, c) = rows
+    assert (a["largest"], a["gradient_largest"], a["gradient_low_exponent"]) == (1024.0, 2.0**-12, -13)
+    half, brain = a["bits"]["float16"], a["bits"]["bfloat16"]
+    assert half == {"to_largest": 6.0, "gradients_to_largest": 28.0, "gradients_to_smallest_normal": 1}
+    assert brain == {"to_largest": 118.0, "gradients_to_largest": 140.0, "gradients_to_smallest_normal": 113}
+    assert b["gradient_low_exponent"] is None and set(c["bits"]["float16"].values()) == {None}
+    assert outside["bits"]["float16"]["gradients_to_smallest_normal"] == 10
+
+
+def forecast_facts_of(*records: Record) -> dict[str, Any]:
+    one = rank(program(), run(CPU), *records)
+    found: dict[str, Any] = facts_of(one, growth_of(one))["precision_forecast"]
+    return found
+
+
+def test_a_hundredth_of_the_gradients_may_be_smaller_than_the_smallest() -> None:
+    assert low_exponent([gradient("w", {-30: 1, -5: 99})]) == -6
+    assert low_exponent([gradient("w", {-30: 2, -5: 98})]) == -31
+    assert low_exponent([]) is None
 
 
 def test_every_renderer_shows_it() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from torchvet.api.ending import TrainingUnfinished, why
 from torchvet.surfaces.callback import Training
 
 
@@ -36,10 +41,64 @@ def test_a_report_that_cannot_be_written_ends_no_training(tmp_path: Path, capsys
 
 def test_one_that_fails_unnoticed_ends_when_the_next_begins() -> None:
     training = Training(None, show=False, record=None, memory_limit=None)
+    reports = []
+    ended = training.end
+
+    def end(*given: Any, **named: Any) -> Any:
+        reports.append(ended(*given, **named))
+        return reports[-1]
+
+    training.end = end  # type: ignore[method-assign]
     training.begin()
     trained(training, 2)
+    failed, finished = (report.facts["outcome"] for report in reports if report is not None)
+    assert (failed["how"], finished["how"]) == ("exception", "finished")
+    assert "did not come to its end" in failed["error"]
     assert training.report is not None and training.report.facts["steps"] == 2
     assert training.end() is None, "none is running"
+
+
+def fails(kind: type[BaseException], file: str) -> None:
+    """In a process of `multiprocessing`."""
+    training = Training(file, show=False, record=None, memory_limit=None)
+    training.begin()
+    torch.ones(1, requires_grad=True).sum().backward()
+    raise kind("the batch is empty")
+
+
+def test_one_that_fails_in_a_process_of_multiprocessing_is_reported(tmp_path: Path) -> None:
+    """It runs no exit handlers, and has dropped the error."""
+    file = tmp_path / "report.json"
+    process = multiprocessing.get_context("fork").Process(target=fails, args=(ValueError, str(file)))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 1
+    outcome = json.loads(file.read_bytes())["facts"]["outcome"]
+    assert (outcome["how"], outcome["error"]) == ("exception", "ValueError: the batch is empty")
+    assert outcome["place"]["function"] == "fails"
+
+
+def test_the_error_of_a_rank_is_the_one_behind_torchs_exit(tmp_path: Path) -> None:
+    from torch.multiprocessing.spawn import _wrap
+
+    try:
+        _wrap(fails_in_rank, 0, (), str(tmp_path / "error.pickle"))
+    except SystemExit:
+        error = why()
+        assert isinstance(error, ValueError) and str(error) == "rank 0"
+    try:
+        raise SystemExit(3)
+    except SystemExit:
+        assert isinstance(why(), SystemExit)
+
+
+def fails_in_rank(rank: int) -> None:
+    raise ValueError(f"rank {rank}")
+
+
+def test_nothing_is_known_of_an_error_that_somebody_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    assert isinstance(why(), TrainingUnfinished)
 
 
 def test_a_page_has_the_charts_of_what_was_watched(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 import torchvet
 from torchvet.commands import main
+from torchvet.diagnosis.diagnose import diagnose
 from torchvet.probes.session.session import Session, session_in_process
 from torchvet.recording import read
 from torchvet.recording.records.base import Window
@@ -194,3 +195,45 @@ def test_the_first_rank_writes_and_a_watch_within_another_says_that_it_does_not_
 def test_an_output_that_is_no_format_is_refused_at_once() -> None:
     with pytest.raises(torchvet.BadInput, match=r"\.pdf"):
         torchvet.watch(output="report.pdf")
+
+
+def test_ranks_record_side_by_side_and_each_reports_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    watches = []
+    for rank, kept in ((1, []), (0, None)):
+        monkeypatch.setenv("RANK", str(rank))
+        with torchvet.watch(record=tmp_path / "run.vet", output=tmp_path / f"{rank}.json") as watch:
+            train(30, kept)  # type: ignore[arg-type]
+        watches.append(watch)
+    leaky, healthy = (watch.report for watch in watches)
+    assert leaky is not None and leaks(watches[0]) == ["MEM101"] and leaky.findings[0].rank == 1
+    assert healthy is not None and healthy.findings == [] and healthy.facts["absent_ranks"] == 1
+    assert [(tmp_path / f"{rank}.json").exists() for rank in (0, 1)] == [True, False], "the first rank writes"
+    both = diagnose(read(tmp_path / "run.vet"))
+    assert both.subject["ranks"] == [0, 1] and both.findings[0].rank == 1
+    assert "of 2 ranks only rank 1 does" in both.findings[0].cause
+
+
+def test_the_first_rank_is_the_groups_where_no_launcher_says_it(tmp_path: Path) -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
+    try:
+        with torchvet.watch(record=tmp_path / "run.vet", output=tmp_path / "report.json"):
+            train(2)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert not (tmp_path / "report.json").exists()
+    assert [file.name for file in (tmp_path / "run.vet").glob("*.jsonl")] == ["rank1.jsonl"]
+
+
+def test_the_traceback_of_an_error_is_the_programs(tmp_path: Path) -> None:
+    def hook(grad: torch.Tensor) -> None:
+        raise ValueError("in a hook")
+
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(hook)
+    with pytest.raises(ValueError, match="in a hook") as found, torchvet.watch():
+        weight.sum().backward()
+    own = str(Path(torchvet.__file__).parent)
+    assert [str(entry.path) for entry in found.traceback if str(entry.path).startswith(own)] == []

@@ -137,7 +137,7 @@ class Meetings:
 
     def line(self, index: int) -> Excess | None:
         """The line at which a rank spends more time of its own than the others, by the most, what it calls counted in;
-        None where that is not known of each."""
+        None where there is none, or that is not known of each."""
         # With one rank's lines missing, each of the others' would look like an excess.
         columns = [_by_line(rank, record) for rank, record in zip(self.ranks, self.records, strict=True)]
         if not all(columns):
@@ -147,6 +147,9 @@ class Meetings:
             usual = median(c.get(place, (0.0, "", 0))[0] for i, c in enumerate(columns) if i != index)
             found.append((seconds, Excess(place, seconds - usual, phase, usual < 0.1 * seconds, looks)))
         most = max(excess.seconds for _, excess in found)
+        # Lines are seen by looks at some steps: those may have none of what makes the rank late.
+        if most <= 0:
+            return None
         # A line has what it calls: the innermost one that has nearly all is told.
         return min((pair for pair in found if pair[1].seconds >= _NEARLY * most), key=lambda pair: pair[0])[1]
 

@@ -28,7 +28,22 @@ NEAR = 2.0
 VANISHES = 0.5
 """Share of a weight's gradient that must vanish under the best scale before its layer is said not to learn."""
 
+_LOW = 0.01
+"""The share of gradients that may be smaller than what counts as the smallest of them: a few always are."""
+
 Verdict = Literal["float16", "float16 with islands", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A half precision: its largest number, and its smallest normal one as a power of two."""
+
+    largest: float
+    smallest_normal: int
+
+
+FORMATS = {"float16": Format(LARGEST, _SUBNORMAL), "bfloat16": Format((2 - 2**-7) * 2.0**127, -126)}
+"""By name."""
 
 
 def headroom(magnitude: float) -> float:
@@ -98,6 +113,20 @@ def subnormal(gradients: Iterable[ForecastGradient], scale: int) -> float:
     """The share that would be left, with lost digits: subnormal in float16."""
     gradients = list(gradients)
     return _below(gradients, _SUBNORMAL - scale) - _below(gradients, _ZERO - scale)
+
+
+def low_exponent(gradients: Iterable[ForecastGradient]) -> int | None:
+    """The power of two below which a hundredth of the elements other than zero lie at most; None without any."""
+    counts: Counter[int] = Counter()
+    for gradient in gradients:
+        counts.update(gradient.exponents)
+    allowed, below = _LOW * sum(counts.values()), 0
+    for exponent, number in sorted(counts.items()):
+        below += number
+        if below > allowed:
+            # They are at least half of the power of two above them.
+            return exponent - 1
+    return None
 
 
 def _below(gradients: Iterable[ForecastGradient], exponent: int) -> float:

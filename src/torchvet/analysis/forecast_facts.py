@@ -7,13 +7,22 @@ from typing import Any
 
 import msgspec
 
-from torchvet.analysis.forecast import INITIAL, Forecast, headroom, subnormal, underflow
+from torchvet.analysis.forecast import (
+    FORMATS,
+    INITIAL,
+    Forecast,
+    Format,
+    headroom,
+    low_exponent,
+    subnormal,
+    underflow,
+)
 from torchvet.analysis.half_precision_devices import CARDS, SOURCE
 from torchvet.formatting import picked
 from torchvet.recording.records.forecast import ForecastGradient, ForecastSite
 
-# For readers of JSON: a large model has thousands of both.
-_OPERATORS, _PARAMETERS = 200, 200
+# For readers of JSON: a large model has thousands of each.
+_OPERATORS, _PARAMETERS, _MODULES = 200, 200, 200
 POLICY = (
     "an emulation of CUDA's autocast: the lists of PyTorch's documentation (CUDA Op-Specific Behavior), applied to the "
     "values of this run"
@@ -31,6 +40,7 @@ def forecast_facts(forecast: Forecast) -> dict[str, Any]:
         "calls": {"float16": run.half, "float32": run.float32, "autocast switched off": run.off},
         "operators": [_operator(s) for s in sorted(forecast.sites, key=_size, reverse=True)[:_OPERATORS]],
         "gradients": _gradients(forecast),
+        "modules": _modules(forecast),
         "hardware": [msgspec.to_builtins(d) for d in run.devices],
     }
     # With a GPU at hand it says itself what it computes natively.
@@ -82,6 +92,42 @@ def _operator(site: ForecastSite) -> dict[str, Any]:
         # A cast that overflows counts as well: autocast makes it.
         "overflows": site.overflows + site.casts,
     }
+
+
+def _modules(forecast: Forecast) -> list[dict[str, Any]]:
+    """A row for each module, the one nearest to float16's largest number first; None stands for what is outside."""
+    sizes: dict[str | None, float] = {}
+    for site in forecast.sites:
+        sizes[site.module] = max(_size(site), sizes.get(site.module, 0.0))
+    gradients: dict[str | None, list[ForecastGradient]] = {module: [] for module in sizes}
+    for one in forecast.gradients:
+        if one.kind == "activation":
+            gradients.setdefault(one.module, []).append(one)
+    rows = [_module(module, sizes.get(module, 0.0), found) for module, found in gradients.items()]
+    return sorted(rows, key=lambda row: -max(row["largest"], row["gradient_largest"] or 0.0))[:_MODULES]
+
+
+def _module(module: str | None, size: float, gradients: list[ForecastGradient]) -> dict[str, Any]:
+    most, low = max((g.largest for g in gradients), default=0.0), low_exponent(gradients)
+    return {
+        "module": module,
+        "largest": size,
+        "gradient_largest": most or None,
+        "gradient_low_exponent": low,
+        # Powers of two between what was measured and what the format holds.
+        "bits": {
+            name: {
+                "to_largest": _bits(size, kind),
+                "gradients_to_largest": _bits(most, kind),
+                "gradients_to_smallest_normal": None if low is None else low - kind.smallest_normal,
+            }
+            for name, kind in FORMATS.items()
+        },
+    }
+
+
+def _bits(magnitude: float, kind: Format) -> float | None:
+    return round(math.log2(kind.largest / magnitude), 1) if 0 < magnitude < math.inf else None
 
 
 def _gradients(forecast: Forecast) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Watch(contextlib.ContextDecorator):
             if self._record is None:
                 self._folder = Scratch()
             path = Path(self._record) if self._record is not None else cast(Any, self._folder).path
-            writer = RecordingWriter(path)
+            writer = RecordingWriter(path, _rank())
         except OSError as error:
             raise BadInput(f"watch(): the recording cannot be written: {error}") from error
         self._session = Session(self._options(path), writer)
@@ -108,7 +108,7 @@ class Watch(contextlib.ContextDecorator):
 
     def stop(self, error: BaseException | None = None, leads: bool | None = None) -> Report:
         """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the one that
-        `leads` writes the output; by default that whose RANK is 0. Raises `TorchvetError` where the watch was not
+        `leads` writes the output; by default the first. Raises `TorchvetError` where the watch was not
         started."""
         from torchvet.charts import NOTHING
 
@@ -118,20 +118,25 @@ class Watch(contextlib.ContextDecorator):
         else:
             report, drawing = self._ended(error)
         self.report = report
-        leads = os.environ.get("RANK", "0") == "0" if leads is None else leads
+        leads = _rank() == 0 if leads is None else leads
         if self._output is not None and leads:
             self._output.write(report, drawing)
         return report
 
     def _ended(self, error: BaseException | None) -> tuple[Report, Drawing]:
         """The report on what was observed, and what is drawn beside it."""
+        from torchvet.probes.session.exception_hook import clean
+
         session, self._session = self._session, None
         if session is None:
             raise TorchvetError("stop(): this watch is not running; call start() first")
+        if error is not None:
+            # Whoever prints it prints what plain Python would.
+            clean(error)
         session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
         session.release()
         session.writer.close()
-        report, drawing = self._diagnosed(session.writer.path.parent)
+        report, drawing = self._diagnosed(session.writer.path)
         if self._folder is not None:
             self._folder.close()
             self._folder = None
@@ -162,21 +167,31 @@ class Watch(contextlib.ContextDecorator):
 
         return cast(F, watched)
 
-    def _diagnosed(self, path: Path) -> tuple[Report, Drawing]:
+    def _diagnosed(self, file: Path) -> tuple[Report, Drawing]:
         from torchvet.charts import NOTHING
         from torchvet.diagnosis.diagnose import diagnose
         from torchvet.finding import NotChecked, Report
-        from torchvet.recording import read
+        from torchvet.recording import Recording, read
 
         try:
-            recording = read(path)
+            found = read(file.parent)
         except BadInput as error:  # the program has removed it: no reason for the program to end here
             gap = NotChecked(check="everything", reason=str(error))
             return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap]), NOTHING
-        if self._record is None:  # nobody is to be sent to a folder that is about to go
-            recording.path = None
+        # Other ranks may still write theirs beside it. Nobody is to be sent to a folder that is about to go.
+        mine = [one for one in found.ranks if one.name == file.stem]
+        recording = Recording(mine, found.path if self._record is not None else None)
         report = diagnose(recording)
         return report, self._output.drawing(report, recording) if self._output is not None else NOTHING
+
+
+def _rank() -> int:
+    """Which of several ranks this process is: as the group says that it has joined, else as its launcher does."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    rank = os.environ.get("RANK", "")
+    return int(rank) if rank.isdecimal() else 0
 
 
 def _not_observed() -> Report:

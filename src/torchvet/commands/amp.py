@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,6 +15,7 @@ from torchvet.workflows.report_output import Delivery
 if TYPE_CHECKING:
     from torchvet.analysis.amp import Trial
     from torchvet.finding import Report, Verdict
+    from torchvet.recording import RankRecording
     from torchvet.recording.records.amp import AmpMode
     from torchvet.supervisor.preflight import Program
 
@@ -44,8 +45,9 @@ def command(
 
     The source is not edited. The program's own autocast regions and GradScaler are overridden; without them its
     modules are called under autocast and its loss is scaled. Everything after the script, or after -m MODULE, is
-    passed to the program. It runs --trials times in each precision, up to --steps each time. What it writes is undone
-    after each run (docs/fix.md).
+    passed to the program. It runs --trials times in each precision, up to --steps each time, and once more in float32
+    to see how far its values are from the ends of float16 and bfloat16. What it writes is undone after each run
+    (docs/fix.md).
     """
     from torchvet.supervisor import preflight
 
@@ -53,41 +55,79 @@ def command(
     delivery = delivery.of(target.path)
     delivery.check()
     preflight.check(target)
-    found = _trials(target, steps, trials, Shown(show_output, delivery.quiet))
-    return delivery.deliver(_report(target, found, delivery.unwanted))
+    shown = Shown(show_output, delivery.quiet)
+    report = _report(target, _trials(target, steps, trials, shown), delivery.unwanted)
+    # Where no step ran there is nothing to measure either.
+    if "amp" in report.facts:
+        report = _with_headroom(report, target, steps, shown)
+    return delivery.deliver(report)
 
 
 def _trials(target: Program, steps: int, trials: int, shown: Shown) -> list[Trial]:
-    """All runs, the precisions taking turns, so that what else the machine does falls on all of them."""
+    """All runs that are timed, the precisions taking turns, so that what else the machine does falls on all of them."""
     from torchvet.analysis.amp import MODES
 
     found: list[Trial] = []
     for _ in range(trials):
         for mode in MODES:
-            trial = f"run {len(found) + 1} of {trials * len(MODES)}, {mode}"
-            found.append(_trial(target, mode, steps, shown, trial))
+            run = _Run({"amp_mode": mode}, f"run {len(found) + 1} of {trials * len(MODES)}, {mode}")
+            found.append(_trial(mode, *_ran(target, steps, shown, run)))
     return found
 
 
-def _trial(target: Program, mode: AmpMode, steps: int, shown: Shown, trial: str) -> Trial:
-    from torchvet.analysis.amp import Trial
-    from torchvet.recording.records.amp import AmpRun
-    from torchvet.recording.records.base import Window
+class _Run(NamedTuple):
+    """What is asked of the probes, and what is said of the run meanwhile."""
+
+    probes: dict[str, Any]
+    said: str
+
+
+def _ran(target: Program, steps: int, shown: Shown, run: _Run) -> tuple[RankRecording, str | None]:
+    """One run: its recording, and what it failed by."""
     from torchvet.supervisor.recording_dir import Keep
     from torchvet.supervisor.supervise import Observe, child_command
 
     with Keep(None) as keep, Untouched(shown.quiet) as files:
-        observe = Observe(keep.directory, keep.rank, steps, None, {"amp_mode": mode}, undo=files.folder)
-        progress = shown.progress(keep.directory, trial)
+        observe = Observe(keep.directory, keep.rank, steps, None, run.probes, undo=files.folder)
+        progress = shown.progress(keep.directory, run.said)
         status, seconds = files.run(child_command(target, observe), progress=progress, **shown.streams())
         recording, outcome = keep.read(status, seconds)
         files.ended(outcome)
-        rank = recording.ranks[0]
-        highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
         error = outcome.error or (f"the program ended with status {status}" if status else None)
-        error = error if outcome.how != "steps-reached" else None
-        peak, activations = (highest.peak, highest.categories.get("activations")) if highest else (None, None)
-        return Trial(mode=mode, run=rank.last(AmpRun), peak=peak, activations=activations, error=error)
+        return recording.ranks[0], error if outcome.how != "steps-reached" else None
+
+
+def _trial(mode: AmpMode, rank: RankRecording, error: str | None) -> Trial:
+    from torchvet.analysis.amp import Trial
+    from torchvet.recording.records.amp import AmpRun
+    from torchvet.recording.records.base import Window
+
+    highest = max(rank.all(Window), key=lambda w: w.peak, default=None)
+    peak, activations = (highest.peak, highest.categories.get("activations")) if highest else (None, None)
+    return Trial(mode=mode, run=rank.last(AmpRun), peak=peak, activations=activations, error=error)
+
+
+def _with_headroom(report: Report, target: Program, steps: int, shown: Shown) -> Report:
+    """The report with the headroom of values in half precision. To measure them takes time: it is a run of its own, in
+    float32, that is not timed."""
+    from msgspec.structs import replace
+
+    from torchvet.analysis.forecast import forecast_of
+    from torchvet.analysis.forecast_facts import forecast_facts
+    from torchvet.finding import NotChecked
+    from torchvet.recording.records.training import Unchecked
+
+    said = f"a further run, {_HEADROOM}"
+    rank, error = _ran(target, steps, shown, _Run({"amp_mode": "float32", "precision_forecast": True}, said))
+    forecast = forecast_of(rank)
+    if forecast is not None:
+        return replace(report, facts={**report.facts, "precision_forecast": forecast_facts(forecast)})
+    reason = next((u.reason for u in rank.all(Unchecked) if u.check == "precision forecast"), None)
+    gap = NotChecked(check=_HEADROOM, reason=error or reason or "no value that would be in half precision was seen")
+    return replace(report, not_checked=[*report.not_checked, gap])
+
+
+_HEADROOM = "headroom in half precision"
 
 
 def _report(target: Program, trials: list[Trial], unwanted: tuple[str, ...]) -> Report:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchvet.analysis.facts import outcome_facts
-from torchvet.diagnosis.ranks import absent, weight
+from torchvet.diagnosis.ranks import absent, unrecorded, weight
 from torchvet.finding import Finding, NotChecked
 from torchvet.formatting import count, picked, rank_names
 from torchvet.recording import RankRecording, Recording
@@ -16,6 +16,11 @@ from torchvet.recording.records.training import Outcome, Unwatched
 _SHARE = 0.1
 """Backward calls outside the steps, as a share of these, from which on they may hold another fault."""
 
+_ABSENT = (
+    "this report has no record of them: a callback and `watch()` see the process that they run in, `torchvet run` the "
+    "ranks of its host"
+)
+
 
 def gaps(recording: Recording) -> list[NotChecked]:
     """What trained, or may have, and was not observed."""
@@ -24,6 +29,9 @@ def gaps(recording: Recording) -> list[NotChecked]:
     if silent:
         what = count(len(silent), "process", "processes")
         found.append(NotChecked(check=f"the end of {what} that the program started", reason="killed, or still running"))
+    missing, world = unrecorded(recording)
+    if missing:
+        found.append(NotChecked(check=f"{count(missing)} of {count(world)} ranks", reason=_ABSENT))
     return found
 
 

@@ -122,16 +122,30 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     rows, away = recording.members, absent(recording)
     missing = {"absent": [picked(one, "ranks", "reason") for one in away]} if away else {}
     if not rows:
-        return missing
+        # Of several ranks the only one that is recorded.
+        return missing | _absence(recording) | ({"rank": shown.rank} if shown.member is not None else {})
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
-    facts |= unlike_facts(rows) | missing
+    facts |= unlike_facts(rows) | missing | _absence(recording)
     first = _failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)
         assert ended is not None
         facts["outcome"] = outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks} | _last_facts(first)
     return facts
+
+
+def unrecorded(recording: Recording) -> tuple[int, int]:
+    """How many of how many ranks are not recorded, without those of which is known why (`absent`)."""
+    members = [one.member for one in recording.ranks if one.member is not None]
+    world = max((member.world_size for member in members), default=0)
+    known = {member.rank for member in members}.union(*(one.ranks for one in absent(recording)))
+    return max(0, world - len(known)), world
+
+
+def _absence(recording: Recording) -> dict[str, Any]:
+    missing, world = unrecorded(recording)
+    return {"absent_ranks": missing, "world_size": world} if missing else {}
 
 
 def _last_facts(one: RankRecording) -> dict[str, Any]:

@@ -95,4 +95,4 @@ def _is_of_one_script(report: Report) -> bool:
     """Whether it is the run of a script in one process: `fix` runs no other in the same way."""
     argv = report.subject.get("argv") or []
     script = bool(argv) and str(argv[0]).endswith(".py")
-    return script and report.subject.get("kind") == "run" and not report.facts.get("ranks")
+    return script and report.subject.get("kind") == "run" and report.facts.get("rank") is None

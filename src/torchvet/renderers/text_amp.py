@@ -6,6 +6,7 @@ from typing import Any
 
 from torchvet.finding import Report
 from torchvet.renderers.page import Page, padded
+from torchvet.renderers.sections.forecast import add_forecast
 from torchvet.renderers.text import add_findings, add_rest
 from torchvet.renderers.verdict import could_not_judge
 from torchvet.renderers.wording import count, percent, seconds, size
@@ -27,6 +28,9 @@ def amp_page(report: Report, color: bool, width: int) -> str:
         page.verbatim(line, indent=2)
     for line in notes_on(facts):
         page.paragraph(line, indent=2, hang=2, most=3)
+    if forecast := report.facts.get("precision_forecast"):
+        page.heading("Headroom, in a further run in float32")
+        add_forecast(page, forecast)
     add_rest(page, report)
     return page.text(color)
 

@@ -40,7 +40,7 @@ def add_facts(page: Page, report: Report) -> None:
     for snapshot in snapshots[:SNAPSHOTS]:
         add_snapshot(seen, snapshot, len(snapshots) > 1)
     seen.more(len(snapshots) - SNAPSHOTS)
-    of_rank = report.subject.get("kind") == "run" and report.facts.get("ranks")
+    of_rank = report.subject.get("kind") == "run" and report.facts.get("rank") is not None
     page.section(f"What was seen (rank {report.facts['rank']})" if of_rank else "What was seen", seen)
 
 

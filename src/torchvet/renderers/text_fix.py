@@ -44,17 +44,25 @@ def fix_page(report: Report, color: bool, width: int) -> str:
 def headline(report: Report) -> str:
     """The outcome in one sentence."""
     facts = report.facts["fix"]
-    if report.verdict == "undetermined":
-        return could_not_judge(report)
     if not facts["verified"]:
-        return _read_only(facts)
+        return could_not_judge(report) if report.verdict == "undetermined" else _read_only(facts)
+    runs = _runs(facts)
+    if report.verdict == "undetermined":
+        return f"{could_not_judge(report)}; {runs}"
     proven, refused = len(facts["proven"]), len(facts["refused"])
-    runs = f" in {count(facts['runs'], 'run')} of {count(facts['steps'], 'step')}"
     if not proven and not refused:
         rest = len(facts["advice"]) + len(facts["not_shown"])
-        return f"Nothing to fix that the run has shown; {count(rest, 'finding')} below" if rest else "Nothing to fix"
+        below = f" that the run has shown; {count(rest, 'finding')} below" if rest else ""
+        return f"Nothing to fix{below}; {runs}"
     written = "; written" if facts["written"] else ""
-    return f"{proven} of {count(proven + refused, 'fix', 'fixes')} proven{runs}{written}"
+    return f"{proven} of {count(proven + refused, 'fix', 'fixes')} proven in {runs}{written}"
+
+
+def _runs(facts: dict[str, Any]) -> str:
+    """How often the program ran, and how long that took in all."""
+    # A report of an earlier version does not know.
+    took = f", {seconds(facts['run_seconds'])}" if facts.get("run_seconds") is not None else ""
+    return f"{count(facts['runs'], 'run')} of {count(facts['steps'], 'step')}{took}"
 
 
 def _read_only(facts: dict[str, Any]) -> str:

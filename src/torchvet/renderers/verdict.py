@@ -71,7 +71,7 @@ def _verdict(report: Report) -> str:
         return f"No cause found{_over_steps(report)}{failed}{_unseen(report)}{extra}"
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{extra}"
+    return f"No fault found{_over_steps(report)}{_on_some(report)}{_idle(report)}{_slowest(report)}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -198,6 +198,12 @@ def _slowest(report: Report) -> str:
     if most is None or most["share"] < _MUCH:
         return ""
     return f"; {percent(most['share'])} of a step's time is at {at(most['path'], most['line'])}"
+
+
+def _on_some(report: Report) -> str:
+    """That ranks are missing, so that nobody reads `No fault found` as said of all."""
+    absent, world = report.facts.get("absent_ranks"), report.facts.get("world_size")
+    return f" on {count(world - absent)} of {count(world)} ranks" if absent and world else ""
 
 
 def _over_steps(report: Report, word: str = "in") -> str:

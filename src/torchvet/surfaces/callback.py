@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+from multiprocessing.util import Finalize
 from pathlib import Path
 
+from torchvet.api.ending import TrainingUnfinished, why
 from torchvet.api.watch import Watch
 from torchvet.finding import Report
 
@@ -20,13 +23,17 @@ class Training:
         self._watch = Watch(record=record, memory_limit=memory_limit, output=output)
         self._show = show
         self._running = False
+        self._process = 0
+        self._finalizer: Finalize | None = None
 
     def begin(self) -> None:
         """The training begins. One before it that has failed unnoticed ends now."""
-        self.end()
-        self._running = True
+        self.end(TrainingUnfinished())
+        self._running, self._process = True, os.getpid()
         self._watch.start()
         atexit.register(self._end_at_exit)
+        # Processes of `multiprocessing` run no exit handlers where they are forked, and drop the error before.
+        self._finalizer = Finalize(None, self._end_at_exit, exitpriority=0)
 
     def end(self, error: BaseException | None = None, leads: bool = True) -> Report | None:
         """The training ended, by `error` if one is given: the report is shown, and written by the rank that leads. None
@@ -35,6 +42,9 @@ class Training:
             return None
         self._running = False
         atexit.unregister(self._end_at_exit)
+        if self._finalizer is not None:
+            self._finalizer.cancel()
+            self._finalizer = None
         self.report = report = self._watch.stop(error, leads)
         if self._show:
             from torchvet.renderers import renderer_for
@@ -44,7 +54,9 @@ class Training:
 
     def _end_at_exit(self) -> None:
         """The program ends, and the training has not: it failed."""
-        self.end(getattr(sys, "last_value", None))
+        # A fork of the process that trains has this handler as well.
+        if self._process == os.getpid():
+            self.end(why())
 
 
 class Vetting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,15 +36,33 @@ def verify(asked: Asked) -> int:
     if not asked.delivery.quiet:
         _warn(asked)
     bench = Bench(target, asked.delivery, asked.steps, asked.show_output, _probes(asked))
-    before = bench.run({}, "as it is")
-    plan = Plan(asked, before)
-    verified = plan.verified(bench.run)
+    runner = _Timed(bench.run)
+    plan = Plan(asked, runner({}, "as it is"))
+    verified = plan.verified(runner, lambda fixes: None if asked.delivery.quiet else _announce(fixes, runner.seconds))
     report = plan.report(verified)
-    report.facts["fix"]["not_undone"] = list(bench.outside)
+    report.facts["fix"].update(run_seconds=runner.seconds, not_undone=list(bench.outside))
     if asked.apply:
         report.facts["fix"]["written"] = plan.write(verified)
     deliver(report, asked)
     return plan.status(verified, report)
+
+
+Runner = Callable[[Mapping[str, bytes], str], "Trial"]
+"""Runs the program with other contents in the place of files, and is told what they are."""
+
+
+class _Timed:
+    """Runs the program, and knows how long all runs have taken together."""
+
+    def __init__(self, run: Runner) -> None:
+        self._run = run
+        self.seconds = 0.0
+
+    def __call__(self, contents: Mapping[str, bytes], change: str) -> Trial:
+        began = time.monotonic()
+        trial = self._run(contents, change)
+        self.seconds += time.monotonic() - began
+        return trial
 
 
 def _refuse(asked: Asked) -> None:
@@ -62,10 +81,25 @@ def _refuse(asked: Asked) -> None:
 def _warn(asked: Asked) -> None:
     """Announce, before anything runs, that the program runs more than once."""
     click.echo(
-        f"torchvet: {asked.script} runs at least twice, up to {count(asked.steps, 'step')} each, without a terminal. "
-        "The files that it writes are restored after each run (exceptions: docs/fix.md)",
+        f"torchvet: {asked.script} runs once as it is, and again with the fixes for what that shows, up to "
+        f"{count(asked.steps, 'step')} each, without a terminal. The files that it writes are restored after each run "
+        "(exceptions: docs/fix.md)",
         err=True,
     )
+
+
+def _announce(fixes: Sequence[Fix], took: float) -> None:
+    """Say after the first run what is to come: how many more depends on what they show."""
+    from torchvet.renderers.wording import seconds
+
+    # Fixes that change losses have a run of their own.
+    runs = len({fix.changes for fix in fixes})
+    if runs:
+        click.echo(
+            f"torchvet: that run took {seconds(took)}; {count(len(fixes), 'fix', 'fixes')} to try, in "
+            f"{count(runs, 'more run', 'more runs')} at least",
+            err=True,
+        )
 
 
 def _probes(asked: Asked) -> dict[str, Any]:
@@ -99,9 +133,8 @@ class Plan:
         )
         return any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) for root in roots)
 
-    def verified(self, run: Callable[[Mapping[str, bytes], str], Trial]) -> Verified:
-        """Try the fixes. `run` runs the program with other contents in the place of files, and is told what they
-        are."""
+    def verified(self, run: Runner, tell: Callable[[Sequence[Fix]], None]) -> Verified:
+        """Try the fixes. `tell` hears of them before."""
         from torchvet.verifying.search import Fix, Search
 
         def runner(fixes: Sequence[Finding]) -> Trial:
@@ -111,7 +144,9 @@ class Plan:
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Fix(self.candidates[number]), why))
-        return search.run([_fix(f) for f in possible.made])
+        fixes = [_fix(f) for f in possible.made]
+        tell(fixes)
+        return search.run(fixes)
 
     def _uncovered(self, after: Trial, made: Sequence[Finding]) -> list[Fix]:
         """The fixes for what a run shows in which some findings' edits were made, as edits of the files on the disk."""

@@ -102,6 +102,8 @@ class own_fork:
 def _tap_starts() -> None:
     when_imported("subprocess", _tap_popen)
     when_imported("multiprocessing.util", _tap_spawn)
+    for module in ("popen_fork", "popen_forkserver"):
+        when_imported(f"multiprocessing.{module}", _tap_polls)
     _tap_shells()
 
 
@@ -144,6 +146,26 @@ def _tap_ends(popen: Any) -> None:
                 _ended(self.pid, self.returncode)
 
     popen._handle_exitstatus = _handle_exitstatus
+
+
+def _tap_polls(module: ModuleType) -> None:
+    """The same of processes of `multiprocessing`."""
+    popen: Any = getattr(module, "Popen", None)
+    # The class for spawned processes inherits it.
+    poll = getattr(popen, "poll", None)
+    if poll is None or hasattr(poll, "__wrapped__"):
+        return
+
+    @functools.wraps(poll)
+    def polled(self: Any, *args: Any, **options: Any) -> Any:
+        before = self.returncode
+        found = poll(self, *args, **options)
+        if before is None and found is not None and _ended is not None:
+            with suppress(Exception):
+                _ended(self.pid, found)
+        return found
+
+    popen.poll = polled
 
 
 def _tap_shells() -> None:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
 from torchvet.probes.session import session as sessions
-from torchvet.probes.session.exception_hook import before_hard_exit, is_out_of_memory
+from torchvet.probes.session.exception_hook import (
+    before_hard_exit,
+    chain,
+    clean,
+    exit_status,
+    is_out_of_memory,
+    on_its_way,
+)
 from torchvet.probes.session.session import Options, Session
 from torchvet.recording.records.training import Unwatched
 from torchvet.recording.writer import RecordingWriter
@@ -36,26 +44,48 @@ def observe(config: dict[str, Any]) -> None:
 
 
 class _Ending:
-    """Sees how the process ends: by itself, or by `os._exit`, as forked processes of `multiprocessing` do."""
+    """Sees how the process ends: by itself, by an error, or by `os._exit`, as forked processes of `multiprocessing`
+    do."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._returned = False
+        """Whether the code of a process of `multiprocessing` has come to its end."""
 
     def watch(self) -> None:
         # Registered late, run early: before torch's and the program's own handlers tear things down.
         atexit.register(self._at_exit)
-        before_hard_exit(lambda status: self._finish("os-exit", status, None))
+        before_hard_exit(self._at_hard_exit)
+        # Called while the error is on its way: it is printed and dropped before any exit handler runs.
+        Finalize(None, self._at_end_of_code, exitpriority=0)
+
+    def _at_end_of_code(self) -> None:
+        error = on_its_way()
+        if error is None:
+            self._returned = True
+        else:
+            clean(error)
+            self._finish(*_how(error))
+
+    def _at_hard_exit(self, status: int) -> None:
+        self._finish("finished" if self._returned and status == 0 else "os-exit", status, None)
 
     def _at_exit(self) -> None:
         # The interpreter sets it for an uncaught exception before `atexit`; there is no other way to know of
         # one here.
         error = getattr(sys, "last_value", None)
-        if isinstance(error, BaseException):
-            self._finish("out-of-memory" if is_out_of_memory(error) else "exception", 1, error)
-        else:
-            self._finish("finished", 0, None)
+        self._finish(*(_how(error) if isinstance(error, BaseException) else ("finished", 0, None)))
 
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
         with contextlib.suppress(BaseException):  # also KeyboardInterrupt: the exit must go on
             self._session.finish(how, status, error)
             self._session.process_ends()
+
+
+def _how(error: BaseException) -> tuple[str, int, BaseException | None]:
+    """What an error makes of the process: how it ends, with which status, by what."""
+    if isinstance(error, SystemExit):
+        return "exit", exit_status(error.code), None
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupt", 1, error
+    return "out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception", 1, error

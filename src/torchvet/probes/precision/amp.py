@@ -26,6 +26,8 @@ _INITIAL, _INTERVAL = 65536.0, 2000
 # Tensor cores take half-precision matrices whose sizes are multiples of 8.
 _ALIGNED = 8
 _KEPT = 5000
+ASKED = "_torchvet_asked"
+"""On a region that was overridden: whether the program had it enabled."""
 
 
 class AmpWatcher(Watcher):
@@ -159,6 +161,8 @@ class AmpWatcher(Watcher):
     def _override(self, region: Any) -> None:
         if region._enabled and self._wanted is None:
             self._wanted, self._place = region.fast_dtype, frames.user_place(3)
+        # One object may be entered again, overridden by then: what the program asked for is kept for the forecast.
+        region.__dict__.setdefault(ASKED, region._enabled)
         # A region that is switched off within a module is an island of float32, and means it.
         if region._enabled or not self._depth:
             region._enabled = self._dtype is not None

@@ -15,6 +15,7 @@ from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Optimizer, Record, StepKind, Unchecked, Watcher, tap
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside, ModuleHooks
 from torchvet.probes.internals.patching import replace
+from torchvet.probes.precision.amp import ASKED
 from torchvet.probes.precision.forecast_mode import ForecastMode
 from torchvet.probes.precision.half_hardware import devices
 from torchvet.recording.records.forecast import ForecastRun
@@ -219,7 +220,7 @@ class ForecastWatcher(Watcher):
     def _region_begins(self, original: Any) -> Any:
         def __enter__(region: Any) -> Any:
             # Only within a module: a region that is off around a whole model is the program as it is.
-            if not region._enabled and self._stack:
+            if not region.__dict__.get(ASKED, region._enabled) and self._stack:
                 self.mode.off += 1
                 region._torchvet_off = True
             return original(region)

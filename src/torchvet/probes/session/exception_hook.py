@@ -104,6 +104,19 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
+def on_its_way() -> BaseException | None:
+    """In a finalizer of `multiprocessing`: the error that ends the code of this process; None where none does.
+
+    A rank that `torch.multiprocessing` has started passes its error's text on, and exits instead: it is the error.
+    """
+    error = sys.exc_info()[1]
+    link = error.__traceback__ if isinstance(error, SystemExit) else None
+    while link is not None and link.tb_next is not None:
+        link = link.tb_next
+    raised_by = link.tb_frame.f_globals.get("__name__") if link is not None else None
+    return (error and error.__context__) if raised_by == "torch.multiprocessing.spawn" else error
+
+
 def before_hard_exit(act: Callable[[int], None]) -> None:
     """Call `act` with the status before `os._exit`, which runs no exit handler. Forked children pass straight on."""
     # Taken now: the program may replace the name as well.

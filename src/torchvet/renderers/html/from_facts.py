@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from torchvet.charts import Chart, Series, Unit, guarded
+from torchvet.charts import Chart, Series, Unit, guarded, only
 from torchvet.finding import Report
 from torchvet.renderers.comparison import amount
 from torchvet.renderers.html.trials import charts_of_trials
@@ -26,6 +26,7 @@ def charts_of_facts(report: Report, failed: list[str]) -> list[Chart]:
     draws += charts_of_trials(report)
     if forecast := report.facts.get("precision_forecast"):
         draws.append(("headroom in float16", partial(_precision, forecast)))
+        draws.append(("headroom by module", partial(_headroom, forecast)))
     return [chart for what, draw in draws if (chart := guarded(what, draw, failed)) is not None]
 
 
@@ -95,3 +96,85 @@ def _precision(facts: dict[str, Any]) -> Chart | None:
             for n, r in zip(names, rows, strict=True)
         ],
     )
+
+
+def _headroom(facts: dict[str, Any]) -> Chart | None:
+    """How far each module's results and gradients are from both ends of float16."""
+    # A report of an earlier version has none.
+    found = facts.get("modules") or []
+    rows = found[:OPERATORS]
+    if not rows:
+        return None
+    names = [str(row["module"] or "outside modules") for row in rows]
+    scale = facts["gradients"]["scale_exponent"]
+    return Chart(
+        id="headroom",
+        title="Headroom by module",
+        kind="bars",
+        caption=_headroom_told(rows, names, scale),
+        x_title="bits (powers of two); below 0 it is out of range",
+        unit="bits",
+        labels=names,
+        series=_headroom_bars(rows, scale or 0),
+        notes=only(len(found) > len(rows), f"the {len(rows)} nearest of {count(len(found), 'module')} are drawn"),
+        columns=[
+            *("module", "largest result", "bits below float16's largest", "below bfloat16's", "largest gradient"),
+            *("1 % of gradients below", "bits above float16's smallest normal", f"scaled by 2**{scale or 0}"),
+            "above bfloat16's",
+        ],
+        rows=[_headroom_row(name, row, scale or 0) for name, row in zip(names, rows, strict=True)],
+    )
+
+
+def _headroom_bars(rows: list[dict[str, Any]], scale: int) -> list[Series]:
+    bits = [row["bits"]["float16"] for row in rows]
+    low = [one["gradients_to_smallest_normal"] for one in bits]
+    sides = [
+        ("largest result, below float16's largest", "activations", [one["to_largest"] for one in bits]),
+        ("gradients, above float16's smallest normal", "gradients", low),
+        (f"the same with a loss scale of 2**{scale}", "after", [b + scale if b is not None else None for b in low]),
+    ]
+    return [Series(name=name, role=role, x=[], y=values, style="bar") for name, role, values in sides]
+
+
+def _headroom_told(rows: list[dict[str, Any]], names: list[str], scale: int | None) -> str:
+    def worst(key: str) -> tuple[float, str] | None:
+        known = [
+            (float(b), n) for r, n in zip(rows, names, strict=True) if (b := r["bits"]["float16"][key]) is not None
+        ]
+        return min(known, default=None)
+
+    told = []
+    if (top := worst("to_largest")) is not None:
+        told.append(f"The largest result of {top[1]} is {_away(top[0], 'below', 'above')} float16's largest number.")
+    if (low := worst("gradients_to_smallest_normal")) is not None:
+        told.append(
+            f"The gradients of {low[1]} reach to {_away(low[0], 'above', 'below')} its smallest normal one; "
+            f"a loss scale of 2**{scale or 0} adds {count(scale or 0, 'bit')}."
+        )
+    return " ".join(told)
+
+
+def _away(bits: float, side: str, other: str) -> str:
+    return f"{abs(bits):g} {'bit' if abs(bits) == 1 else 'bits'} {side if bits >= 0 else other}"
+
+
+def _headroom_row(name: str, row: dict[str, Any], scale: int) -> list[str]:
+    half, brain = row["bits"]["float16"], row["bits"]["bfloat16"]
+    low, above = row["gradient_low_exponent"], half["gradients_to_smallest_normal"]
+    largest = row["gradient_largest"]
+    return [
+        name,
+        f"{row['largest']:.3g}",
+        _said(half["to_largest"]),
+        _said(brain["to_largest"]),
+        f"{largest:.3g}" if largest is not None else "",
+        f"2**{low}" if low is not None else "",
+        _said(above),
+        _said(above + scale if above is not None else None),
+        _said(brain["gradients_to_smallest_normal"]),
+    ]
+
+
+def _said(bits: float | None) -> str:
+    return f"{bits:g}" if bits is not None else ""
