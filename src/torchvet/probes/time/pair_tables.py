@@ -35,7 +35,6 @@ class _Key(NamedTuple):
     at: Line
     inner: Line | None
     distance: Distance
-    learned: bool
 
 
 @dataclass
@@ -87,12 +86,15 @@ class PairDifferenceTables(TimeWatcher):
         self._needed: set[Line] = set()
         """Lines whose differences are used otherwise, in some step at least."""
         self._before = 0
+        self._every = 0.0
+        """Seconds of all operators."""
 
     def install(self) -> None:
         """Hear each operator of sampled steps: any of them may use a table."""
         self.host.ledger.listeners.append(self._operator)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        self._every += self.host.ledger.took
         if private.graph_task() != -1:
             if self._nodes:
                 self._in_backward()
@@ -178,7 +180,7 @@ class PairDifferenceTables(TimeWatcher):
         self._now.clear()
 
     def _add(self, table: _Table, distance: Distance) -> None:
-        key = _Key(table.at, table.inner, distance, any(table.form.learned))
+        key = _Key(table.at, table.inner, distance)
         site = self._sites.setdefault(key, _Site(table.reduced, table.autocast))
         site.forms[table.form] += 1
         site.forward += table.forward
@@ -188,6 +190,7 @@ class PairDifferenceTables(TimeWatcher):
     def restarted(self) -> None:
         """Steps are counted anew."""
         self._sites.clear()
+        self._every = 0.0
         self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
@@ -206,6 +209,8 @@ class PairDifferenceTables(TimeWatcher):
 
     def _timed(self, key: _Key, site: _Site, sampled: int) -> None:
         usual = max(site.forms, key=lambda form: site.forms[form] * form.elements)
+        # A nearest row has no gradient: the graph is made, and no backward pass goes through it.
+        usual = usual if site.backward else usual._replace(learned=(False, False))
         taken, place = pair_times.timed(usual, key.distance), place_of_line(key.at)
         if taken is None or place is None:
             return
@@ -224,7 +229,7 @@ class PairDifferenceTables(TimeWatcher):
                 sampled=sampled,
                 forward=site.forward,
                 backward=site.backward,
-                learned=key.learned,
+                every=self._every,
                 autocast=site.autocast,
                 twice=site.twice,
                 plain=taken.plain,

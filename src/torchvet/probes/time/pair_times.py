@@ -1,4 +1,4 @@
-"""Times distances of all pairs of rows, from a tensor of their differences and without one, on tensors that it makes."""
+"""Times distances of all pairs of rows, from a tensor of their differences and without, on tensors that it makes."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def timed(form: Form, distance: Distance) -> Taken | None:
             if number >= _ROUNDS[0] and time.perf_counter() > end:
                 break
             # In turn, so that a busy moment of the machine hits all of them.
-            for way, times in zip(ways, taken, strict=True):
-                times.append(_seconds(way, given))
-    times = form.elements / part.elements
-    return Taken(*(times * statistics.median(one) for one in taken))
+            for way, seconds in zip(ways, taken, strict=True):
+                seconds.append(_seconds(way, given))
+    scale = form.elements / part.elements
+    return Taken(*(scale * statistics.median(seconds) for seconds in taken))
 
 
 def _bytes(form: Form) -> int:

@@ -276,12 +276,12 @@ class PairDifferences(Record):
     each of `width` elements, of which nothing is used but a `distance`, summed up on the line `reduced`.
 
     `left` and `right` are the operands' shapes without what is repeated. The operators of `calls` such tensors in
-    `sampled` sampled steps took `forward` and `backward` seconds, the latter by nodes of the autograd graph. `plain`,
-    `product` and `subtracting` are the seconds of one call, with its backward pass where gradients are wanted
-    (`learned`), as it is, by the way with the least work (a matrix product, but for absolute differences), and by
-    `torch.cdist` without a product: measured after the run on made tensors of these shapes, or of some of their rows. `twice`
-    says that the backward pass is differentiated again. `inner` is the line in a library, where one of the user's
-    calls it.
+    `sampled` sampled steps took `forward` and `backward` seconds, the latter by nodes of the autograd graph; all
+    operators of these steps took `every`. `plain`, `product` and `subtracting` are the seconds of one call, with its
+    backward pass where there was one, as it is, by the way with the least work (a matrix product, but for absolute
+    differences), and by `torch.cdist` without a product: measured after the run on made tensors of these shapes, or of
+    some of their rows. `twice` says that the backward pass is differentiated again. `inner` is the line in a library,
+    where one of the user's calls it.
     """
 
     place: Place
@@ -295,10 +295,10 @@ class PairDifferences(Record):
     sampled: int
     forward: float
     backward: float
+    every: float
     plain: float
     product: float
     subtracting: float
-    learned: bool = False
     autocast: bool = False
     twice: bool = False
     reduced: Place | None = None

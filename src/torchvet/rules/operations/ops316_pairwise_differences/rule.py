@@ -42,7 +42,7 @@ class PairwiseDifferences(LineCostRule):
         model = timing.per_step(sum(part.seconds for part in parts))
         for records in groups.values():
             quick = [one for one in records if _best(one) <= _QUICKER * one.plain]
-            saved = sum((one.forward + one.backward) / one.sampled * (1 - _best(one) / one.plain) for one in quick)
+            saved = sum(_seconds(one, model) * (1 - _best(one) / one.plain) for one in quick)
             if not model or not quick:
                 continue
             cost = Cost(timing, parts, saved=min(1.0, saved / model))
@@ -52,7 +52,7 @@ class PairwiseDifferences(LineCostRule):
     def _differences(self, rank: RankRecording, seen: PairDifferences, cost: Cost) -> Finding:
         filled = size(_BYTES.get(seen.dtype, 4) * _elements(seen))
         what, advice = _TEXTS[seen.distance]
-        passes = "forward and backward" if seen.learned else "forward"
+        passes = "forward and backward" if seen.backward else "forward"
         ways = f"{ms(_best(seen))} without that tensor"
         if seen.distance != "absolute" and not seen.twice:
             ways = f"{ms(seen.product)} by a matrix product, {ms(seen.subtracting)} by `torch.cdist` without one"
@@ -78,6 +78,12 @@ class PairwiseDifferences(LineCostRule):
         if seen.reduced is not None and seen.reduced != seen.place:
             related.append(self.beside("reduced", "the differences are summed up here", seen.reduced))
         return related
+
+
+def _seconds(seen: PairDifferences, model: float) -> float:
+    """Of its operators in a step; no more than their share of what a step takes without being sampled."""
+    own = seen.forward + seen.backward
+    return min(own / seen.sampled, own / seen.every * model)
 
 
 def _best(seen: PairDifferences) -> float:
