@@ -82,6 +82,7 @@ class PairDifferenceTables(TimeWatcher):
         self._tables: list[_Table] = []
         self._nodes: dict[int, _Table] = {}
         """By the sequence number of the graph's node."""
+        self._gradients: ByStorage[_Table] = ByStorage()
         self._sites: dict[_Key, _Site] = {}
         self._needed: set[Line] = set()
         """Lines whose differences are used otherwise, in some step at least."""
@@ -97,20 +98,30 @@ class PairDifferenceTables(TimeWatcher):
         self._every += self.host.ledger.took
         if private.graph_task() != -1:
             if self._nodes:
-                self._in_backward()
+                self._in_backward(args, out)
             return
         name = bare_name(func)
         self._followed(name, args, kwargs, out)
         if name in pair_times.MEETING and len(self._tables) < _MOST:
             self._met(name, args, out)
 
-    def _in_backward(self) -> None:
-        """Whose node runs?"""
+    def _in_backward(self, args: Any, out: Any) -> None:
+        """Whose node runs? Where a table was made by `expand`, and where two gradients become one, the node tells
+        nothing: then whose gradient of the table's size it is."""
         node = private.current_node()
         table = self._nodes.get(node._sequence_nr()) if node is not None else None
-        if table is not None:
-            table.backward += self.host.ledger.took
-            table.twice |= torch.is_grad_enabled()
+        table = table or next((known for one in args if (known := self._gradient_of(one)) is not None), None)
+        if table is None:
+            return
+        table.backward += self.host.ledger.took
+        table.twice |= torch.is_grad_enabled()
+        if isinstance(out, torch.Tensor) and out.numel() == table.form.elements:
+            self._gradients.put(out, table)
+
+    def _gradient_of(self, one: Any) -> _Table | None:
+        table = self._gradients.get(one)
+        # A small gradient that is expanded shares its storage with what is no table's.
+        return table if table is not None and one.numel() == table.form.elements else None
 
     def _met(self, name: str, args: Any, out: Any) -> None:
         """Two tensors meet: is the result one of all pairs?"""
@@ -177,6 +188,7 @@ class PairDifferenceTables(TimeWatcher):
                     self._add(table, table.distance)
         self._tables.clear()
         self._nodes.clear()
+        self._gradients.clear()
         self._now.clear()
 
     def _add(self, table: _Table, distance: Distance) -> None:
