@@ -14,8 +14,8 @@ from example_runs import RECORDING, forked
 from hosts import ByHand
 from torch.nn import functional
 
-from torchvet.probes.time import pair_tables, pair_times
-from torchvet.probes.time.pair_forms import Form, Shape
+from torchvet.probes.time.pairs import tables, ways
+from torchvet.probes.time.pairs.forms import Form, Shape
 from torchvet.recording import read
 from torchvet.recording.records.timing import Distance, PairDifferences
 from torchvet.recording.records.training import Unchecked
@@ -103,11 +103,11 @@ def seen(
     run: Callable[[Tensor, Tensor], Any], monkeypatch: pytest.MonkeyPatch, learned: bool = True, how: str = "finished"
 ) -> list[Any]:
     """What the probe writes of one step that runs so, forward and backward."""
-    monkeypatch.setattr(pair_tables, "_A_STEP", 0.0)
-    monkeypatch.setattr(pair_times, "_SECONDS", 0.0)
+    monkeypatch.setattr(tables, "_A_STEP", 0.0)
+    monkeypatch.setattr(ways, "_SECONDS", 0.0)
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)
-    probe = pair_tables.PairDifferenceTables(host)
+    probe = tables.PairDifferenceTables(host)
     probe.install()
     x, y = X.clone().requires_grad_(learned), Y.clone()
     host.ledger.enter()
@@ -149,14 +149,14 @@ def test_a_backward_pass_that_did_not_run_or_is_differentiated_again(monkeypatch
 def test_gradients_of_expanded_operands_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node of `expand` sums them up, and was made before the differences."""
     operators: list[str] = []
-    original = pair_tables.PairDifferenceTables._gradient_of
+    original = tables.PairDifferenceTables._gradient_of
 
     def noted(self: Any, one: Any) -> Any:
         found = original(self, one)
         operators.extend(["seen"] if found is not None else [])
         return found
 
-    monkeypatch.setattr(pair_tables.PairDifferenceTables, "_gradient_of", noted)
+    monkeypatch.setattr(tables.PairDifferenceTables, "_gradient_of", noted)
     assert seen(lambda x, y: torch.sub(*expanded(x, y)).norm(dim=-1), monkeypatch) and operators
 
 
@@ -179,9 +179,9 @@ FORMS: list[tuple[Distance, Shape, Shape, tuple[str | Shape, ...], tuple[int, ..
 @pytest.mark.parametrize(("distance", "left", "right", "steps", "dims"), FORMS)
 def test_each_way_computes_the_same(distance: Distance, left: Any, right: Any, steps: Any, dims: Any) -> None:
     form = Form(left, right, torch.float64, (True, True), steps, dims)
-    given = pair_times._operands(form)
-    expected = pair_times._plain(form, given, distance)
-    for way in (pair_times._product, pair_times._subtracting):
+    given = ways._operands(form)
+    expected = ways._plain(form, given, distance)
+    for way in (ways._product, ways._subtracting):
         found = way(form, given, distance)
         # Rows of the left operand come first there.
         same = found if form.own[0] < form.own[1] else found.mT
@@ -190,11 +190,11 @@ def test_each_way_computes_the_same(distance: Distance, left: Any, right: Any, s
 
 def test_of_many_rows_a_part_is_made() -> None:
     form = Form((4000, 1, 30), (1, 3000, 30), torch.float32, (True, True), ("sub", (1, 1, 30), "square", "sum"), (2,))
-    part = pair_times._fitting(form)
-    assert pair_times._bytes(part) <= pair_times._MOST_BYTES < 4 * pair_times._bytes(part)
+    part = ways._fitting(form)
+    assert ways._bytes(part) <= ways._MOST_BYTES < 4 * ways._bytes(part)
     assert part.width == 30 and part.steps[1] == (1, 1, 30) and math.prod(part.rows) < 4000 * 3000
     wide = Form((2, 1, 1 << 24), (1, 2, 1 << 24), torch.float32, (True, True), ("sub", "square", "sum"), (2,))
-    assert pair_times.timed(wide, "squares") is None
+    assert ways.timed(wide, "squares") is None
 
 
 PROGRAM = """

@@ -278,7 +278,7 @@ class PairDifferences(Record):
     `left` and `right` are the operands' shapes without what is repeated. The operators of `calls` such tensors in
     `sampled` sampled steps took `forward` and `backward` seconds, the latter by nodes of the autograd graph; all
     operators of these steps took `every`. `plain`, `product` and `subtracting` are the seconds of one call, with its
-    backward pass where there was one, as it is, by the way with the least work (a matrix product, but for absolute
+    backward pass where there was one, as it is, with the least work (by a matrix product, but for absolute
     differences), and by `torch.cdist` without a product: measured after the run on made tensors of these shapes, or of
     some of their rows. `twice` says that the backward pass is differentiated again. `inner` is the line in a library,
     where one of the user's calls it.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from torchvet.probes.internals import private
-from torchvet.probes.time.pair_forms import Form, Shape
+from torchvet.probes.time.pairs.forms import Form, Shape
 from torchvet.recording.records.timing import Distance
 
 MEETING = frozenset(["sub", "rsub", "mse_loss"])
@@ -48,20 +48,20 @@ def timed(form: Form, distance: Distance) -> Taken | None:
         around.enter_context(torch.set_grad_enabled(any(part.learned)))
         around.enter_context(torch.autocast("cpu", enabled=False))
         given = _operands(part)
-        ways: list[Way] = [
+        every: list[Way] = [
             lambda some: _plain(part, some, distance),
             lambda some: _product(part, some, distance),
             lambda some: _subtracting(part, some, distance),
         ]
-        taken: list[list[float]] = [[] for _ in ways]
-        for way in ways:
+        taken: list[list[float]] = [[] for _ in every]
+        for way in every:
             _seconds(way, given)
         end = time.perf_counter() + _SECONDS
         for number in range(_ROUNDS[1]):
             if number >= _ROUNDS[0] and time.perf_counter() > end:
                 break
             # In turn, so that a busy moment of the machine hits all of them.
-            for way, seconds in zip(ways, taken, strict=True):
+            for way, seconds in zip(every, taken, strict=True):
                 seconds.append(_seconds(way, given))
     scale = form.elements / part.elements
     return Taken(*(scale * statistics.median(seconds) for seconds in taken))

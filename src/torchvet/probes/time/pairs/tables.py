@@ -13,8 +13,8 @@ import torch
 from torchvet.probes.base.kit import ByStorage, Host, StepKind, Unchecked, bare_name
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
-from torchvet.probes.time import pair_times
-from torchvet.probes.time.pair_forms import Form, Move, move, shapes_of
+from torchvet.probes.time.pairs import ways
+from torchvet.probes.time.pairs.forms import Form, Move, move, shapes_of
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import Distance, PairDifferences
 
@@ -71,6 +71,14 @@ class _Site:
         """Of all their operators."""
         return self.forward + self.backward
 
+    @property
+    def usual(self) -> Form:
+        """The form with most elements in all; of those with a backward pass, if there was one."""
+        learned = [form for form in self.forms if any(form.learned)] if self.backward else []
+        found = max(learned or self.forms, key=lambda form: self.forms[form] * form.elements)
+        # A nearest row has no gradient: the graph is made, and no backward pass goes through it.
+        return found if self.backward else found._replace(learned=(False, False))
+
 
 class PairDifferenceTables(TimeWatcher):
     """Distances of all pairs of rows, computed from a tensor of their differences."""
@@ -102,7 +110,7 @@ class PairDifferenceTables(TimeWatcher):
             return
         name = bare_name(func)
         self._followed(name, args, kwargs, out)
-        if name in pair_times.MEETING and len(self._tables) < _MOST:
+        if name in ways.MEETING and len(self._tables) < _MOST:
             self._met(name, args, out)
 
     def _in_backward(self, args: Any, out: Any) -> None:
@@ -216,14 +224,12 @@ class PairDifferenceTables(TimeWatcher):
         why = _why_not(how, len(sites))
         if why:
             self.host.write(Unchecked(check=CHECK, reason=why))
-        for key, site in sorted(sites, key=lambda one: -one[1].seconds)[: _SITES if how in pair_times.ENDED else 0]:
+        for key, site in sorted(sites, key=lambda one: -one[1].seconds)[: _SITES if how in ways.ENDED else 0]:
             self._timed(key, site, sampled)
 
     def _timed(self, key: _Key, site: _Site, sampled: int) -> None:
-        usual = max(site.forms, key=lambda form: site.forms[form] * form.elements)
-        # A nearest row has no gradient: the graph is made, and no backward pass goes through it.
-        usual = usual if site.backward else usual._replace(learned=(False, False))
-        taken, place = pair_times.timed(usual, key.distance), place_of_line(key.at)
+        usual = site.usual
+        taken, place = ways.timed(usual, key.distance), place_of_line(key.at)
         if taken is None or place is None:
             return
         self.host.write(
@@ -253,7 +259,7 @@ class PairDifferenceTables(TimeWatcher):
 
 def _why_not(how: str, sites: int) -> str:
     """Why some lines are not timed."""
-    if sites and how not in pair_times.ENDED:
+    if sites and how not in ways.ENDED:
         return f"{sites} line{'s' * (sites > 1)} computed such differences, and the program did not come to its end"
     return f"{sites} lines computed such differences, and those beyond {_SITES} were not timed" * (sites > _SITES)
 

@@ -126,24 +126,30 @@ def _further(form: Form, name: str, args: Sequence[Any]) -> Form | None:
 def _multiplied(form: Form, name: str, given: torch.Tensor, args: Sequence[Any]) -> Move | None:
     """By itself, or by what is the same for all pairs: a number, or one for each element of a row."""
     left, right = args[:2]
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        if left is right or (name == "mul" and _same(left, right)):
-            return Move(form.then("square")) if name == "mul" and not form.power else None
-        if given is right and name == "div":
-            return None
-        factor = right if left is given else left
-        if (factor.ndim and factor.dtype is not form.dtype) or factor.ndim > len(form.shape):
-            return None
-        shape = _unrepeated(factor, len(form.shape))
-    else:
-        shape = (1,) * len(form.shape)
-    return Move(form.then(shape)) if all(shape[n] == 1 for own in form.own for n in own) else None
+    if _same(left, right):
+        return Move(form.then("square")) if name == "mul" and not form.power else None
+    if name == "div" and given is not left:
+        return None
+    shape = _shape_of_factor(form, right if given is left else left)
+    if shape is None or any(shape[n] > 1 for own in form.own for n in own):
+        return None
+    return Move(form.then(shape))
 
 
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Whether two tensors are one."""
-    alike = left.data_ptr() == right.data_ptr() and left.stride() == right.stride()
-    return alike and left.shape == right.shape
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return False
+    return left.data_ptr() == right.data_ptr() and left.stride() == right.stride() and left.shape == right.shape
+
+
+def _shape_of_factor(form: Form, factor: Any) -> Shape | None:
+    """In as many dimensions as the differences; None where it is of another dtype."""
+    ndim = len(form.shape)
+    if not isinstance(factor, torch.Tensor):
+        return (1,) * ndim
+    converts = factor.ndim > 0 and factor.dtype is not form.dtype
+    return None if converts or factor.ndim > ndim else _unrepeated(factor, ndim)
 
 
 def _reduced(form: Form, name: str, args: Sequence[Any]) -> Move | None:
