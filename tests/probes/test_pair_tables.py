@@ -91,6 +91,9 @@ OTHERWISE: list[Callable[[Tensor, Tensor], Any]] = [
     lambda x, y: functional.huber_loss(*expanded(x, y), reduction="none").sum(-1),
     lambda x, y: (pairs(x, y) + 1.0).square().sum(-1),
     lambda x, y: (1.0 / pairs(x, y)).square().sum(-1),
+    lambda x, y: torch.sub(x[:, None], y[None], alpha=2).square().sum(-1),
+    lambda x, y: pairs(x, y).square().sum(-1, dtype=torch.float64),
+    lambda x, y: torch.stack([pairs(x, y).square().sum(-1), pairs(x, y).relu().sum(-1)]),
     # No table of all pairs, or a small one.
     lambda x, y: (x.reshape(1, 512) - y.reshape(384, 1)).square().sum(-1),
     lambda x, y: (x.repeat(6, 8) - x.repeat(6, 8).mean(-1, keepdim=True)).square().sum(-1),

@@ -97,7 +97,8 @@ def move(form: Form, name: str, given: torch.Tensor, args: Sequence[Any], kwargs
     """What an operator with this name makes of a table, or of what was made of one element by element; None where that
     could not be had without the table."""
     name = name.rstrip("_")
-    if tuple(given.shape) != form.shape or kwargs.get("dtype") is not None:
+    # Such as another dtype, or `alpha`.
+    if tuple(given.shape) != form.shape or kwargs:
         return None
     if name in ("sum", "mean", "linalg_vector_norm", "norm"):
         return _reduced(form, name, args)

@@ -100,7 +100,8 @@ class PairDifferenceTables(TimeWatcher):
 
     def install(self) -> None:
         """Hear each operator of sampled steps: any of them may use a table."""
-        self.host.ledger.listeners.append(self._operator)
+        if not isinstance(private.sequence_nr, private.Lacking):
+            self.host.ledger.listeners.append(self._operator)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         self._every += self.host.ledger.took
@@ -110,7 +111,8 @@ class PairDifferenceTables(TimeWatcher):
             return
         name = bare_name(func)
         self._followed(name, args, kwargs, out)
-        if name in ways.MEETING and len(self._tables) < _MOST:
+        # With `alpha` it is no difference.
+        if name in ways.MEETING and len(args) > 1 and not kwargs and len(self._tables) < _MOST:
             self._met(name, args, out)
 
     def _in_backward(self, args: Any, out: Any) -> None:
