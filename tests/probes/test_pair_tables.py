@@ -163,6 +163,17 @@ def test_gradients_of_expanded_operands_count(monkeypatch: pytest.MonkeyPatch) -
     assert seen(lambda x, y: torch.sub(*expanded(x, y)).norm(dim=-1), monkeypatch) and operators
 
 
+def test_what_belongs_to_the_distances_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for run, expected in (
+        (by_itself, (False, False)),
+        (lambda x, y: pairs(x, y).abs().mean(-1), (True, False)),
+        (lambda x, y: (pairs(x, y) * EACH).norm(dim=-1), (False, True)),
+        (lambda x, y: (pairs(x, y) / 2.0).square().mean(-1), (True, True)),
+    ):
+        (one,) = seen(run, monkeypatch)
+        assert (one.mean, one.scaled) == expected
+
+
 def test_after_an_error_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = seen(by_itself, monkeypatch, how="error")
     assert isinstance(one, Unchecked) and "1 line computed such differences" in one.reason

@@ -386,6 +386,12 @@ def test_what_the_other_ways_lose_is_said() -> None:
     assert "Autocast" in differences(autocast=True)[0].remedy.summary
 
 
+def test_a_mean_and_factors_belong_to_the_same_distances() -> None:
+    plain, mean, scaled = (differences(**more)[0].remedy.summary for more in ({}, {"mean": True}, {"scaled": True}))
+    assert ", divided by 48, x and y" in mean and "divided" not in plain
+    assert "factors of a row's elements go to both rows before" in scaled and "factors" not in plain
+
+
 def test_a_gradient_that_is_differentiated_again_has_the_product_alone() -> None:
     (finding,) = differences(twice=True)
     assert "differentiated again" in finding.remedy.summary and "donot_use" not in finding.remedy.summary

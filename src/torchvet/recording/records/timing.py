@@ -280,8 +280,9 @@ class PairDifferences(Record):
     operators of these steps took `every`. `plain`, `product` and `subtracting` are the seconds of one call, with its
     backward pass where there was one, as it is, with the least work (by a matrix product, but for absolute
     differences), and by `torch.cdist` without a product: measured after the run on made tensors of these shapes, or of
-    some of their rows. `twice` says that the backward pass is differentiated again. `inner` is the line in a library,
-    where one of the user's calls it.
+    some of their rows. `mean` and `scaled` say that the sum is divided by the width, and that differences or squares
+    are multiplied by what is the same for all pairs; `twice` that the backward pass is differentiated again. `inner` is
+    the line in a library, where one of the user's calls it.
     """
 
     place: Place
@@ -299,6 +300,8 @@ class PairDifferences(Record):
     plain: float
     product: float
     subtracting: float
+    mean: bool = False
+    scaled: bool = False
     autocast: bool = False
     twice: bool = False
     reduced: Place | None = None

@@ -250,6 +250,8 @@ class PairDifferenceTables(TimeWatcher):
                 forward=site.forward,
                 backward=site.backward,
                 every=self._every,
+                mean="mean" in usual.steps,
+                scaled=any(isinstance(step, tuple) for step in usual.steps),
                 autocast=site.autocast,
                 twice=site.twice,
                 plain=taken.plain,

@@ -17,12 +17,9 @@ _QUICKER = 0.8
 _BYTES = {"float64": 8}
 _SQUARES = "`(x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2) - 2 * x @ y.mT).clamp_min(0)`"
 _TEXTS: dict[Distance, tuple[str, str]] = {
-    "squares": ("their squares are", f"{_SQUARES}, x and y being the rows before they are broadcast"),
-    "root": ("their norm is", "`torch.cdist(x, y)`, x and y being the rows before they are broadcast"),
-    "absolute": (
-        "their absolute values are",
-        "`torch.cdist(x, y, p=1)`, x and y being the rows before they are broadcast",
-    ),
+    "squares": ("their squares are summed up", _SQUARES),
+    "root": ("their norm is taken", "`torch.cdist(x, y)`"),
+    "absolute": ("their absolute values are summed up", "`torch.cdist(x, y, p=1)`"),
 }
 """By distance: what is summed up, and what to do."""
 
@@ -41,7 +38,7 @@ class PairwiseDifferences(LineCostRule):
         parts = [part for part in timing.times.lines if part.phase != "data"]
         model = timing.per_step(sum(part.seconds for part in parts))
         for records in groups.values():
-            quick = [one for one in records if _best(one) <= _QUICKER * one.plain]
+            quick = [one for one in records if 0 < _best(one) <= _QUICKER * one.plain and one.sampled and one.every]
             saved = sum(_seconds(one, model) * (1 - _best(one) / one.plain) for one in quick)
             if not model or not quick:
                 continue
@@ -62,9 +59,9 @@ class PairwiseDifferences(LineCostRule):
             f"distances of all pairs of {seen.rows[0]:,} and {seen.rows[1]:,} rows are computed from a tensor of their "
             f"differences: without it a step would save {cost.of_step()}",
             cause=f"{seen.left} minus {seen.right} has {filled}, {seen.width} times as much as the distances, and only "
-            f"{what} summed up, {_often(seen)}; measured after the run on tensors made alike, {passes}: "
+            f"{what}, {_often(seen)}; measured after the run on tensors made alike, {passes}: "
             f"{ms(seen.plain)} as it is, {ways}; {cost.without()}",
-            advice=advice + _caution(seen),
+            advice=advice + _operands(seen) + _caution(seen),
             severity=cost.severity(),
             measured=cost.measured(),
             related=self._beside(seen),
@@ -106,6 +103,17 @@ def _often(seen: PairDifferences) -> str:
     if times < 1:
         return "in some steps"
     return "once in a step" if round(times) == 1 else f"{round(times)} times in a step"
+
+
+def _operands(seen: PairDifferences) -> str:
+    """What x and y are, and what else belongs to the same distances."""
+    told = f", divided by {seen.width}" * seen.mean + ", x and y being the rows before they are broadcast"
+    if seen.scaled:
+        told += (
+            "; a number goes to the distances, and factors of a row's elements go to both rows before (their roots, "
+            "where they multiply squares)"
+        )
+    return told
 
 
 def _caution(seen: PairDifferences) -> str:
