@@ -20,6 +20,7 @@ from torchvet.recording.records.timing import (
     LineTimes,
     OperatorsAt,
     PaddedColumns,
+    PairDifferences,
     Phase,
     RepeatedPasses,
     RowsSeenAgain,
@@ -353,3 +354,69 @@ def test_what_is_used_now_and_then_and_what_takes_little_is_a_note_or_silent() -
     assert [f.severity for f in thrown(0.6)] == ["info"]
     assert not thrown(5.0, judged=5) and not thrown(5.0, steps=2, judged=2, thrown=2)
     assert not thrown(0.6, share=0.1)
+
+
+def differences(product: float = 0.002, *also: Record, **more: Any) -> list[Finding]:
+    """Of 100 steps of 40 ms: operators of 30 ms in a step of 40 ms of operators."""
+    record = PairDifferences(
+        place=Place(PATH, 4, "train"), left=(256, 1, 48), right=(1, 300, 48), rows=(256, 300), width=48,
+        dtype="float32", calls=10, sampled=10, plain=0.02, product=product, reduced=Place(PATH, 8, "train"),
+        **{"distance": "squares", "forward": 0.1, "backward": 0.2, "every": 0.4, "subtracting": 0.008, **more},
+    )  # fmt: skip
+    return found("OPS316", record, spent(2.0, 4), spent(2.0, 9, "backward"), spent(1.0, 3, "data"), also=also)
+
+
+def test_differences_of_all_pairs_are_told_with_what_was_measured() -> None:
+    (finding,) = differences()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert "all pairs of 256 and 300 rows" in finding.message
+    # 90 % of 30 ms.
+    assert "would save 27.0 ms of a step of 50.0 ms (54 %)" in finding.message
+    assert "has 14.7 MB, 48 times as much as the distances" in finding.cause and "once in a step" in finding.cause
+    assert "forward and backward: 20.0 ms as it is, 2.0 ms by a matrix product, 8.0 ms by" in finding.cause
+    assert "clamp_min(0)" in finding.remedy.summary and ".square()`" in finding.remedy.summary
+    assert [related.line for related in finding.related] == [8]
+
+
+def test_sampled_steps_that_take_longer_than_others_promise_no_more() -> None:
+    # All of 60 ms of operators are these: of the 40 ms of a step that is not sampled.
+    (finding,) = differences(0.01, forward=0.3, backward=0.3, every=0.6, subtracting=0.01)
+    assert "would save 20.0 ms" in finding.message
+
+
+def test_what_the_other_ways_lose_is_said() -> None:
+    (finding,) = differences(distance="root", backward=0.0)
+    assert "torch.cdist(x, y)" in finding.remedy.summary and "26 rows" in finding.remedy.summary
+    assert ", forward: 20.0 ms" in finding.cause
+    (finding,) = differences(distance="absolute", product=0.008)
+    assert "p=1" in finding.remedy.summary and "digits" not in finding.remedy.summary
+    assert "Autocast" in differences(autocast=True)[0].remedy.summary
+
+
+def test_a_mean_and_factors_belong_to_the_same_distances() -> None:
+    plain, mean, scaled = (differences(**more)[0].remedy.summary for more in ({}, {"mean": True}, {"scaled": True}))
+    assert ", divided by 48, x and y" in mean and "divided" not in plain
+    assert "factors of a row's elements go to both rows before" in scaled and "factors" not in plain
+
+
+def test_a_gradient_that_is_differentiated_again_has_the_product_alone() -> None:
+    (finding,) = differences(twice=True)
+    assert "differentiated again" in finding.remedy.summary and "donot_use" not in finding.remedy.summary
+    assert not differences(twice=True, distance="absolute")
+
+
+def test_differences_without_a_gain_or_of_little_time_are_a_note_or_silent() -> None:
+    assert not differences(0.017, subtracting=0.018)
+    assert [f.severity for f in differences(forward=0.02, backward=0.06)] == ["info"]
+    assert not differences(forward=0.01, backward=0.01)
+
+
+def test_several_forms_of_one_line_are_one_finding() -> None:
+    (finding,) = differences(0.002)
+    other = PairDifferences(
+        place=Place(PATH, 4, "train"), distance="squares", left=(56, 1, 48), right=(1, 300, 48), rows=(56, 300),
+        width=48, dtype="float32", calls=1, sampled=10, forward=0.02, backward=0.0, every=0.4, plain=0.02,
+        product=0.002, subtracting=0.008,
+    )  # fmt: skip
+    (both,) = differences(0.002, other)
+    assert "28.8 ms" in both.message and finding.location == both.location

@@ -84,6 +84,7 @@ PROBES: tuple[str, ...] = (
     "time.fused_attention.FusedAttention",
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
+    "time.pairs.tables.PairDifferenceTables",
     "time.rows_seen_again.RowsSeenAgainProbe",
     "time.thrown_away.ThrownAwayProbe",
     "time.step_samples.SampleCounter",

@@ -270,6 +270,47 @@ class DenormalState(Record):
     flushed: float
 
 
+Distance = Literal["squares", "root", "absolute"]
+"""What differences are summed up to: their squares, the root of that, or their sizes."""
+
+
+class PairDifferences(Record):
+    """A line that makes a tensor of the differences of all pairs of `rows` (of the left operand and of the right one),
+    each of `width` elements, of which nothing is used but a `distance`, summed up on the line `reduced`.
+
+    `left` and `right` are the operands' shapes without what is repeated. The operators of `calls` such tensors in
+    `sampled` sampled steps took `forward` and `backward` seconds, the latter by nodes of the autograd graph; all
+    operators of these steps took `every`. `plain`, `product` and `subtracting` are the seconds of one call, with its
+    backward pass where there was one, as it is, with the least work (by a matrix product, but for absolute
+    differences), and by `torch.cdist` without a product: measured after the run on made tensors of these shapes, or of
+    some of their rows. `mean` and `scaled` say that the sum is divided by the width, and that differences or squares
+    are multiplied by what is the same for all pairs; `twice` that the backward pass is differentiated again. `inner` is
+    the line in a library, where one of the user's calls it.
+    """
+
+    place: Place
+    distance: Distance
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    rows: tuple[int, int]
+    width: int
+    dtype: str
+    calls: int
+    sampled: int
+    forward: float
+    backward: float
+    every: float
+    plain: float
+    product: float
+    subtracting: float
+    mean: bool = False
+    scaled: bool = False
+    autocast: bool = False
+    twice: bool = False
+    reduced: Place | None = None
+    inner: Place | None = None
+
+
 class RowsOneByOne(Record):
     """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
     other; the loader is made on the line `made`.
