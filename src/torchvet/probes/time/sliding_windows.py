@@ -23,7 +23,7 @@ _LEAST = 1 << 15
 """Bytes of a result below which to copy it costs about what it costs to write a row."""
 _KEPT = 7 / 8
 """The part of a result from which on it is the earlier one and a little more."""
-_ROWS = 8, 4096
+_ROWS = 8, 1024
 """Tensors that are joined: fewer are no window of which so much is kept, more take long to compare."""
 _RECENT = 16
 """Joins of one line that are remembered: one line serves several windows."""
@@ -138,7 +138,8 @@ class SlidingWindows(TimeWatcher):
         """Whether an operator only looks at its operands in another way."""
         known = self._views.get(func)
         if known is None:
-            aliases = [one.alias_info for one in func._schema.returns]
+            # Higher-order operators have no schema.
+            aliases = [one.alias_info for one in func._schema.returns] if hasattr(func, "_schema") else []
             known = bool(aliases) and all(one is not None and not one.is_write for one in aliases)
             self._views[func] = known
         return known
@@ -152,7 +153,7 @@ class SlidingWindows(TimeWatcher):
                     content.read = True
 
     def _line(self) -> _Line | None:
-        """The line that runs, and whether it ran in the step before; None where that is none of the user's."""
+        """The line that runs; None where that is none of the user's."""
         user, inner = self.host.ledger.located(sys._getframe(4))
         at = user or inner
         if at is None:
@@ -166,11 +167,12 @@ class SlidingWindows(TimeWatcher):
             self._lines[id(at[0]), at[1]] = line
         if self._tick > line.last + 1:
             line.first = self._tick
+            line.recent.clear()
         line.last = self._tick
         return line
 
     def _joined(self, func: Any, args: Any, out: torch.Tensor) -> None:
-        """`cat` or `stack`: is most of it a part of what the line has made before, or the tensors of an earlier join?"""
+        """`cat` or `stack`: is most of it a part of what the line has made before, or are these an earlier join's?"""
         tensors = args[0]
         line = self._line() if _bytes(out) >= _LEAST else None
         if line is None:
@@ -197,13 +199,13 @@ class SlidingWindows(TimeWatcher):
         """What many tensors hold; empty for few, and for what cannot be told."""
         if not _ROWS[0] <= len(tensors) <= _ROWS[1] or not all(is_plain(one) for one in tensors):
             return []
-        rows = []
+        rows: Rows = []
         for one in tensors:
             number = self._numbers.get(one)
             if number is None:
                 number = next(self._count)
                 self._numbers.put(one, number)
-            rows.append((number, one.storage_offset(), _version(one)))
+            rows.append((number, int(one.storage_offset()), _version(one)))
         return rows
 
     @staticmethod

@@ -45,7 +45,10 @@ _LIST = (
     "keep the rows in a list, or a deque of their number (clones, where they are changed later), "
     "and stack them once when they are read"
 )
-_RING = "or write row i at i % n of one tensor of n rows"
+_RING = (
+    "or write row i at i % n of one tensor of n rows; of 2 n rows, and at i % n + n as well, "
+    "where every window is read in order"
+)
 _TWICE = (
     "make one tensor of twice its rows; write row i at i % n and at i % n + n, and read the n rows from i % n + 1 on: "
     "a view, in order"
@@ -99,6 +102,7 @@ class CatInLoop(LineCostRule):
             cost,
             cause=_MOVED.get(window.operator, _MOVED["cat"]),
             advice=advice,
+            hidden="backward copies its gradient as often" if window.graph else "other lines get faster as well",
         )
 
     def _copied(self, rank: RankRecording, seen: OperatorsAt, cost: Cost) -> Finding:
