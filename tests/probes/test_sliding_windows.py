@@ -94,6 +94,7 @@ OTHERS = {
     "rolled and decayed": "self.rows = torch.roll(self.rows, 1, 0); self.rows[0] = new[0]; self.rows *= 0.9\nreturn 0",
     "a ring": "self.rows[self.step % ROWS] = new[0]\nreturn self.rows.sum()",
     "saved and written back": "old = self.rows.clone(); self.rows.copy_(old)\nreturn 0",
+    "a part written back": "old = self.rows[1:].clone(); self.rows[1:] = old\nreturn 0",
     "backward": "weight = model.weight.expand(64, N); torch.cat([weight[1:], new]).sum().backward()\nreturn 0",
 }
 
