@@ -20,6 +20,7 @@ from torchvet.recording.records.timing import (
     LineTimes,
     OperatorsAt,
     RowsOneByOne,
+    SlidingWindow,
     UpdateTimes,
     WorkerTimes,
 )
@@ -259,6 +260,51 @@ def test_a_joined_tensor_that_grows_is_seen(sizes: list[int], grows: bool) -> No
         sampled=4, lines=[OperatorsAt(place=at(20), count=4, joined=joined, ticks=[1, 2, 8, 9])]
     )
     assert bool(found(recorded(spent(2.0, 20), more=(operations,)), "OPS204")) is grows
+
+
+def window(**other: Any) -> SlidingWindow:
+    """A window of which 90 % of the line's time is the copying, a hundred times in a step."""
+    usual = {"copies": 400, "made": 404, "seconds": 0.9, "all": 1.0, "bytes": 1 << 20, "steps": 4, "operator": "cat"}
+    return SlidingWindow(id=0, place=at(20), **{**usual, **other})
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        ({}, "stack them once when they are read; or write row i at i % n"),
+        ({"graph": 400}, "stack them once when they are read"),
+        ({"read": 400}, "twice its rows"),
+        ({"operator": "roll"}, "stack them once"),
+        ({"graph": 400, "read": 400}, ""),
+        ({"kept": 400}, ""),
+        ({"copies": 40}, ""),
+        ({"copies": 2, "made": 2}, ""),
+        ({"seconds": 0.004, "all": 0.005}, ""),
+    ],
+    ids=["rarely read", "with a graph", "read each time", "rolled", "read with a graph", "kept", "seldom moved", "seen"
+         " too seldom", "small"],
+)  # fmt: skip
+def test_a_window_that_is_copied_for_each_row_has_the_remedy_of_its_use(seen: dict[str, Any], says: str) -> None:
+    every = found(recorded(spent(2.0, 20), more=(window(**seen),)), "OPS204")
+    assert bool(every) is bool(says)
+    for finding in every:
+        assert finding.location is not None and (finding.location.line, finding.severity) == (20, "warning")
+        assert says in finding.remedy.summary and "grows" not in finding.message
+        assert ("i % n" in finding.remedy.summary) is not bool(seen.get("graph"))
+        assert finding.message == (
+            "a window of 1.0 MB is copied whole for each new row, 100 times in a step: "
+            "18.0 ms of a step of 40.0 ms (45 %)"
+        )
+        assert finding.measured.share == pytest.approx(0.9 * 0.5)
+        # More is saved than the line takes: no bound is promised.
+        assert "would take 22.0 ms or less: " in finding.cause and "at most" not in finding.cause
+
+
+def test_a_window_that_is_read_now_and_then_is_stacked_as_often() -> None:
+    (finding,) = found(recorded(spent(2.0, 20), more=(window(graph=400, read=100),)), "OPS204")
+    assert finding.measured.share == pytest.approx(0.9 * 0.5 * 0.75)
+    (finding,) = found(recorded(spent(2.0, 20), more=(window(copies=4, made=4, seconds=0.09, all=0.1),)), "OPS204")
+    assert "for each new row, once in a step: " in finding.message
 
 
 def test_the_report_has_the_lines_as_facts() -> None:

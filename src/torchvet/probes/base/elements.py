@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is a tensor of torch's own with a storage on the CPU: others have a GPU's time, or no content."""
+    own = type(value) is torch.Tensor or type(value) is torch.nn.Parameter
+    return own and value.layout is torch.strided and not value.is_nested and value.device.type == "cpu"
 
 
 def some_of(tensor: torch.Tensor, most: int) -> torch.Tensor | None:

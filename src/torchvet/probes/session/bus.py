@@ -77,6 +77,7 @@ PROBES: tuple[str, ...] = (
     "memory.micro_batches.MicroBatches",
     "memory.piles.Piles",
     "time.line_operators.LineOperators",
+    "time.sliding_windows.SlidingWindows",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
     "time.ignored_rows.IgnoredRowsProbe",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchvet.probes.base.elements import some_of
+from torchvet.probes.base.elements import is_plain, some_of
 from torchvet.probes.base.kit import ByStorage, Host, Record, bare_name, names
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
@@ -187,7 +187,7 @@ class ComputedAgainProbe(TimeWatcher):
     def _told(self, value: Any) -> Any:
         """What an argument is, as something that can be hashed."""
         if isinstance(value, torch.Tensor):
-            if not _is_plain(value):
+            if not is_plain(value):
                 raise _Unknown
             shape, stride = tuple(value.shape), value.stride()
             return self._content(value), value.storage_offset(), shape, stride, value.dtype, value.is_conj()
@@ -306,13 +306,7 @@ def _facts(func: Any) -> _Facts:
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     """Strided tensors among values and in lists of them."""
     every = [one for value in values for one in (value if isinstance(value, (tuple, list)) else (value,))]
-    return [one for one in every if _is_plain(one)]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether it is a tensor of torch's own with a storage on the CPU: others have a GPU's time, or no content."""
-    own = type(value) is torch.Tensor or type(value) is torch.nn.Parameter
-    return own and value.layout is torch.strided and not value.is_nested and value.device.type == "cpu"
+    return [one for one in every if is_plain(one)]
 
 
 def _digest(made: list[torch.Tensor]) -> int | None:

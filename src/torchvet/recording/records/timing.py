@@ -232,6 +232,29 @@ class ComputedAgain(Record):
     passes: float = 0.0
 
 
+class SlidingWindow(Record):
+    """A line that copies nearly all of what it has made before, to take in a little that is new: `copies` of its `made`
+    results in `steps` sampled steps, each by `operator`, of `bytes` bytes, by the last.
+
+    The copies took `seconds`, their kept part alone, of `all` seconds of the line's operators. Another operator had
+    read `read` of the windows before the next copy. `kept` were still alive at the copy after that. `graph` carried an
+    autograd graph.
+    """
+
+    id: int
+    place: Place
+    operator: str
+    bytes: int
+    steps: int
+    made: int
+    copies: int
+    seconds: float
+    all: float
+    read: int = 0
+    kept: int = 0
+    graph: int = 0
+
+
 class DenseTable(Record):
     """Tables of `rows` by `columns`, the first of them looked up on the line `place`, whose gradients have all rows:
     they were made `calls` times in `sampled` sampled steps, in `seconds`. No call of those that were counted (`looks`)

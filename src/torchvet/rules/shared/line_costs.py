@@ -68,11 +68,13 @@ class Cost:
         """`12.3 ms of a step of 80.0 ms (15 %)`."""
         return f"{ms(self.a_step)} of a step of {ms(self._timing.step)} ({percent(self.share)})"
 
-    def without(self) -> str:
-        """What a step would take without, at best."""
+    def without(self, hidden: str = "") -> str:
+        """What a step would take without, at best; with `hidden`, which says what else is saved, that or less."""
         # "20 times faster" would be a promise that no measure backs.
         if self.a_step >= 0.95 * self._timing.step:
             return "next to nothing would be left of the step without it"
+        if hidden:
+            return f"without it a step would take {ms(self._timing.step - self.a_step)} or less: {hidden}"
         return f"without it {self.left()}"
 
     def left(self) -> str:
@@ -103,13 +105,14 @@ class LineCostRule(Rule):
     def takes(
         self, rank: RankRecording, place: Place | None, message: str, cost: Cost, *, cause: str, advice: str,
         severity: Severity | None = None, related: Sequence[Related] = (), about: About = NOTHING_MORE,
+        hidden: str = "",
     ) -> Finding:  # fmt: skip
-        """A finding about a cost, graded by it unless a severity is given."""
+        """A finding about a cost, graded by it unless a severity is given. `hidden`: see `Cost.without`."""
         return self.observed(
             rank,
             place,
             message,
-            cause=f"{cause}; {cost.without()}",
+            cause=f"{cause}; {cost.without(hidden)}",
             advice=advice,
             severity=severity or cost.severity(),
             measured=cost.measured(),

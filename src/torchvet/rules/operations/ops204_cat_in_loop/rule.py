@@ -1,4 +1,4 @@
-"""OPS204: a tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+"""OPS204: a tensor that grows by `torch.cat` in a loop, or a window that moves on, is copied whole each time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import size
+from torchvet.formatting import count, size
+from torchvet.recording.records.timing import SlidingWindow
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity, SourceFile
 from torchvet.rules.operations.fixes.gathering import gathered
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
@@ -30,8 +31,32 @@ _SAMPLES = 4
 """Sampled steps from which on a tensor that was longer in each is one that grows."""
 
 
+_COPIES = 4
+"""Copies below which a window that moved on may be chance."""
+_LEAST = 30e-6
+"""Seconds of one copy below which to write a row costs about as much."""
+_MOVED = {
+    "cat": "torch.cat makes a new tensor of nearly all of the one that this line made before",
+    "stack": "torch.stack copies the tensors that this line joined before, but for the oldest",
+    "roll": "torch.roll makes a new tensor of the one that this line made before, for a row that is then written",
+    "copy_": "all rows but one are copied to the place of their neighbor",
+}
+_LIST = (
+    "keep the rows in a list, or a deque of their number (clones, where they are changed later), "
+    "and stack them once when they are read"
+)
+_RING = (
+    "or write row i at i % n of one tensor of n rows; of 2 n rows, and at i % n + n as well, "
+    "where every window is read in order"
+)
+_TWICE = (
+    "make one tensor of twice its rows; write row i at i % n and at i % n + n, and read the n rows from i % n + 1 on: "
+    "a view, in order"
+)
+
+
 class CatInLoop(LineCostRule):
-    """A tensor grows by `torch.cat` in a loop, and is copied whole each time."""
+    """A tensor that grows by `torch.cat` in a loop, or a window that moves on, is copied whole each time."""
 
     severity = "warning"
     words = ("cat(", "concat(", "concatenate(", "hstack(", "vstack(")
@@ -50,13 +75,35 @@ class CatInLoop(LineCostRule):
                 yield self._finding(file, event, name, loop, None if costly else "info")
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
-        """Lines whose joined tensor was ever longer in the steps that were sampled, by their time."""
+        """Lines whose joined tensor was ever longer in the steps that were sampled, or a window that moved on, by
+        their time."""
         from torchvet.analysis.line_times import operators_of
 
+        grown = set()
         for (path, line), seen in operators_of(rank)[1].items():
             cost = Cost(timing, timing.innermost(path, line, line))
             if _grew(seen) and cost.counts:
+                grown.add((path, line))
                 yield self._copied(rank, seen, cost)
+        for window in rank.latest(SlidingWindow, "id"):
+            at = window.place
+            cost = Cost(timing, timing.innermost(at.path, at.line, at.line), _saved(window))
+            if (at.path, at.line) not in grown and cost.counts:
+                yield self._moved(rank, window, cost)
+
+    def _moved(self, rank: RankRecording, window: SlidingWindow, cost: Cost) -> Finding:
+        times = round(window.copies / window.steps)
+        often = f"{count(times)} times in a step" if times > 1 else "once in a step"
+        advice = _TWICE if _is_read(window) else _LIST if window.graph else f"{_LIST}; {_RING}"
+        return self.takes(
+            rank,
+            window.place,
+            f"a window of {size(window.bytes)} is copied whole for each new row, {often}: {cost.of_step()}",
+            cost,
+            cause=_MOVED.get(window.operator, _MOVED["cat"]),
+            advice=advice,
+            hidden="backward copies its gradient as often" if window.graph else "other lines get faster as well",
+        )
 
     def _copied(self, rank: RankRecording, seen: OperatorsAt, cost: Cost) -> Finding:
         (first, *_), (*_, last) = seen.joined, seen.joined
@@ -131,6 +178,23 @@ def _grew(seen: OperatorsAt) -> bool:
     """Whether each sampled step joined more than the one before, and the last twice as much as the first."""
     sizes = seen.joined
     return len(sizes) >= _SAMPLES and all(a < b for a, b in pairwise(sizes)) and sizes[-1] >= 2 * sizes[0]
+
+
+def _is_read(window: SlidingWindow) -> bool:
+    """Whether each window, or nearly, is read as a whole before it moves on."""
+    return 2 * window.read >= window.copies
+
+
+def _saved(window: SlidingWindow) -> float:
+    """The part of its line's time that a window without copies saves; 0 where there is no such form."""
+    moves = window.copies >= _COPIES and 2 * window.copies >= window.made
+    # Those that are kept would be overwritten; so would what a graph needs, and a list is stacked at each read.
+    fixed = 2 * window.kept >= window.copies or (window.graph and _is_read(window))
+    if not moves or fixed or window.seconds < _LEAST * window.copies:
+        return 0.0
+    # A list is stacked as often as it is read.
+    stacked = 0.0 if _is_read(window) else window.read / window.copies
+    return (1 - stacked) * window.seconds / window.all
 
 
 def _reads(code: ast.AST, name: str) -> list[ast.AST]:
