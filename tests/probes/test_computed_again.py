@@ -102,6 +102,14 @@ def test_what_is_not_the_same(tmp_path: Path) -> None:
     assert seen(tmp_path, OTHERS) == {}
 
 
+def test_a_node_that_multiplies_for_each_operand(tmp_path: Path) -> None:
+    """What autograd computes twice for `y * y` nobody can keep."""
+    text = PROGRAM.replace("{functions}", "def used(x, step):\n    y = x @ model.weight\n    return y * y")
+    forked(text.replace("{names}", "used,"), tmp_path)
+    found = read(tmp_path / RECORDING).ranks[0].latest(ComputedAgain, "id")
+    assert "mul" not in [one.operator for one in found]
+
+
 def test_backward_passes_that_compute_again(tmp_path: Path) -> None:
     """A function of autograd's whose backward sorts what never changes."""
     program = (

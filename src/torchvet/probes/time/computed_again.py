@@ -56,6 +56,8 @@ class _Result:
     step: int
     digest: int | None
     backward: bool
+    node: int
+    """The number of autograd's own node that computed it in a backward pass; else -1."""
 
 
 @dataclass
@@ -234,13 +236,15 @@ class ComputedAgainProbe(TimeWatcher):
         with self.host.ledger.quiet(), torch.no_grad():
             digest = _digest(made)
         backward = private.graph_task() != -1
-        known, result = self._results.get(number), _Result(self._step, digest, backward)
+        node = _node() if backward else -1
+        known, result = self._results.get(number), _Result(self._step, digest, backward, node)
         if known is None or digest is None or known.digest != digest or known.step < self._step - 1:
             self._results[number] = result
             return False
         within = known.step == self._step
-        # Backward computes a forward pass again where that is checkpointed, which saves memory.
-        if within and backward and not known.backward:
+        # Backward computes a forward pass again where that is checkpointed, which saves memory. One node may compute
+        # twice the same: of `y * y` it multiplies for each operand.
+        if within and backward and (not known.backward or node == known.node != -1):
             return False
         self._results[number] = result
         if self._step == function.first:
@@ -279,6 +283,13 @@ class ComputedAgainProbe(TimeWatcher):
                     sampled=self._step,
                     lines=[(one.at[1], one.again / one.seconds) for one in lines],
                 )
+
+
+def _node() -> int:
+    """The number of the node that runs; -1 for one that is written in Python, which may keep what it computes."""
+    node = private.current_node()
+    own = node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction)
+    return node._sequence_nr() if own else -1
 
 
 def _has_node(args: Any) -> bool:
