@@ -104,7 +104,7 @@ def test_what_is_not_the_same(tmp_path: Path) -> None:
 
 def test_a_node_that_multiplies_for_each_operand(tmp_path: Path) -> None:
     """What autograd computes twice for `y * y` nobody can keep."""
-    text = PROGRAM.replace("{functions}", "def used(x, step):\n    y = x @ model.weight\n    return y * y")
+    text = PROGRAM.replace("{functions}", "def used(x, step):\n    y = model(x).repeat(8, 1)\n    return (y * y)[:N]")
     forked(text.replace("{names}", "used,"), tmp_path)
     found = read(tmp_path / RECORDING).ranks[0].latest(ComputedAgain, "id")
     assert "mul" not in [one.operator for one in found]

@@ -59,6 +59,12 @@ class _Result:
     node: int
     """The number of autograd's own node that computed it in a backward pass; else -1."""
 
+    def is_autograds(self, known: _Result) -> bool:
+        """Whether autograd computes again what is `known` of the same step, and nobody can keep it."""
+        # A forward pass is computed again where it is checkpointed, which saves memory. One node may compute twice the
+        # same: of `y * y` it multiplies for each operand.
+        return self.backward and (not known.backward or self.node == known.node != -1)
+
 
 @dataclass
 class _Line:
@@ -242,9 +248,7 @@ class ComputedAgainProbe(TimeWatcher):
             self._results[number] = result
             return False
         within = known.step == self._step
-        # Backward computes a forward pass again where that is checkpointed, which saves memory. One node may compute
-        # twice the same: of `y * y` it multiplies for each operand.
-        if within and backward and (not known.backward or node == known.node != -1):
+        if within and result.is_autograds(known):
             return False
         self._results[number] = result
         if self._step == function.first:
