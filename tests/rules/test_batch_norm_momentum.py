@@ -46,6 +46,8 @@ def test_statistics_of_many_batches(momentum: str, tmp_path: Path) -> None:
 def test_statistics_that_do_not_move_or_are_not_used_are_a_note(tmp_path: Path) -> None:
     assert told(tmp_path, "0.9", batch="whole") == "info 5"
     assert told(tmp_path, "0.9", evaluate="pass") == "info 5"
+    # One pass over all data before the evaluation takes the statistics anew.
+    assert told(tmp_path, "1.0", evaluate="model(whole); model.eval()(whole)") == "info 5"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,11 @@ def test_statistics_that_do_not_move_or_are_not_used_are_a_note(tmp_path: Path) 
         ("BN_MOMENTUM = 0.997", ["BN_MOMENTUM = 0.003"]),
         ("def block(width, bn_momentum=0.99): pass", ["def block(width, bn_momentum=0.01): pass"]),
         ("rule = optim.SGD(weights, lr=0.1, momentum=0.9)", []),
+        ("layer = nn.BatchNorm2d(8, 1e-5, 0.95)", ["layer = nn.BatchNorm2d(8, 1e-5, 0.05)"]),
         ("layer = nn.BatchNorm2d(8, momentum=1.0)", []),
+        ("plan = optim.lr_scheduler.OneCycleLR(rule, 0.1, 9, max_momentum=0.95)", []),
+        ("momentum = 0.9", []),
+        ("def follow(model, momentum=0.99): pass", []),
         ("layer = nn.BatchNorm2d(8, momentum=given)", []),
     ],
 )  # fmt: skip

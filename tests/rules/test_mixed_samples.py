@@ -48,6 +48,7 @@ RIGHT = {
     "one layer": ("GRU(8, 4, batch_first=True)", "state.view(samples, 4)"),
     "the last": (BOTH, "state[-1].view(samples, 4)"),
     "the output": (BOTH, "out.reshape(samples, -1)"),
+    "kept as a row and viewed back": (BOTH, "state.view(samples, -1).clone().view(2, samples, 4)[-1]"),
     "layers and directions": (BOTH, "state.view(1, 2, samples, 4)[0].sum(0)"),
 }
 
@@ -93,4 +94,5 @@ def test_which_views_mix(shape: tuple[int, ...], view: tuple[int, ...], mixes: b
 def test_the_samples_are_moved_first() -> None:
     _, new = fixed_lines("TRN126", "code = self.head(state.view(samples, -1))", "code")
     assert new == ["code = self.head(state.transpose(0, 1).reshape(samples, -1))"]
+    assert fixed_lines("TRN126", "code = torch.reshape(state, (samples, -1))", "code") == ([], [])
     assert fixed_lines("TRN126", "a, b = h.view(n, -1), c.view(n, -1)", "a, b") == ([], [])

@@ -133,8 +133,9 @@ class OtherHosts:
                 answer = folder / "answer.jsonl"
                 trouble = _run(task | {"answer": str(answer)}, limit)
                 return [*_lines(answer), *([_Line(failure=trouble)] if trouble else [])]
-        except OSError as error:
-            return [_Line(failure=f"no temporary folder: {error}")]
+        # ValueError: a path that is no UTF-8 cannot be handed over.
+        except (OSError, ValueError) as error:
+            return [_Line(failure=f"the process that uses torch could not be started: {error}")]
 
 
 def _run(task: dict[str, Any], limit: float) -> str:

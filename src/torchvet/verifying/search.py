@@ -114,7 +114,7 @@ class Search:
         return [m for m in self._uncover(after, made) if tuple(m.finding.remedy.edits) not in self._tried]
 
     def _together(self, group: Sequence[Fix]) -> None:
-        after = self._timed_again(group, self._try(group))
+        after = self._try(group)
         # Before the group is judged, as its fixes may help only with others.
         if self._jointly(group, after):
             return
@@ -132,15 +132,6 @@ class Search:
                 self._refuse(fix, self._judge(fix, after).why)
         if good:
             self._again(good)
-
-    def _timed_again(self, group: Sequence[Fix], after: Trial) -> Trial:
-        """The run, with the quicker of two runs' times where time alone speaks against a fix, as the unchanged program
-        has then."""
-        if not any(self._judge(m, after).by_time for m in group):
-            return after
-        # In turns: a machine that is busy for a while is so for both.
-        self.before = _quicker(self.before, self._second_unchanged_run())
-        return _quicker(after, self._try(group))
 
     def _jointly(self, group: Sequence[Fix], after: Trial) -> bool:
         """Whether fixes that do not help by themselves help together with fixes for what they uncover.
@@ -211,9 +202,21 @@ class Search:
         return judge(fix.as_seen or fix.finding, fix.seen or self.before, after, fix.cost)
 
     def _try(self, fixes: Sequence[Fix]) -> Trial:
-        self.result.runs += 1
         # Before the run: a fix that breaks the program must not be tried for ever.
         self._tried.update(tuple(m.finding.remedy.edits) for m in fixes)
+        after = self._run(fixes)
+        # Other programs take time as well: where nothing but time speaks against a fix, both run once more, in turns.
+        if any(self._judge(m, after).by_time for m in fixes) and not self._unsound(fixes, after, losses=False):
+            self.result.runs += 1
+            beside, again = self._runner([]), self._run(fixes)
+            before = _least(self.before.seconds_per_step, beside.seconds_per_step)
+            return replace(
+                after, seconds_per_step=_least(after.seconds_per_step, again.seconds_per_step), seconds_before=before
+            )
+        return after
+
+    def _run(self, fixes: Sequence[Fix]) -> Trial:
+        self.result.runs += 1
         return self._runner([m.finding for m, _ in self.result.proven] + [m.finding for m in fixes])
 
     def _accept(self, group: Sequence[Fix], after: Trial) -> None:
@@ -223,7 +226,7 @@ class Search:
                 judgement=self._judge(fix, after),
                 agreement=agreement,
                 steps=(self.before.steps, after.steps),
-                seconds_per_step=(self.before.seconds_per_step, after.seconds_per_step),
+                seconds_per_step=(after.seconds_before or self.before.seconds_per_step, after.seconds_per_step),
                 # Only if that run was made anyway.
                 noise=self._noise() if self._unchanged_again else None,
             )
@@ -320,10 +323,8 @@ class Search:
         return ""
 
 
-def _quicker(trial: Trial, again: Trial) -> Trial:
-    """A run with the shorter time of its own and another's."""
-    times = [t for t in (trial.seconds_per_step, again.seconds_per_step) if t is not None]
-    return replace(trial, seconds_per_step=min(times, default=None))
+def _least(*seconds: float | None) -> float | None:
+    return min((t for t in seconds if t is not None), default=None)
 
 
 def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:

@@ -60,6 +60,8 @@ class Trial:
     costs: Costs = field(default_factory=dict)
     """What lines cost in a step."""
     seconds_per_step: float | None = None
+    seconds_before: float | None = None
+    """What the unchanged program took in a run beside this one, where there was one."""
     failure: str = ""
     """Why the program failed; empty if it ended, or was `stopped` after the steps asked for."""
     stopped: bool = False

@@ -77,7 +77,8 @@ def _is_timed(finding: Finding) -> bool:
 
 def _slow(finding: Finding, before: Trial, after: Trial, same: list[Finding]) -> Judgement:
     """A fault of speed, by what a whole step takes before and after: what a line no longer takes, another may."""
-    was, now, saved = before.seconds_per_step, after.seconds_per_step, finding.measured.seconds_per_step
+    was, now = after.seconds_before or before.seconds_per_step, after.seconds_per_step
+    saved = finding.measured.seconds_per_step
     if was is None or now is None or saved is None:
         return Judgement(False, measure(finding), "", "too few steps were timed")
     measured, left = f"a step takes {ms(was)}", ms(now)

@@ -116,7 +116,8 @@ class Plan:
         from torchvet.checking.checker import Checker
 
         self.asked, self.before = asked, before
-        self.checker = Checker(asked.chosen(asked.delivery.configuration))
+        # Of what is asked for all may be what only a run can show.
+        self.checker = Checker(asked.chosen(asked.delivery.configuration), reads=False)
         self.codes = self.checker.scope.wanted
         self.wanted = [f for f in before.findings if f.code in self.codes]
         self.candidates = _distinct([f for f in self.wanted if self._may_be_tried(f)])

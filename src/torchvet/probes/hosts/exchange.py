@@ -104,25 +104,39 @@ def collect(
     `take` writes a parcel down, gives its ranks, and raises `BadInput` for a bad one. `tell` is called once or more
     for each host; the last word counts.
     """
+    came: Came | None
     waiting = {group: Came(group, reason=f"no records came within {seconds:g} s") for group in groups}
     for came in waiting.values():
         tell(came)
     seen: dict[int, list[str]] = {group: [] for group in groups}
     until = time.monotonic() + seconds
-    while waiting and time.monotonic() < until:
-        for group in [*waiting]:
-            key = f"{prefix}/{group}"
-            head = _head(store, key)
-            if head is None or head.id in seen[group] or len(seen[group]) >= _TRIES:
-                continue
-            seen[group].append(head.id)
-            came = _taken(store, key, head, since, take, group)
-            tell(came)
-            if came.ranks:
-                del waiting[group]
-        time.sleep(_TICK)
-    # A host that comes later need not wait.
-    store.set(f"{prefix}/closed", repr(time.time()))
+    try:
+        while waiting and time.monotonic() < until:
+            for group in [*waiting]:
+                try:
+                    came = _next(store, f"{prefix}/{group}", seen[group], since, take, group)
+                # A key that is removed meanwhile is waited for in vain; the other hosts have theirs.
+                except Exception as error:  # whatever the store raises
+                    came = Came(group, reason=f"{type(error).__name__} at its records")
+                if came is not None:
+                    tell(came)
+                    if came.ranks:
+                        del waiting[group]
+            time.sleep(_TICK)
+    finally:
+        # A host that comes later need not wait.
+        store.set(f"{prefix}/closed", repr(time.time()))
+
+
+def _next(
+    store: Store, key: str, seen: list[str], since: float, take: Callable[[bytes], list[int]], group: int
+) -> Came | None:
+    """What became of a host's records that were not looked at yet; None without any."""
+    head = _head(store, key)
+    if head is None or head.id in seen or len(seen) >= _TRIES:
+        return None
+    seen.append(head.id)
+    return _taken(store, key, head, since, take, group)
 
 
 def _taken(store: Store, key: str, head: Head, since: float, take: Callable[[bytes], list[int]], group: int) -> Came:

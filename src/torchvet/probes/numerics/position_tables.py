@@ -76,16 +76,22 @@ def _tables(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _groups(table: torch.Tensor) -> tuple[str, int] | None:
     """The dtype in which the positions of a table were counted, and how many of its rows are as the one before; None
     where rows do not come in such groups."""
-    equal = (table[1:] == table[:-1]).all(dim=1)
     for dtype, exact in EXACT.items():
-        # Row n + 1 is compared with row n.
-        first, among = equal[: exact - 1], equal[exact : 2 * exact]
-        # The first rows all differ, and no four are the same: no other reason for equal rows would have it so.
-        if len(among) < exact // 2 or bool(first.any()) or bool((among[2:] & among[1:-1] & among[:-2]).any()):
+        # Row n + 1 is compared with row n. First of all those that must differ, where nearly every other table ends.
+        if len(table) < exact + exact // 2 or bool(_equal(table[:exact]).any()):
+            continue
+        among = _equal(table[exact : 2 * exact + 1])
+        # No four are the same: no other reason for equal rows would have it so.
+        if bool((among[2:] & among[1:-1] & among[:-2]).any()):
             continue
         if _AMONG[0] <= float(among.double().mean()) <= _AMONG[1]:
-            return dtype, int(equal.sum())
+            return dtype, int(_equal(table).sum())
     return None
+
+
+def _equal(rows: torch.Tensor) -> torch.Tensor:
+    """Whether each row is as the one before."""
+    return (rows[1:] == rows[:-1]).all(dim=1)
 
 
 def _made_by(kind: type[Any]) -> Place | None:

@@ -118,6 +118,8 @@ class ComputedAgainProbe(TimeWatcher):
         """By number of a node of this step: whose it is, of results that the step had already."""
         self._passes = 0.0
         """Seconds of all operators of backward passes, from the second sampled step on."""
+        self._sequence = 0
+        """How many nodes autograd had numbered when the last operator was heard."""
         self._step, self._tick = 0, -1
         """The sampled step that runs, counted from 1, and its number among all."""
 
@@ -142,6 +144,8 @@ class ComputedAgainProbe(TimeWatcher):
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         took = self.host.ledger.took
+        # A node is numbered before its operator runs; an operator without one leaves the number as it was.
+        before, self._sequence = self._sequence, private.sequence_nr()
         if self.host.tick != self._tick:
             self._new_step()
         if private.graph_task() != -1 and self._step > 1:
@@ -160,9 +164,8 @@ class ComputedAgainProbe(TimeWatcher):
         made = self._note(facts, args, kwargs, out, number)
         if facts.counts and number is not None and took >= _LEAST:
             again = self._look(func, made, number, function, line)
-            if again and _has_node(args):
-                # A node is numbered before its operator runs.
-                self._nodes[private.sequence_nr() - 1] = function
+            if again and self._sequence > before:
+                self._nodes[self._sequence - 1] = function
 
     def _line(self, at: Line, inner: Line | None) -> tuple[_Function, _Line]:
         """What is known of a line, and of its function."""
@@ -294,11 +297,6 @@ def _node() -> int:
     node = private.current_node()
     own = node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction)
     return node._sequence_nr() if own else -1
-
-
-def _has_node(args: Any) -> bool:
-    """Whether autograd has made a node for an operator that was given this."""
-    return torch.is_grad_enabled() and any(one.requires_grad for one in _tensors(args))
 
 
 def _only(times: Counter[str]) -> str | None:

@@ -20,7 +20,10 @@ _MOST = 4
 """Loops that are timed."""
 _MOST_BYTES = 64 << 20
 """Of what is made for one. The program may have left little memory."""
-_ROUNDS = 7
+_MOST_ROWS = 4096
+"""Rows of a batch that are timed: of a larger one its part."""
+_ROUNDS, _SECONDS = 7, 0.4
+"""Rounds at most, and the seconds of one loop after which no further one begins."""
 
 _Row = tuple[torch.Size, torch.dtype]
 
@@ -34,8 +37,10 @@ class RowsOneByOneTimer(TimeWatcher):
         super().__init__(host)
         self._seen: dict[Place, tuple[int, int, list[_Row]]] = {}
         """By the loop: rows of a batch and of the dataset, and what one row has."""
-        self._made: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
-        """The lines that made loaders."""
+        self._made: dict[int, tuple[weakref.ref[Any], Place]] = {}
+        """The lines that made loaders, by their identity: a loader's own `__eq__` is the program's."""
+        self._unlike: set[Place] = set()
+        """Those of these lines that made a loader of another dataset, too."""
         self._made_for: dict[Place, Place] = {}
         """By the loop: the line that made its loader."""
 
@@ -45,8 +50,12 @@ class RowsOneByOneTimer(TimeWatcher):
 
     def _loader_made(self, _: None, loader: Any, *__: Any, **___: Any) -> None:
         place = called_by_user()
-        if place is not None:
-            self._made[loader] = place
+        if place is None:
+            return
+        self._made = {key: known for key, known in self._made.items() if known[0]() is not None}
+        self._made[id(loader)] = weakref.ref(loader), place
+        if not _tensors(loader.__dict__.get("dataset")):
+            self._unlike.add(place)
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """What it reads."""
@@ -63,7 +72,8 @@ class RowsOneByOneTimer(TimeWatcher):
         if place is not None and isinstance(batch, int):
             self._seen[place] = min(batch, len(dataset)), len(dataset), [(t.shape[1:], t.dtype) for t in tensors]
             # What an iterator shares with its loader.
-            made = (at for loader, at in self._made.items() if getattr(loader, "_index_sampler", None) is sampler)
+            loaders = [(ref(), at) for ref, at in self._made.values()]
+            made = (at for loader, at in loaders if getattr(loader, "_index_sampler", None) is sampler)
             self._made_for.update((place, at) for at in made)
 
     def last_look(self, how: str, error: BaseException | None) -> None:
@@ -73,9 +83,10 @@ class RowsOneByOneTimer(TimeWatcher):
             return
         for place, (batch, rows, row) in list(self._seen.items())[:_MOST]:
             each = sum(shape.numel() * dtype.itemsize for shape, dtype in row)
-            if batch > 1 and batch * each <= _MOST_BYTES:
+            if batch > 1 and 0 < batch * each <= _MOST_BYTES:
                 record = _timed(place, batch, min(rows, _MOST_BYTES // each), row)
                 record.made = self._made_for.get(place)
+                record.alone = record.made not in self._unlike
                 self.host.write(record)
 
 
@@ -90,16 +101,20 @@ def _tensors(dataset: Any) -> list[torch.Tensor]:
 
 
 def _timed(place: Place, batch: int, rows: int, row: list[_Row]) -> RowsOneByOne:
-    dataset = TensorDataset(*(torch.ones((rows, *shape), dtype=dtype) for shape, dtype in row))
+    dataset = TensorDataset(*(torch.ones((rows, *shape), dtype=dtype, device="cpu") for shape, dtype in row))
     # In a fixed order that jumps: the program's own generator must not be drawn from.
-    picked = [(number * 7919) % rows for number in range(batch)]
+    picked = [(number * 7919) % rows for number in range(min(batch, _MOST_ROWS))]
     each: list[float] = []
     at_once: list[float] = []
-    for _ in range(_ROUNDS):
+    end = time.perf_counter() + _SECONDS
+    while len(each) < _ROUNDS and (not each or time.perf_counter() < end):
         started = time.perf_counter()
         default_collate([dataset[number] for number in picked])
         between = time.perf_counter()
         dataset[picked]
         at_once.append(time.perf_counter() - between)
         each.append(between - started)
-    return RowsOneByOne(place=place, rows=batch, tensors=len(row), each=min(each), at_once=min(at_once))
+    whole = batch / len(picked)
+    return RowsOneByOne(
+        place=place, rows=batch, tensors=len(row), each=whole * min(each), at_once=whole * min(at_once)
+    )  # fmt: skip

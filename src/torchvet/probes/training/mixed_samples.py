@@ -18,6 +18,8 @@ _VIEWS = names("view _unsafe_view")
 """What `reshape` comes to, too."""
 _JOINS = names("stack cat index_select")
 """What a recurrent layer's last operators are; the last where a packed batch is put back into its order."""
+_READS = names("mm addmm bmm baddbmm linear native_layer_norm relu tanh sigmoid gelu native_dropout")
+"""What computes with the features of a row. A view that is only kept and viewed back mixes nothing."""
 _LINES = 16
 
 
@@ -35,6 +37,8 @@ class MixedSamplesProbe(Watcher):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._states: ByStorage[_State] = ByStorage()
+        self._views: ByStorage[tuple[tuple[int, ...], MixedSamples]] = ByStorage()
+        """The shapes of views that mix, by the state's storage."""
         self._found: dict[tuple[int, int], MixedSamples] = {}
         self._tick = -1
 
@@ -50,6 +54,11 @@ class MixedSamplesProbe(Watcher):
             state = self._states.get(args[0])
             if state is not None and args[0].shape == state.shape and _mixes(state.shape, tuple(out.shape)):
                 self._mixed(state, out)
+        elif name in _READS and self._views:
+            for given in args:
+                known = self._views.get(given)
+                if known is not None and given.shape == known[0]:
+                    self._read(known[1])
 
     def _joined(self, out: Any) -> None:
         layer = self.host.ledger.running()
@@ -58,6 +67,7 @@ class MixedSamplesProbe(Watcher):
         if self.host.tick != self._tick:
             self._tick = self.host.tick
             self._states.sweep()
+            self._views.sweep()
         self._states.put(out, _State(type(layer).__name__, tuple(out.shape)))
 
     def _mixed(self, state: _State, out: torch.Tensor) -> None:
@@ -70,6 +80,9 @@ class MixedSamplesProbe(Watcher):
         if record is None:
             record = MixedSamples(place=place, layer=state.layer, state=list(state.shape), view=list(out.shape))
             self._found[id(line[0]), line[1]] = record
+        self._views.put(out, (tuple(out.shape), record))
+
+    def _read(self, record: MixedSamples) -> None:
         record.calls += 1
         if record.last != self.host.tick:
             record.last = self.host.tick
@@ -77,7 +90,7 @@ class MixedSamplesProbe(Watcher):
 
     def totals(self, tick: int) -> Iterable[Record]:
         """Lines that mix samples."""
-        return list(self._found.values())
+        return [record for record in self._found.values() if record.calls]
 
 
 def _is_returned(layer: torch.nn.RNNBase, out: Any) -> bool:

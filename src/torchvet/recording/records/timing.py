@@ -336,7 +336,7 @@ class PairDifferences(Record):
 
 class RowsOneByOne(Record):
     """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
-    other; the loader is made on the line `made`.
+    other; the loader is made on the line `made`, which makes loaders of such datasets `alone`.
 
     Tensors made alike took `each` seconds to be read so, and `at_once` by one index, measured after the run.
     """
@@ -347,6 +347,7 @@ class RowsOneByOne(Record):
     each: float
     at_once: float
     made: Place | None = None
+    alone: bool = True
 
 
 class RowsSeenAgain(Record):

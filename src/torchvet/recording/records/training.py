@@ -192,8 +192,8 @@ class FastStatistics(Record):
 
 class MixedSamples(Record):
     """On the line `place` what a recurrent `layer` returned, of the shape `state` (its second dimension is that of the
-    samples), was viewed as `view`, whose first dimension is to be that of the samples: `calls` times in `steps` sampled
-    steps, the last of them `last`."""
+    samples), was viewed as `view`, whose first dimension is to be that of the samples. Operators computed with its rows
+    `calls` times in `steps` sampled steps, the last of them `last`."""
 
     place: Place
     layer: str

@@ -88,6 +88,8 @@ class PairDifferenceTables(TimeWatcher):
         self._now: ByStorage[tuple[_Table, Form]] = ByStorage()
         """By storage: a table, and what has been done to each element to make what lies there."""
         self._tables: list[_Table] = []
+        self._before = self._sequence = 0
+        """How many nodes autograd had numbered at the operator before, and at this one."""
         self._nodes: dict[int, _Table] = {}
         """By the sequence number of the graph's node."""
         self._gradients: ByStorage[_Table] = ByStorage()
@@ -104,6 +106,7 @@ class PairDifferenceTables(TimeWatcher):
             self.host.ledger.listeners.append(self._operator)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        self._before, self._sequence = self._sequence, private.sequence_nr()
         self._every += self.host.ledger.took
         if private.graph_task() != -1:
             if self._nodes:
@@ -153,7 +156,7 @@ class PairDifferenceTables(TimeWatcher):
         table = _Table(at, inner if user is not None else None, form, cast, self.host.ledger.took)
         self._tables.append(table)
         self._now.put(out, (table, form))
-        self._note_node(table, args)
+        self._note_node(table)
 
     def _followed(self, name: str, args: Any, kwargs: Any, out: Any) -> None:
         """An operator: what does it make of a table that it is given?"""
@@ -173,7 +176,7 @@ class PairDifferenceTables(TimeWatcher):
             table.otherwise = True
             return
         table.forward += self.host.ledger.took
-        self._note_node(table, args)
+        self._note_node(table)
         if done.distance is None:
             self._now.put(out, (table, done.form))
             return
@@ -182,10 +185,10 @@ class PairDifferenceTables(TimeWatcher):
         user, inner = self.host.ledger.located(sys._getframe(4))
         table.reduced = user or inner
 
-    def _note_node(self, table: _Table, args: Any) -> None:
-        """A node is numbered before its operator runs."""
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in args):
-            self._nodes[private.sequence_nr() - 1] = table
+    def _note_node(self, table: _Table) -> None:
+        """A node is numbered before its operator runs; an operator without one leaves the number as it was."""
+        if self._sequence > self._before:
+            self._nodes[self._sequence - 1] = table
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: what has become of its tables?"""

@@ -6,8 +6,8 @@ import ast
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import Unit, edits, walk
-from torchvet.source.model.expressions import reads_of
+from torchvet.source.model import Unit, edits, is_call, receiver, terminal, walk
+from torchvet.source.model.expressions import calls_in, reads_of
 
 
 def detached_for(file: SourceFile, finding: Finding) -> Edits:
@@ -24,9 +24,21 @@ def detached_for(file: SourceFile, finding: Finding) -> Edits:
     made, name = assigned
     reads = reads_of(unit.node, name)
     before = [one for one in reads if made.lineno < one.lineno <= back]
+    # With another pass in the function a read may be for that one's loss.
+    passes = [call for call in calls_in(unit.node) if is_call(call, "backward", "grad")]
+    if len(passes) > 1 and not _are_of_the_loss(unit, before, back):
+        return ()
     # In a loop what stands above may run later. The run has seen that these are tensors.
     cut: list[ast.expr] = [made.value] if len(before) == len(reads) else [*before]
     return [edits.called_on(file, one, "detach()") for one in cut if edits.on_one_line(one)]
+
+
+def _are_of_the_loss(unit: Unit, reads: list[ast.Name], back: int) -> bool:
+    """Whether all reads stand in the statement that binds what the pass on line `back` begins from."""
+    losses = {terminal(receiver(c)) for c in calls_in(unit.node) if is_call(c, "backward") and c.lineno == back}
+    binding = [s for s in walk(unit.node) if isinstance(s, ast.Assign) and terminal(s.targets[0]) in losses]
+    spans = [(s.lineno, s.end_lineno or s.lineno) for s in binding]
+    return bool(reads) and all(any(first <= one.lineno <= last for first, last in spans) for one in reads)
 
 
 def _assigned(unit: Unit, finding: Finding) -> tuple[ast.Assign, str] | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits
+from torchvet.source.model import edits, terminal, walk
 
 _HOME = "torch.utils.data"
 _BY_PLACE = ("dataset", "batch_size", "shuffle")
@@ -21,6 +21,9 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     has no name, or it has arguments of which more would change.
     """
     call = _maker(file, finding)
+    # Of whole batches a loader's own size is None.
+    if any(isinstance(node, ast.Attribute) and _is_loaders_size(node) for node in walk(file.tree)):
+        return ()
     given = _given(file, call) if call is not None else None
     names = _names(file, call, _samplers(given)) if call is not None and given is not None else None
     if call is None or given is None or names is None:
@@ -33,6 +36,10 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     rest = "".join(f", {name}={text[name]}" for name in ("num_workers", "pin_memory") if name in text)
     made = f"{file.segment(call.func)}({text['dataset']}, sampler={batches}, batch_size=None{rest})"
     return [edits.replace(file, call, made), *imported]
+
+
+def _is_loaders_size(node: ast.Attribute) -> bool:
+    return node.attr in ("batch_size", "batch_sampler") and "load" in terminal(node.value).lower()
 
 
 def _given(file: SourceFile, call: ast.Call) -> dict[str, ast.expr] | None:
@@ -59,8 +66,8 @@ def _samplers(given: Mapping[str, ast.expr]) -> list[str]:
 def _maker(file: SourceFile, finding: Finding) -> ast.Call | None:
     """The call that makes a loop's loader: on the line where the run saw it, else the only one of the file."""
     every = [event.call for event in file.calls("DataLoader")]
-    lines = [r.line for r in finding.related if r.role == "made" and r.path == file.path]
-    made = [call for call in every if call.lineno in lines] if lines else every
+    seen = [r for r in finding.related if r.role == "made"]
+    made = [call for call in every if (file.path, call.lineno) in [(r.path, r.line) for r in seen]] if seen else every
     return made[0] if len(made) == 1 else None
 
 

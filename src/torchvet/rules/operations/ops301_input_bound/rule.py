@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import ms, percent
 from torchvet.recording.records.timing import WorkerTimes
-from torchvet.rules.kit import About, Edits, Finding, Iterator, Place, RankRecording, Related, SourceFile, about
+from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
+    Edits,
+    Finding,
+    Iterator,
+    Place,
+    RankRecording,
+    Related,
+    SourceFile,
+    about,
+)
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
@@ -93,7 +104,7 @@ class InputBound(TraceRule, LineCostRule):
             "rows by one index, both measured after the run",
             advice=_AT_ONCE,
             related=[self.beside("made", "the loader is made here", rows.made)] if rows.made is not None else [],
-            about=_ROW_BY_ROW,
+            about=_ROW_BY_ROW if rows.alone else NOTHING_MORE,
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:

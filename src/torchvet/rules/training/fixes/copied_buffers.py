@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import blocks, edits, is_call, receiver, walk
+from torchvet.source.model import blocks, edits, is_call, receiver, terminal, walk
 
 
 def copied_buffers(file: SourceFile, finding: Finding) -> Edits:
@@ -15,17 +15,29 @@ def copied_buffers(file: SourceFile, finding: Finding) -> Edits:
     unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else 0
     for loop in walk(unit.node) if unit is not None else ():
         if isinstance(loop, ast.For) and loop.lineno < line <= (loop.end_lineno or 0):
-            names, models = _pair(loop.target), _models(loop.iter)
-            written = [n for s in loop.body if s.lineno <= line <= (s.end_lineno or 0) for n in _read(s, names)]
-            if len(names) == 2 and len(models) == 2 and written:
-                # What a statement writes to stands first in it: `a.lerp_(b, 0.1)`, `a.data = …`.
-                mine = min(written, key=lambda n: (n.lineno, n.col_offset)).id
+            names, models, mine = _pair(loop.target), _models(loop.iter), _written(loop, line)
+            if len(names) == 2 and len(models) == 2 and mine in names:
                 theirs = names[1 - names.index(mine)]
                 over = ", ".join(f"{file.segment(model)}.buffers()" for model in models)
                 margin = edits.margin(file, loop)
                 body = f"{margin}{blocks.step_of(file, file.tree.body, None)}{mine}.copy_({theirs})"
                 return edits.after(file, loop, f"for {names[0]}, {names[1]} in zip({over}):{file.newline}{body}")
     return ()
+
+
+def _written(loop: ast.For, line: int) -> str:
+    """The name that the statement on a line writes to: `a` of `a.data = …` and of `a.mul_(0.9).add_(b)`."""
+    simple = [s for s in walk(loop) if isinstance(s, (ast.Expr, ast.Assign, ast.AugAssign)) and s.lineno == line]
+    if len(simple) != 1:
+        return ""
+    (one,) = simple
+    if isinstance(one, ast.Expr):
+        node: ast.expr | None = one.value if terminal(one.value).endswith("_") else None
+    else:
+        node = one.targets[0] if isinstance(one, ast.Assign) else one.target
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = receiver(node) if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _pair(target: ast.expr) -> list[str]:
@@ -41,7 +53,3 @@ def _models(over: ast.expr) -> list[ast.expr]:
     ]
     found = [one for one in models if one is not None]
     return found if len(found) == len(given) else []
-
-
-def _read(statement: ast.stmt, names: list[str]) -> list[ast.Name]:
-    return [n for n in walk(statement) if isinstance(n, ast.Name) and n.id in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 from collections.abc import Iterator
 
@@ -25,9 +26,8 @@ from torchvet.source.model import edits, terminal, walk
 _LOOKS = 3
 _JUMP = 0.05
 """Standard deviations by which the statistics jump between two steps, from which on evaluations differ by chance."""
-_OPTIMIZERS = ("SGD", "RMSprop")
-"""Whose momentum is another."""
-_NAMED = "momentum"
+_NAMED, _NORM = "momentum", "BatchNorm"
+_OF_NORM = re.compile(r"(^|_)(bn|batch_?norm|norm)")
 
 
 class BatchNormMomentum(Rule):
@@ -51,7 +51,9 @@ class BatchNormMomentum(Rule):
 
     def _finding(self, rank: RankRecording, recording: Recording, record: FastStatistics) -> Finding:
         layers, jump = count(record.layers, "batch norm layer"), statistics.median(record.jumps)
-        severity: Severity = "warning" if record.used is not None and jump >= _JUMP else "info"
+        # 1 is no share that is kept: with it statistics are taken anew from one batch, on purpose.
+        harms = record.used is not None and jump >= _JUMP and record.momentum < 1
+        severity: Severity = "warning" if harms else "info"
         used = [self.beside("evaluates", f"{record.model} evaluates here", record.used)] if record.used else []
         made = _where(recording, record.momentum)
         return self.observed(
@@ -82,22 +84,30 @@ def _where(recording: Recording, momentum: float) -> Location | None:
 
 
 def _momenta(file: SourceFile) -> Iterator[tuple[ast.expr, float]]:
-    """Numbers that are given, bound or preset under a name of momentum."""
+    """Numbers that a batch norm is given as its momentum, or that are bound or preset under a name that says so."""
     for node in walk(file.tree):
-        for name, value in _named(node):
-            if _NAMED in name.lower() and isinstance(value, ast.Constant) and isinstance(value.value, float):
+        for value in _given(node):
+            if isinstance(value, ast.Constant) and isinstance(value.value, float):
                 yield value, value.value
 
 
-def _named(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """What a call's keywords, an assignment or a function's defaults name."""
-    if isinstance(node, ast.Call) and terminal(node) not in _OPTIMIZERS:
-        yield from ((one.arg or "", one.value) for one in node.keywords)
-    elif isinstance(node, ast.Assign):
-        yield from ((terminal(target), node.value) for target in node.targets)
-    elif isinstance(node, ast.AnnAssign):
-        yield terminal(node.target), node.value
+def _given(node: ast.AST) -> Iterator[ast.expr | None]:
+    if isinstance(node, ast.Call):
+        of_norm = _NORM in terminal(node) or any(_NORM in terminal(one) for one in node.args)
+        yield from (one.value for one in node.keywords if (of_norm and one.arg == _NAMED) or _says(one.arg))
+        # `BatchNorm2d(width, eps, momentum)`
+        if _NORM in terminal(node) and len(node.args) > 2:
+            yield node.args[2]
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (node.value for target in targets if _says(terminal(target)))
     elif isinstance(node, ast.arguments):
         named = [*node.posonlyargs, *node.args]
-        yield from zip([one.arg for one in named[len(named) - len(node.defaults) :]], node.defaults, strict=True)
-        yield from zip([one.arg for one in node.kwonlyargs], node.kw_defaults, strict=True)
+        with_default = [*zip(named[len(named) - len(node.defaults) :], node.defaults, strict=True)]
+        with_default += [(one, value) for one, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value]
+        yield from (value for one, value in with_default if _says(one.arg))
+
+
+def _says(name: str | None) -> bool:
+    """`BN_MOMENTUM`, `norm_momentum`: a momentum of other things has no such name."""
+    return name is not None and _NAMED in name.lower() and bool(_OF_NORM.search(name.lower()))

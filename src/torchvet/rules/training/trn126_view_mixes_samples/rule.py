@@ -31,7 +31,9 @@ class ViewMixesSamples(Rule):
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The samples' dimension moved to the front before the view."""
-        found = list(calls_at(file, finding, "view", "reshape"))
+        called = calls_at(file, finding, "view", "reshape")
+        # `torch.reshape(state, …)` is called on a module.
+        found = [(e, on) for e, on in called if not file.dotted(e.call.func).startswith("torch.")]
         if len(found) != 1 or not edits.on_one_line(found[0][0].call.func):
             return ()
         event, state = found[0]
