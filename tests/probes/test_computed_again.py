@@ -59,6 +59,7 @@ EACH_STEP = {
 IN_ONE_STEP = {
     "a second forward pass": "return model(x).detach().sigmoid()",
     "the same product": "return (x @ fixed) + (x @ fixed)",
+    "numbers without a node": "y = model(x).repeat(8, 1); return (y.argmax(1) + y.argmax(1))[:N].float().mean()",
     "a weight that is made twice": "return x @ (model.weight @ model.weight) + (2 * x) @ (model.weight @ model.weight)",
 }
 OTHERS = {

@@ -138,3 +138,22 @@ GOOD = {"id": "a", "size": 1, "digest": "0", "sent": 1e12}
 def test_a_head_that_nobody_wrote_is_none(store: Any, head: bytes) -> None:
     store.set("p/1", head)
     assert exchange._head(store, "p/1") is None
+
+
+def test_trouble_with_one_hosts_records_leaves_the_others_theirs(store: Any) -> None:
+    class Lossy:
+        """A key of host 1 is removed between the two questions."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get(self, key: str) -> bytes:
+            if key == "p/1":
+                raise RuntimeError("wait timeout")
+            return bytes(store.get(key))
+
+    put(store, 1)
+    put(store, 2)
+    said = Node0(Lossy()).collect(SOON, 1, 2)
+    assert (said[1].ranks, said[1].reason) == ([], "RuntimeError at its records") and said[2].ranks == [2, 3]
+    assert store.check(["p/closed"])

@@ -13,6 +13,7 @@ import torch
 from example_runs import RECORDING, forked
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
+from torchvet.probes.time import rows_one_by_one
 from torchvet.probes.time.rows_one_by_one import RowsOneByOneTimer
 from torchvet.recording import read
 from torchvet.recording.records.timing import RowsOneByOne
@@ -64,11 +65,34 @@ for (x,) in loader:
     forked(program, tmp_path)
     (record,) = read(tmp_path / RECORDING).ranks[0].all(RowsOneByOne)
     assert record.made is not None and (record.place.line, record.made.line) == (9, 7)
+    assert record.alone
+    # The same line makes a loader of another dataset.
+    forked(program.replace("for (x,)", "tests = made([torch.ones(3)] * 80)\nfor (x,)"), tmp_path)
+    (record,) = read(tmp_path / RECORDING).ranks[0].all(RowsOneByOne)
+    assert not record.alone
 
 
 def test_a_part_of_a_dataset_is_one_too_and_a_batch_has_no_more_rows_than_it() -> None:
     (record,) = seen(DataLoader(Subset(ROWS, range(50)), batch_size=64))
     assert record.rows == 50
+
+
+def test_of_a_large_batch_a_part_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def collate(rows: list[Any]) -> Any:
+        read.append(len(rows))
+        return torch.utils.data.default_collate(rows)
+
+    loader = DataLoader(TensorDataset(torch.ones(9000, 2)), batch_size=9000)
+    monkeypatch.setattr(rows_one_by_one, "default_collate", collate)
+    monkeypatch.setattr(loader, "collate_fn", collate)
+    (record,) = seen(loader)
+    assert record.rows == 9000 and set(read) == {4096}
+
+
+def test_rows_without_bytes_are_not_timed() -> None:
+    assert seen(DataLoader(TensorDataset(torch.ones(200, 0)), batch_size=64)) == []
 
 
 def collate(rows: list[Any]) -> Any:

@@ -71,6 +71,10 @@ def test_buffers_are_copied_after_the_loop_over_parameters() -> None:
     ]  # fmt: skip
     other_way = "for b, a in zip(model.parameters(), average.parameters()):\n    a.data = 0.9 * a + 0.1 * b\n"
     assert fixed_lines("TRN114", other_way, "a.data")[1][-1] == "    a.copy_(b)"
+    over = "for b, a in zip(model.parameters(), average.parameters()):\n"
+    guarded = f"{over}    if b.requires_grad:\n        a.lerp_(b, 0.1)\n"
+    assert fixed_lines("TRN114", guarded, "a.lerp_")[1][-1] == "    a.copy_(b)"
+    assert fixed_lines("TRN114", f"{over}    update(a, b)\n", "update") == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,19 @@ def test_what_a_loop_reads_above_counts_as_read_later() -> None:
     assert new == ["    loss = D(fake.detach()).mean()"]
 
 
+def test_what_another_pass_of_the_function_needs_is_left_to_the_reader() -> None:
+    text = """\
+    def step(encoder, critic, actor, x):
+        features = encoder(x)
+        first = critic(features).mean()
+        second = actor(features).mean()
+        first.backward(retain_graph=True)
+        optimizer.zero_grad()
+        second.backward()
+    """
+    assert thrown_away(text, "features = encoder", 5) == ([], [])
+
+
 @pytest.mark.parametrize("made", ["fake, code = G(real)", "self.fake = G(real)", "D(G(real)).mean().backward()"])
 def test_other_lines_are_left_to_the_reader(made: str) -> None:
     assert thrown_away(CRITIC.replace("fake = G(torch.randn(8, 16))", made), made, 4) == ([], [])
@@ -133,6 +146,14 @@ def test_of_several_loaders_the_one_that_the_run_saw_is_changed() -> None:
     made = [Related(role="made", message="", path=FILE, line=LINES_BEFORE + 3)]
     old, _ = row_by_row(text, related=made)
     assert old[1:] == ["loader = DataLoader(rows, batch_size=64)"]
+
+
+def test_a_loader_of_another_file_or_whose_size_is_read_is_left_alone() -> None:
+    text = "loader = DataLoader(rows, batch_size=64)\nfor x, y in loader:\n    pass\n"
+    elsewhere = [Related(role="made", message="", path="data.py", line=3)]
+    assert row_by_row(text, related=elsewhere) == ([], [])
+    assert row_by_row(f"{text}seen = len(loader) * loader.batch_size\n") == ([], [])
+    assert row_by_row(f"{text}seen = config.batch_size\n") != ([], [])
 
 
 def test_a_slow_dataset_of_the_programs_own_has_no_such_edit() -> None:

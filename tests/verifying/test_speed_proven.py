@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from torchvet.rules import rule
+
 torch.manual_seed(0)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 plain = nn.Linear(16, 16)
@@ -59,3 +61,12 @@ def test_what_lines_cost_before_and_after_is_said(tmp_path: Path) -> None:
     text = (tmp_path / "train.py").read_text()
     assert "p.mul_(0.9).add_(q * 0.1)" in text and ".contiguous()" not in text
     assert "    with contextlib.nullcontext() if (i + 1) % 4 == 0 else model.no_sync():\n        scores = " in text
+
+
+def test_a_code_that_only_a_run_can_show_may_be_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(rule("TRN126").BAD, encoding="utf-8")
+    command = [*torchvet(), "fix", "train.py", "TRN126", "--verify", "--unsafe-fixes", "--steps", "60"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert "1 of 1 fix proven" in ended.stdout, ended.stderr
+    assert "+    loss = nn.functional.mse_loss(head(state.transpose(0, 1).reshape(32, -1)), target)" in ended.stdout

@@ -115,6 +115,5 @@ def _timed(place: Place, batch: int, rows: int, row: list[_Row]) -> RowsOneByOne
         at_once.append(time.perf_counter() - between)
         each.append(between - started)
     whole = batch / len(picked)
-    return RowsOneByOne(
-        place=place, rows=batch, tensors=len(row), each=whole * min(each), at_once=whole * min(at_once)
-    )  # fmt: skip
+    slow, quick = whole * min(each), whole * min(at_once)
+    return RowsOneByOne(place=place, rows=batch, tensors=len(row), each=slow, at_once=quick)

@@ -88,8 +88,8 @@ class PairDifferenceTables(TimeWatcher):
         self._now: ByStorage[tuple[_Table, Form]] = ByStorage()
         """By storage: a table, and what has been done to each element to make what lies there."""
         self._tables: list[_Table] = []
-        self._before = self._sequence = 0
-        """How many nodes autograd had numbered at the operator before, and at this one."""
+        self._numbered = self._numbered_before = 0
+        """How many nodes autograd had numbered at this operator, and at the one before."""
         self._nodes: dict[int, _Table] = {}
         """By the sequence number of the graph's node."""
         self._gradients: ByStorage[_Table] = ByStorage()
@@ -106,7 +106,7 @@ class PairDifferenceTables(TimeWatcher):
             self.host.ledger.listeners.append(self._operator)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        self._before, self._sequence = self._sequence, private.sequence_nr()
+        self._numbered_before, self._numbered = self._numbered, private.sequence_nr()
         self._every += self.host.ledger.took
         if private.graph_task() != -1:
             if self._nodes:
@@ -187,8 +187,8 @@ class PairDifferenceTables(TimeWatcher):
 
     def _note_node(self, table: _Table) -> None:
         """A node is numbered before its operator runs; an operator without one leaves the number as it was."""
-        if self._sequence > self._before:
-            self._nodes[self._sequence - 1] = table
+        if self._numbered > self._numbered_before:
+            self._nodes[self._numbered - 1] = table
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: what has become of its tables?"""

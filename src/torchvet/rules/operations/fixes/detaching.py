@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
@@ -21,16 +22,19 @@ def detached_for(file: SourceFile, finding: Finding) -> Edits:
     assigned = _assigned(unit, finding) if unit is not None else None
     if unit is None or assigned is None or back is None or file.unit_at(back) is not unit:
         return ()
-    made, name = assigned
+    return [edits.called_on(file, one, "detach()") for one in _cuts(unit, *assigned, back) if edits.on_one_line(one)]
+
+
+def _cuts(unit: Unit, made: ast.Assign, name: str, back: int) -> Sequence[ast.expr]:
+    """What is to be detached, which the run has seen to be tensors."""
     reads = reads_of(unit.node, name)
     before = [one for one in reads if made.lineno < one.lineno <= back]
     # With another pass in the function a read may be for that one's loss.
     passes = [call for call in calls_in(unit.node) if is_call(call, "backward", "grad")]
     if len(passes) > 1 and not _are_of_the_loss(unit, before, back):
         return ()
-    # In a loop what stands above may run later. The run has seen that these are tensors.
-    cut: list[ast.expr] = [made.value] if len(before) == len(reads) else [*before]
-    return [edits.called_on(file, one, "detach()") for one in cut if edits.on_one_line(one)]
+    # In a loop what stands above may run later.
+    return [made.value] if len(before) == len(reads) else before
 
 
 def _are_of_the_loss(unit: Unit, reads: list[ast.Name], back: int) -> bool:

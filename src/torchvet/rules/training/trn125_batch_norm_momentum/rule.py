@@ -93,19 +93,24 @@ def _momenta(file: SourceFile) -> Iterator[tuple[ast.expr, float]]:
 
 def _given(node: ast.AST) -> Iterator[ast.expr | None]:
     if isinstance(node, ast.Call):
-        of_norm = _NORM in terminal(node) or any(_NORM in terminal(one) for one in node.args)
-        yield from (one.value for one in node.keywords if (of_norm and one.arg == _NAMED) or _says(one.arg))
-        # `BatchNorm2d(width, eps, momentum)`
-        if _NORM in terminal(node) and len(node.args) > 2:
-            yield node.args[2]
+        yield from _to_call(node)
     elif isinstance(node, (ast.Assign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         yield from (node.value for target in targets if _says(terminal(target)))
     elif isinstance(node, ast.arguments):
         named = [*node.posonlyargs, *node.args]
-        with_default = [*zip(named[len(named) - len(node.defaults) :], node.defaults, strict=True)]
-        with_default += [(one, value) for one, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value]
-        yield from (value for one, value in with_default if _says(one.arg))
+        preset = [*zip(named[len(named) - len(node.defaults) :], node.defaults, strict=True)]
+        yield from (value for one, value in preset if _says(one.arg))
+        yield from (value for one, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if _says(one.arg))
+
+
+def _to_call(call: ast.Call) -> Iterator[ast.expr]:
+    """The momentum that `BatchNorm2d(…)` and `partial(BatchNorm2d, …)` are given, and any call's `bn_momentum`."""
+    direct = _NORM in terminal(call)
+    of_norm = direct or any(_NORM in terminal(one) for one in call.args)
+    yield from (one.value for one in call.keywords if (of_norm and one.arg == _NAMED) or _says(one.arg))
+    if direct and len(call.args) > 2:
+        yield call.args[2]
 
 
 def _says(name: str | None) -> bool:
