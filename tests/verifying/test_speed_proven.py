@@ -9,6 +9,8 @@ from pathlib import Path
 
 from warm_interpreters import torchvet
 
+from torchvet.rules import rule
+
 PROGRAM = """\
 import copy
 
@@ -16,8 +18,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from torchvet.rules import rule
 
 torch.manual_seed(0)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
