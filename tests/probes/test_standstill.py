@@ -184,8 +184,11 @@ def test_a_look_of_torchvets_own_does_not_end_the_watch(tmp_path: Path, monkeypa
     probe._main = thread.ident
     probe._running = True
     probe._wake.acquire()
+    # In a thread of its own, as it is in a program: it blocks all signals there.
+    watch = threading.Thread(target=probe._run, args=(probe._wake,))
+    watch.start()
     try:
-        probe._run(probe._wake)
+        watch.join()
     finally:
         end.set()
         thread.join()
