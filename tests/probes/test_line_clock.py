@@ -97,6 +97,23 @@ def test_own_work_counts_for_no_line() -> None:
     assert [c.doing.phase for c in tally.cells.values() if c.doing.lines[0].line == 12] == ["backward"]
 
 
+def test_seconds_of_calls_are_those_of_the_looks_that_count() -> None:
+    tally = Tally()
+    # Steps that had ended, whether one of them was sampled, seconds of loading and of backward so far.
+    for steps, sampled, loading, backward in [
+        (3, 0, 9.0, 9.0),
+        (4, 0, 9.1, 9.0),
+        (4, 0, 9.3, 9.2),
+        (5, 0, 9.7, 9.2),
+        (6, 1, 20.0, 30.0),
+        (7, 1, 60.0, 70.0),
+        (8, 1, 60.5, 70.5),
+    ]:
+        tally.look(LOOP, 0.5, Now(1, steps, sampled, loading=loading, backward=backward))
+    # Step 5, and step 8: the look that notices the end of a step belongs to the next.
+    assert (tally.steps, tally.loading, tally.backward) == pytest.approx((2, 0.3 + 40.0, 0.2 + 40.0))
+
+
 def test_steps_that_are_counted_anew_begin_anew() -> None:
     tally = looked((LOOP, 0.1, 30), (LOOP, 0.1, 31), (LOOP, 0.1, 32), (LOOP, 0.1, 1), (LOOP, 0.1, 2), (LOOP, 0.3, 2))
     tally.look(LOOP, 0.1, Now(1, 3, 0))

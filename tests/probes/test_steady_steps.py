@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -208,3 +209,36 @@ def test_what_a_steady_step_costs(step: Callable[[], None], tmp_path: Path) -> N
             step()
         counted = min(calls(step, 1) for _ in range(40))
     assert 10 < counted < 75
+
+
+@pytest.mark.parametrize(("steps", "pause"), [(8, 0.03), (400, 0.002)])
+def test_passes_of_closures_are_no_time_of_the_optimizer(steps: int, pause: float, tmp_path: Path) -> None:
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            time.sleep(pause)
+            return gradient
+
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = Slow.apply(model(torch.ones(2, 4)).sum())
+        loss.backward()
+        return loss
+
+    def program(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.step(closure)
+
+    rank = watched(tmp_path, program, steps)
+    first, *others = current_steps(rank)
+    backward, optimizing = (sum(step.phases.get(x, 0.0) for step in others) for x in ("backward", "optimizer"))
+    assert backward >= pause * sum(step.count for step in others)
+    # A second of two phases would be counted twice, and no time is.
+    assert backward + optimizing <= others[-1].t - first.t

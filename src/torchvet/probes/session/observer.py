@@ -118,6 +118,8 @@ class Observer(Looks):
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
         self.log.add("backward", seconds)
+        # A closure's pass is no time of the optimizer's.
+        self._optimizer_began += seconds
         if self._pace.steady is None:
             self._end_if_overdue()
             with self._session.guarded("windows"):

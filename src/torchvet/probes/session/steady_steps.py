@@ -104,7 +104,8 @@ class SteadySteps:
     def _backward_ended(self, seconds: float) -> None:
         self._looks.log.add("backward", seconds)
         if self._stepping:
-            # A closure's pass: the optimizer's step is the boundary.
+            # A closure's pass: the optimizer's step is the boundary, and the pass is no time of its own.
+            self._began += seconds
             self._clock.busy()
         else:
             self._clock.backward_again(self._steps)

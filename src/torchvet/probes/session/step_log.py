@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from torchvet.recording.records.base import Step, StepKind
@@ -34,13 +35,24 @@ class StepLog:
         self._started = started
         self._counts: dict[StepKind, int] = {}
         self.phases: dict[str, float] = {}
+        self._before: dict[str, float] = {}
+        """Seconds of the phases of all lines that were written."""
+        self._thread = 0
+        """The one whose step the last line is of; 0 before the first."""
         self._last = started
         self._n = 0
         self._memory: tuple[int, int] | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Account for seconds of a phase."""
-        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+        # A thread that loads ahead takes no time of the steps.
+        if self._thread in (0, threading.get_ident()):
+            self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+
+    def seconds(self, phase: str) -> float:
+        """Seconds of a phase since the beginning. Asked by another thread: a line that is being written may count
+        twice for a moment."""
+        return self._before.get(phase, 0.0) + self.phases.get(phase, 0.0)
 
     def count(self, n: int, kind: StepKind, steps: int = 1) -> None:
         """Steps ended that get no line of their own: one, or a few that were recognised late."""
@@ -66,6 +78,7 @@ class StepLog:
 
     def _put(self, now: float) -> None:
         phases = {k: round(v, 7) for k, v in self.phases.items()}
+        self._before = {k: self._before.get(k, 0.0) + self.phases.get(k, 0.0) for k in {*self._before, *self.phases}}
         # What belongs to no phase: data preparation, logging, the forward pass.
         phases["other"] = round(max(0.0, now - self._last - sum(phases.values())), 7)
         counts, self._counts = self._counts, {}  # other threads go on counting
@@ -76,4 +89,5 @@ class StepLog:
             # Seconds go to the first kind only: those of several kinds are not told apart.
             phases = {}
         self.phases = {}
+        self._thread = threading.get_ident()
         self._last = now

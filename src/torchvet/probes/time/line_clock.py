@@ -46,7 +46,8 @@ _PATIENCE = 0.25
 
 class Now(NamedTuple):
     """What the session says of a moment: which thread trains, how many steps have ended and how many of them were
-    sampled; whether time counts now, whether torchvet itself works on that thread, and whether garbage is collected."""
+    sampled; whether time counts now, whether torchvet itself works on that thread, and whether garbage is collected;
+    how many seconds so far the calls took that give it batches, and backward passes."""
 
     thread: int
     steps: int
@@ -54,6 +55,8 @@ class Now(NamedTuple):
     counts: bool = True
     own: bool = False
     collecting: bool = False
+    loading: float = 0.0
+    backward: float = 0.0
 
 
 class Cell:
@@ -79,8 +82,12 @@ class Tally:
         self.rest = 0.0
         self.steps = 0
         self.looks = 0
+        self.loading = self.backward = 0.0
+        """Seconds of these calls, in the same time as what was seen."""
         self._by_key: dict[int, Cell] = {}
-        self._waiting: list[tuple[Cell | None, float]] = []
+        self._waiting: list[tuple[Cell | None, float, float, float]] = []
+        self._calls = 0.0, 0.0
+        """Seconds of the same calls until the last look."""
         self._at: int | None = None
         self._whole = False
         """Whether the step under way has been watched from its beginning."""
@@ -93,6 +100,8 @@ class Tally:
 
     def look(self, frame: FrameType | None, seconds: float, now: Now) -> None:
         """A thread was seen after so many seconds."""
+        loading, backward = now.loading - self._calls[0], now.backward - self._calls[1]
+        self._calls = now.loading, now.backward
         if not now.counts:
             self._waiting.clear()
             self._at = None
@@ -107,7 +116,8 @@ class Tally:
         key = glance(frame, known_tags)
         if key is not None:
             # Not summed yet: a step that never ends (the program stops) must not count.
-            self._waiting.append((self._cell(key ^ now.collecting, frame, now.collecting), seconds))
+            cell = self._cell(key ^ now.collecting, frame, now.collecting)
+            self._waiting.append((cell, seconds, loading, backward))
 
     def _pass_steps(self, now: Now) -> None:
         # A stronger step signal appeared.
@@ -125,9 +135,11 @@ class Tally:
             self._at, self._whole = now.steps, True
 
     def _settle(self) -> None:
-        for cell, seconds in self._waiting:
+        for cell, seconds, loading, backward in self._waiting:
             self.seconds += seconds
             self.looks += 1
+            self.loading += loading
+            self.backward += backward
             if cell is None:
                 self.rest += seconds
                 continue

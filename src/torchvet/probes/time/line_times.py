@@ -59,7 +59,8 @@ class LineTimer(TimeWatcher):
         # `watching`, and not `active`, which is false while the thread looks.
         counts = host.watching and not (host.sampling or under_way.is_set())
         own, collecting = host.costs.busy(thread), host.ledger.collecting
-        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, own, collecting)
+        loading, backward = host.phase_seconds("data"), host.phase_seconds("backward")
+        return Now(thread, host.clock.main_steps, host.sampled_steps, counts, own, collecting, loading, backward)
 
     def totals(self, tick: int) -> Iterable[Record]:
         """The lines so far."""
@@ -77,6 +78,7 @@ class LineTimer(TimeWatcher):
             interval=round(tally.seconds / max(1, tally.looks), 6),
             own=round(clock.own, 6),
             rest=round(max(0.0, tally.seconds - sum(line.seconds for line in listed)), 6),
+            calls={"data": round(tally.loading, 6), "backward": round(tally.backward, 6)},
             lines=listed,
         )
 

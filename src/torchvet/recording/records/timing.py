@@ -43,6 +43,7 @@ class LineTimes(Record):
 
     The first steps, sampled steps and what came after the last step are left out. `interval` is the mean time between
     looks; `own` is what looking took of its thread's own time. `rest` seconds went to lines that are not listed.
+    `calls` are the seconds of the phases "data" and "backward" in the same time, by the calls themselves.
     """
 
     seconds: float
@@ -51,6 +52,7 @@ class LineTimes(Record):
     interval: float
     own: float
     rest: float = 0.0
+    calls: dict[str, float] = {}
     lines: list[LineTime] = []
 
 
