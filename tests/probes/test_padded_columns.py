@@ -32,6 +32,8 @@ for step in range(12):
     loss.backward()
     optimizer.step()
 """
+MADE = {"words(x)": 11, "words(x.flip(1)).mean(1)": 18}
+"""The line that makes the numbers of the words that are looked up."""
 
 
 def seen(folder: Path, given: str, more: str = "pass") -> list[PaddedColumns]:
@@ -45,6 +47,7 @@ def test_columns_of_nothing_but_padding_at_the_ends(given: str, leading: bool, t
     assert found.calls > 3 and (found.columns, found.padded) == (20 * found.calls, 11 * found.calls)
     assert (found.width, found.widest, found.padding) == (20, 9, 3)
     assert found.least == pytest.approx(0.55)
+    assert found.made is not None and found.made.line == MADE[given]
 
 
 def test_a_column_of_padding_between_words_is_none_at_the_end(tmp_path: Path) -> None:

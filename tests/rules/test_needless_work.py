@@ -124,9 +124,19 @@ def test_ignored_rows_of_a_small_last_layer_are_a_note_or_silent() -> None:
     assert not found("OPS309", record, also=(seen,))
 
 
-def padded(columns: int, rest: float = 0.5, least: float = 0.3, calls: int = 10) -> list[Finding]:
+def padded(
+    columns: int, rest: float = 0.5, least: float = 0.3, calls: int = 10, made: Place | None = None
+) -> list[Finding]:
     record = PaddedColumns(
-        place=AT, padding=0, calls=calls, columns=100 * calls, padded=columns * calls, least=least, width=100, widest=40
+        place=AT,
+        made=made,
+        padding=0,
+        calls=calls,
+        columns=100 * calls,
+        padded=columns * calls,
+        least=least,
+        width=100,
+        widest=40,
     )
     return found("OPS310", record, spent(1.0, 4), spent(2.0, 9, "backward"), spent(rest, 10, "optimizer"))
 
@@ -137,6 +147,10 @@ def test_padding_is_told_with_its_part_of_forward_and_backward() -> None:
     assert "60 % of the columns" in finding.message and "86 % of a step, is" in finding.message
     assert "18.0 ms of a step of 35.0 ms (51 %)" in finding.message
     assert "100 columns wide" in finding.cause and "longer than 40" in finding.cause
+    (made,) = padded(60, made=Place(PATH, 3, "batches"))
+    assert [(one.role, one.line) for one in made.related] == [("made", 3)]
+    (here,) = padded(60, made=AT)
+    assert not finding.related and not here.related
 
 
 def test_less_padding_batches_that_vary_and_a_small_model_are_a_note() -> None:

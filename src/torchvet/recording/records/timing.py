@@ -161,10 +161,11 @@ class IgnoredRows(Record):
 class PaddedColumns(Record):
     """Columns of batches whose words a line looks up in a table. In `calls` sampled calls `padded` of `columns` were at
     the ends and had only the token `padding`, in each batch the share `least` or more. The widest batch had `width`
-    columns, and none needed more than `widest`."""
+    columns, and none needed more than `widest`. `made` is the line that made one of them, where that was seen."""
 
     place: Place
     padding: int
+    made: Place | None = None
     calls: int = 0
     columns: int = 0
     padded: int = 0

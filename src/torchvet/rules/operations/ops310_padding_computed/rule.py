@@ -38,6 +38,7 @@ class PaddingComputed(LineCostRule):
 
     def _padded(self, rank: RankRecording, seen: PaddedColumns, share: float, cost: Cost) -> Finding:
         model = cost.share / share
+        made = seen.made if seen.made != seen.place else None
         rare = share < _MOSTLY or model < _MODEL or seen.least < _PADDED
         return self.observed(
             rank,
@@ -50,4 +51,5 @@ class PaddingComputed(LineCostRule):
             "in one batch leave even less padding",
             severity="info" if rare else cost.severity(),
             measured=cost.measured(),
+            related=[self.beside("made", "a batch is made here", made)] if made is not None else [],
         )
