@@ -95,14 +95,16 @@ def test_a_model_in_a_dead_ones_place_was_not_trained_yet(monkeypatch: pytest.Mo
 def test_of_two_models_switched_together_each_is_seen_to_evaluate() -> None:
     first, second = net(nn.Dropout(0.5)), net(nn.Dropout(0.5))
     probe = watched(first, second)
-    probe.install()
     try:
         for tick in (1, 2):
             step(first, probe, tick), step(second, probe, tick)
-        first.eval(), second.eval()
+        for model in (first, second):
+            model.eval()
+            probe.mode_changed(model, False)
         with torch.no_grad():
             second(first(torch.randn(4, 3)))
         first.train()
+        probe.mode_changed(first, True)
         for tick in (3, 4, 5):
             step(first, probe, tick), step(second, probe, tick)
     finally:

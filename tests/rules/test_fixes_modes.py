@@ -10,7 +10,7 @@ from handmade import program, recording
 from source_fixes import HEAD, fixed
 
 from torchvet.recording.records.base import Place, Source
-from torchvet.recording.records.training import EvalModeSteps, TrainModePass
+from torchvet.recording.records.training import EvalModeSteps, LeftInEvalMode, TrainModePass
 from torchvet.rules import rule
 
 NET = """
@@ -228,6 +228,14 @@ def test_a_run_shows_that_it_is_so_where_only_one_model_was(models: list[str], f
     told = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=text), *seen)))
     assert [f.evidence for f in told] == found
     assert all("Dropout was in eval mode in 3 checked training steps" in f.message for f in told)
+
+
+@pytest.mark.parametrize(("steps", "found"), [(1, []), (2, ["warning"])])
+def test_a_part_that_a_library_leaves_in_eval_mode_is_told_at_the_call(steps: int, found: list[str]) -> None:
+    left = LeftInEvalMode(part="BertModel", layers=10, place=Place(PATH, 4, "main"), since=1, steps=steps)
+    told = list(rule("TRN103").in_recording(recording(program(), Source(path=PATH, text=HEAD), left)))
+    assert [f.severity for f in told] == found
+    assert all(f.location and f.location.line == 4 and "10 dropout layers" in f.message for f in told)
 
 
 APART = """

@@ -252,6 +252,9 @@ class Watcher:
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """An optimizer was constructed."""
 
+    def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
+        """`train()` or `eval()` was called on a module, from outside of torch."""
+
     def graph_entered(self, one: Pass) -> None:
         """A backward pass that keeps its graph is about to run; any, as long as some probe `waits`."""
 

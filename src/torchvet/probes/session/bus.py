@@ -67,6 +67,7 @@ PROBES: tuple[str, ...] = (
     "training.scheduler_order.EarlySchedules",
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
+    "training.modes.left_by_library.PartsLeftInEvalMode",
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",

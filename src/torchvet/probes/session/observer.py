@@ -191,5 +191,6 @@ class Observer(Looks):
     def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
         """See `Listener`."""
         self.clock.mode_changed(training)
+        self.bus.tell("mode_changed", module, training)
         if not training:
             self._evaluation_begins()

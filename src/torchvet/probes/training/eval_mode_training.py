@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, around, frames, user_lines
+from torchvet.probes.base.kit import Host, Place, Record, StepKind, Watcher, frames, user_lines
 from torchvet.probes.base.schedule import Checkups
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.training.train_mode import differs
@@ -62,26 +62,23 @@ class StuckModes(Watcher):
         self._left = 0
         self._heard = 0
 
-    def install(self) -> None:
-        """Hear `eval()`."""
-        self.replace(torch.nn.Module, "eval", lambda o: around(o, self._switching))
-
     def remove(self) -> None:
         """Leave torch as it was."""
         self._hook.off()
         super().remove()
 
-    def _switching(self, args: Any, kwargs: Any) -> None:
-        known = self._known.get(id(args[0]))
+    def mode_changed(self, module: torch.nn.Module, training: bool) -> None:
+        """See `Watcher`."""
+        known = self._known.get(id(module))
         # Only of a model that was trained in train mode does a later `eval()` tell.
-        if known is None or not known.trained or not self.host.active:
+        if training or known is None or not known.trained or not self.host.active:
             return
         place = frames.user_place(2)
-        if place is not None and self._heard < _EVALUATIONS and known.root() is args[0]:
+        if place is not None and self._heard < _EVALUATIONS and known.root() is module:
             self._heard += 1
             known.switched, known.evaluated = place, False
             known.around = user_lines(sys._getframe(2), 1 + _AROUND)[1:]
-            self._waiting.add(id(args[0]))
+            self._waiting.add(id(module))
             self._left = _CALLS
             self._hook.on()
 

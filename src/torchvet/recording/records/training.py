@@ -153,6 +153,17 @@ class EvalModeSteps(Record):
     around: list[Place] = []
 
 
+class LeftInEvalMode(Record):
+    """A `part` of a model with `layers` of dropout was in eval mode at each look, from step `since` on, and `steps` of
+    them found its parameters moved. A library has put it into eval mode, which the line `place` had called."""
+
+    part: str
+    layers: int
+    place: Place
+    since: int
+    steps: int = 0
+
+
 ENOUGH_PASSES = 2
 """Evaluations of an averaged model from which on it is one that evaluates."""
 

@@ -6,7 +6,8 @@ import ast
 import re
 
 from torchvet.finding import About, about
-from torchvet.recording.records.training import EvalModeSteps, TrainModePass
+from torchvet.formatting import count
+from torchvet.recording.records.training import EvalModeSteps, LeftInEvalMode, TrainModePass
 from torchvet.rules.kit import Effect, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
@@ -38,6 +39,7 @@ class EvaluationInTrainMode(loops.LoopRule):
         """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
         training in eval mode, where source sees what switches to it."""
         yield from self._trained_in_eval_mode(rank, recording)
+        yield from self._left_by_library(rank)
         ran: dict[str, dict[int, TrainModePass]] = {}
         for record in rank.latest(TrainModePass):
             for place in (record.place, *record.around):
@@ -54,6 +56,20 @@ class EvaluationInTrainMode(loops.LoopRule):
         for record in stuck:
             # Of several models source does not say which.
             yield from self._of_model(rank, recording, record, asked=len(stuck) == 1)
+
+    def _left_by_library(self, rank: RankRecording) -> Iterator[Finding]:
+        for left in rank.latest(LeftInEvalMode):
+            if left.steps >= _ENOUGH_STEPS:
+                yield self.observed(
+                    rank,
+                    left.place,
+                    f"{left.part} is trained without dropout: its {count(left.layers, 'dropout layer')} were in "
+                    f"eval mode in {left.steps:,} checked training steps, from step {left.since:,} on",
+                    cause="the library that is called here has put it into eval mode, and nothing has put it back",
+                    advice="call `train()` on it before the training, or on the whole model at the start of each "
+                    "training pass; Lightning keeps the mode that it finds",
+                    measured=Measured(steps=left.steps),
+                )
 
     def _of_model(
         self, rank: RankRecording, recording: Recording, record: EvalModeSteps, asked: bool
