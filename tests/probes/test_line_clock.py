@@ -6,9 +6,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import torch
 
 from torchvet.probes.base import costs
 from torchvet.probes.time.line_clock import LineClock, Now, Tally
-from torchvet.probes.time.stacks import understood
+from torchvet.probes.time.stacks import glance, known_tags, still, understood
 from torchvet.probes.time.worker_clocks import of_workers
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.timing import LineTime, WorkerTimes
@@ -56,6 +56,46 @@ def seconds(tally: Tally) -> dict[int, float]:
         line = cell.doing.lines[0].line
         found[line] = round(found.get(line, 0.0) + cell.seconds, 6)
     return found
+
+
+def _paused(depth: int) -> Iterator[FrameType]:
+    """Gives its frame, and goes on in it."""
+    if depth > 0:
+        yield from _paused(depth - 1)
+    yield sys._getframe()
+    yield sys._getframe()
+
+
+@pytest.mark.parametrize("guess", [1, 2, 5, 64])
+def test_a_stack_stays_as_it_was_read_while_its_thread_goes_on(guess: int) -> None:
+    running = _paused(0)
+    frame = next(running)
+    taken, depth = still(frame, guess)
+    before = understood(taken), glance(taken, known_tags), taken.f_lineno, taken.f_lasti
+    assert (taken.f_lineno, taken.f_lasti) == (frame.f_lineno, frame.f_lasti)
+    next(running)
+    assert frame.f_lineno == taken.f_lineno + 1
+    assert (understood(taken), glance(taken, known_tags), taken.f_lineno, taken.f_lasti) == before
+    assert depth == 1 and taken.f_back is None
+
+
+def test_a_stack_is_read_as_deep_as_it_is() -> None:
+    def deep(turns: int) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]], int]:
+        if turns:
+            return deep(turns - 1)
+        frame = sys._getframe()
+        taken, depth = still(frame, 1)
+        alive: list[tuple[object, ...]] = []
+        read: list[tuple[object, ...]] = []
+        for of, one in ((alive, frame), (read, taken)):
+            at: Any = one
+            while at is not None:
+                of.append((at.f_code, at.f_globals) if at.f_code is frame.f_code else (at.f_code, at.f_lineno))
+                at = at.f_back
+        return alive, read, depth
+
+    alive, read, depth = deep(100)
+    assert alive == read and len(read) > 100 and depth == 64
 
 
 def test_time_counts_from_the_first_whole_step_to_the_last() -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NamedTuple
 
-from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, known_tags, understood
+from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, known_tags, still, understood
 
 _DENSE, _USUAL, _SPARSE = 0.008, 0.05, 0.1
 """Seconds from one look to the next, on the average: of the first looks, of most, and of those of a long run."""
@@ -157,9 +157,6 @@ class Tally:
         if len(self._by_key) >= _MOST_KEYS:
             self._by_key.clear()
         doing = understood(frame)
-        # The frames move while they are read: the same number before and after proves the reading.
-        if glance(frame, known_tags) != key ^ collecting:
-            return None  # the thread has gone on meanwhile
         if collecting:
             doing = doing._replace(kinds=(COLLECTING,))
         if not doing.lines:
@@ -197,6 +194,8 @@ class LineClock:
         """Where the program's other threads were at the last look."""
         self._calm = 0
         self._chance = 1
+        self._depth = 1
+        """How deep the stack was at the last look."""
         self._since = 0.0
 
     @property
@@ -325,8 +324,11 @@ class LineClock:
         now = self._ask()
         # Holding all frames for a moment: not while nothing would be counted.
         stacks = sys._current_frames() if now.counts and not now.own else {}
-        frame = stacks.pop(now.thread, None)
-        if frame is not None:
+        frame = None
+        # Before anything else is called, for each call may lose the lock.
+        if now.thread in stacks:
+            frame, self._depth = still(stacks[now.thread], self._depth)
+            del stacks[now.thread]
             self._mind(stacks)
         self.tally.look(frame, seconds, now if frame is not None or now.own else now._replace(counts=False))
 

@@ -1,6 +1,9 @@
 """What a thread is doing now, told by its frames: the user's lines, and whose functions run around and below them.
 
 A look reads names and numbers. It touches no variable and keeps neither frames nor code objects alive.
+
+The thread that is looked at goes on as soon as the look loses the interpreter's lock, which on a busy machine happens
+within most looks. So where all frames are is read at once (`still`), and understood later.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import opcode
 import os
 from collections.abc import Callable
 from itertools import islice
+from operator import attrgetter
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from torchvet.probes.base import frames
 from torchvet.probes.base.callers import outward
@@ -58,6 +62,8 @@ _ENDS = frozenset({"_shutdown_workers", "__del__"})
 _MOST_LINES = 24
 _MOST_CALLERS = 8
 _MOST_PLACES = 2000
+_AT_ONCE = 64
+"""Frames of a stack that are read in one moment: it takes the square of their number."""
 _RESUME = opcode.opmap.get("RESUME")
 """Marks where a function begins (from 3.11 on): a thread that is there has spent its time in the caller."""
 
@@ -78,6 +84,57 @@ class Doing(NamedTuple):
     def key(self) -> tuple[object, ...]:
         """What a line's time is summed by."""
         return self[:6]
+
+
+class Still:
+    """A frame as it was at one moment."""
+
+    __slots__ = ("_frame", "f_back", "f_code", "f_lasti")
+
+    def __init__(self, frame: FrameType, f_lasti: int, f_back: Still | None) -> None:
+        self._frame = frame
+        self.f_code = frame.f_code
+        self.f_lasti = f_lasti
+        self.f_back = f_back
+
+    @property
+    def f_globals(self) -> dict[str, Any]:
+        """These are the same for as long as the frame lives."""
+        return self._frame.f_globals
+
+    @property
+    def f_lineno(self) -> int | None:
+        """The line of the instruction at which it was."""
+        if self.f_lasti < 0:
+            return self.f_code.co_firstlineno
+        return next((line for start, end, line in self.f_code.co_lines() if start <= self.f_lasti < end), None)
+
+
+def still(frame: FrameType, depth: int) -> tuple[FrameType, int]:
+    """A stack as it is now, which stays so, and how deep it is. `depth` is a guess at that: at most so many frames are
+    read in one moment, in which no other thread runs."""
+    try:
+        at = _instructions(depth)(frame)
+    except AttributeError:  # it is less deep
+        at = ()
+    stack = list(outward(frame))
+    if not at:
+        at = _instructions(min(len(stack), _AT_ONCE))(frame)
+    found: Still | None = None
+    for number in range(len(stack) - 1, -1, -1):
+        one = stack[number]
+        found = Still(one, at[number] if number < len(at) else one.f_lasti, found)
+    # It has all of a frame that is asked for.
+    return cast(FrameType, found), min(len(stack), _AT_ONCE)
+
+
+@functools.cache
+def _instructions(depth: int) -> Callable[[FrameType], tuple[int, ...]]:
+    """What reads at which instruction a frame and its callers are: one call of C's, which keeps the interpreter's lock.
+    Raises AttributeError for a stack that is less deep."""
+    # A getter of a single name gives no tuple.
+    names = ["f_back." * number + "f_lasti" for number in range(depth)]
+    return attrgetter(*names, *names[:1]) if depth == 1 else attrgetter(*names)
 
 
 def glance(frame: FrameType | None, tags: Callable[[str], int | None]) -> int | None:
