@@ -22,6 +22,7 @@ from torchvet.recording.records.timing import (
     RowsOneByOne,
     SlidingWindow,
     UpdateTimes,
+    WorkerStarts,
     WorkerTimes,
 )
 
@@ -169,6 +170,20 @@ def test_workers_that_are_started_again_and_again_are_told() -> None:
     (finding,) = found(recorded(*parts, spent(1.0, 11, phase="data", stage="wait")), "OPS301")
     assert "workers are started" in finding.cause
     assert "persistent_workers=True" in finding.remedy.summary
+
+
+@pytest.mark.parametrize(("starts", "first", "told"), [(20, 3.0, True), (2, 3.0, False), (20, 1.0, False)])
+def test_workers_whose_first_batches_are_waited_for_are_started_anew(starts: int, first: float, told: bool) -> None:
+    parts = spent(4.0, 11, phase="data", stage="wait"), spent(1.0, 11, phase="data", stage="end")
+    seen = WorkerStarts(place=at(11), workers=2, made=at(4), starts=starts, seconds=4.0, first=first)
+    (finding,) = found(recorded(*parts, more=(seen,)), "OPS301")
+    assert ("persistent_workers=True" in finding.remedy.summary) is told
+    if told:
+        assert "2 workers of a loader are started anew 20 times" in finding.message and finding.severity == "warning"
+        # Three fourths of the wait, and all of the ends.
+        assert "40.0 ms of a step of 70.0 ms (57 %)" in finding.message
+        assert "150.0 ms: 75 % of what all batches" in finding.cause
+        assert [(one.role, one.line) for one in finding.related] == [("made", 4)]
 
 
 def test_workers_that_are_waited_for_show_the_line_that_takes_their_time() -> None:

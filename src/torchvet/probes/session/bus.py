@@ -79,6 +79,7 @@ PROBES: tuple[str, ...] = (
     "memory.piles.Piles",
     "time.line_operators.LineOperators",
     "time.sliding_windows.SlidingWindows",
+    "time.loaders.worker_starts.WorkerStartsProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
     "time.ignored_rows.IgnoredRowsProbe",

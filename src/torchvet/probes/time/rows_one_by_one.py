@@ -4,15 +4,14 @@ ended, on tensors that it makes."""
 from __future__ import annotations
 
 import time
-import weakref
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
-from torchvet.probes.base.callers import called_by_user
 from torchvet.probes.base.kit import Host, Place, tap, user_lines
+from torchvet.probes.time.loaders.made import MadeLoaders
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import RowsOneByOne
 
@@ -37,10 +36,9 @@ class RowsOneByOneTimer(TimeWatcher):
         super().__init__(host)
         self._seen: dict[Place, tuple[int, int, list[_Row]]] = {}
         """By the loop: rows of a batch and of the dataset, and what one row has."""
-        self._made: dict[int, tuple[weakref.ref[Any], Place]] = {}
-        """The lines that made loaders, by their identity: a loader's own `__eq__` is the program's."""
+        self._loaders = MadeLoaders()
         self._unlike: set[Place] = set()
-        """Those of these lines that made a loader of another dataset, too."""
+        """Those lines that made a loader of another dataset, too."""
         self._made_for: dict[Place, Place] = {}
         """By the loop: the line that made its loader."""
 
@@ -49,12 +47,8 @@ class RowsOneByOneTimer(TimeWatcher):
         self.replace(DataLoader, "__init__", tap(self.host, "where loaders are made", after=self._loader_made))
 
     def _loader_made(self, _: None, loader: Any, *__: Any, **___: Any) -> None:
-        place = called_by_user()
-        if place is None:
-            return
-        self._made = {key: known for key, known in self._made.items() if known[0]() is not None}
-        self._made[id(loader)] = weakref.ref(loader), place
-        if not _tensors(loader.__dict__.get("dataset")):
+        place = self._loaders.note(loader)
+        if place is not None and not _tensors(loader.__dict__.get("dataset")):
             self._unlike.add(place)
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
@@ -71,10 +65,7 @@ class RowsOneByOneTimer(TimeWatcher):
         place = next(iter(user_lines(caller, 1)), None)
         if place is not None and isinstance(batch, int):
             self._seen[place] = min(batch, len(dataset)), len(dataset), [(t.shape[1:], t.dtype) for t in tensors]
-            # What an iterator shares with its loader.
-            loaders = [(ref(), at) for ref, at in self._made.values()]
-            made = (at for loader, at in loaders if getattr(loader, "_index_sampler", None) is sampler)
-            self._made_for.update((place, at) for at in made)
+            self._made_for.update((place, at) for at in self._loaders.of(iterator))
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways."""

@@ -66,6 +66,18 @@ class WorkerTimes(Record):
     lines: list[LineTime] = []
 
 
+class WorkerStarts(Record):
+    """The loop on the line `place` went `starts` times over a loader, made on the line `made`, which starts `workers`
+    anew for each pass. Of the `seconds` that its batches were waited for, `first` went to first batches."""
+
+    place: Place
+    workers: int
+    made: Place | None = None
+    starts: int = 0
+    seconds: float = 0.0
+    first: float = 0.0
+
+
 SMALL = 64
 """Elements of a tensor that take longer to ask for than to work on."""
 

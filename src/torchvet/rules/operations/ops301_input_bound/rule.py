@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import ms, percent
-from torchvet.recording.records.timing import WorkerTimes
+from torchvet.formatting import count, ms, percent
+from torchvet.recording.records.timing import WorkerStarts, WorkerTimes
 from torchvet.rules.kit import (
     NOTHING_MORE,
     About,
@@ -37,6 +37,8 @@ _USUAL_SHARE, _USUAL_STEP = 0.5, 0.03
 """The same for a dataset and transforms of a library's: with small pictures and a small model these take half of a
 healthy program's steps."""
 _MOST = 0.5
+_PASSES = 3
+"""From which on workers are started again and again."""
 _STAGES = {
     "item": "the dataset's items are made",
     "collate": "items are put together to a batch",
@@ -86,7 +88,10 @@ class InputBound(TraceRule, LineCostRule):
         for work, cost in works:
             if work.kind == "data" and cost.counts:
                 rows = rows_read_at(rank, work.site)
-                if rows is None:
+                starts = _started_anew(rank, work)
+                if starts is not None:
+                    yield self._starts(rank, work, Cost(timing, work.parts, _of_starts(work, starts)), starts)
+                elif rows is None:
                     yield self._waits(rank, work, cost, timing.files)
                 else:
                     collected = collected_for(work, [other for other, _ in works])
@@ -105,6 +110,21 @@ class InputBound(TraceRule, LineCostRule):
             advice=_AT_ONCE,
             related=[self.beside("made", "the loader is made here", rows.made)] if rows.made is not None else [],
             about=_ROW_BY_ROW if rows.alone else NOTHING_MORE,
+        )
+
+    def _starts(self, rank: RankRecording, work: Work, cost: Cost, starts: WorkerStarts) -> Finding:
+        first = starts.first / starts.starts
+        # Graded as usual: unlike an item, nothing of it has to be made.
+        return self.takes(
+            rank,
+            work.site,
+            f"{count(starts.workers, 'worker')} of a loader are started anew {starts.starts:,} times, once for each "
+            f"pass: {cost.of_step()}",
+            cost,
+            cause=f"the first batch of a pass is waited for {ms(first)}: {percent(starts.first / starts.seconds)} of "
+            "what all batches of a pass are waited for",
+            advice=_START_ADVICE,
+            related=[self.beside("made", "the loader is made here", starts.made)] if starts.made is not None else [],
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
@@ -142,6 +162,21 @@ class InputBound(TraceRule, LineCostRule):
         cause = "the loader's workers do not keep up with the steps"
         advice = "more workers, prefetch_factor, or less work in __getitem__"
         return self.loses(found, message, cause, advice)
+
+
+def _started_anew(rank: RankRecording, work: Work) -> WorkerStarts | None:
+    """How often the loop starts workers, where it waits more for the first batches of its passes than for all others."""
+    at = work.site.path, work.site.line
+    seen = next((one for one in rank.latest(WorkerStarts) if (one.place.path, one.place.line) == at), None)
+    if seen is None or seen.starts < _PASSES or seen.first < _MOST * seen.seconds:
+        return None
+    return seen if _stage(work) in ("wait", "start") else None
+
+
+def _of_starts(work: Work, starts: WorkerStarts) -> float:
+    """The part of a loop's wait that the starts of workers have, with their ends."""
+    around = sum(part.seconds for part in work.parts if part.stage in ("start", "end"))
+    return (around + (work.seconds - around) * starts.first / starts.seconds) / work.seconds
 
 
 def _stage(work: Work) -> str:

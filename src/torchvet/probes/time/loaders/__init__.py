@@ -1,0 +1,1 @@
+"""What loaders cost beside the making of items."""
