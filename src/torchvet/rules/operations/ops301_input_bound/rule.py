@@ -165,7 +165,7 @@ class InputBound(TraceRule, LineCostRule):
 
 
 def _started_anew(rank: RankRecording, work: Work) -> WorkerStarts | None:
-    """How often the loop starts workers, where it waits more for the first batches of its passes than for all others."""
+    """How often the loop starts workers, where it waits more for the first batches of its passes than for others."""
     at = work.site.path, work.site.line
     seen = next((one for one in rank.latest(WorkerStarts) if (one.place.path, one.place.line) == at), None)
     if seen is None or seen.starts < _PASSES or seen.first < _MOST * seen.seconds:
