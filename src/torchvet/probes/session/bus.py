@@ -68,6 +68,7 @@ PROBES: tuple[str, ...] = (
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
     "training.modes.left_by_library.PartsLeftInEvalMode",
+    "training.labels.end_tokens.EndTokenProbe",
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",

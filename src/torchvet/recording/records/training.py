@@ -164,6 +164,21 @@ class LeftInEvalMode(Record):
     steps: int = 0
 
 
+class EndTokens(Record):
+    """The loop on the line `place` gave `batches` of tokens, with labels that are these tokens or left out. Of `texts`
+    texts, the last token of `silent` has no label, and of `only` of them it alone was left out, wherever it stands. It
+    is one of `tokens`, which have a label `labeled` times in all."""
+
+    place: Place
+    batches: int = 0
+    texts: int = 0
+    silent: int = 0
+    only: int = 0
+    labeled: int = 0
+    tokens: list[int] = []
+    width: int = 0
+
+
 ENOUGH_PASSES = 2
 """Evaluations of an averaged model from which on it is one that evaluates."""
 

@@ -1,0 +1,1 @@
+"""What the labels of batches teach."""
