@@ -61,7 +61,7 @@ def _missing(joined: Joined) -> Absent | None:
     """The ranks whose records did not come, and why."""
     missing = [rank for rank in range(joined.world) if rank not in (joined.rank, *joined.came)]
     if joined.went:
-        return Absent(ranks=missing, reason="rank 0 has the records of this rank, and reports on all")
+        return Absent(ranks=missing, reason="the report of rank 0 is on all ranks")
     reasons: dict[str, list[int]] = {}
     for rank in missing:
         reasons.setdefault(joined.reasons.get(rank) or "its records cannot be read", []).append(rank)

@@ -68,9 +68,7 @@ UNTAKEN = {"refused": "it could not read them", "closed": "it had reported befor
 """What the other answers mean to whoever has put records there."""
 
 
-def deliver(
-    store: Store, prefix: str, group: int, parcel: bytes, seconds: float, since: float | None = None
-) -> Answer:
+def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float, since: float | None = None) -> Answer:
     """Put the records of host number `group` into the store, and wait for node 0's answer. That node 0 had reported
     before counts from the moment `since` on (of the wall clock), by default from now on."""
     key, began = f"{prefix}/{group}", time.time()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ _GIVEN_UP = 2.0
 """Seconds more after which the thread is left alone."""
 _MOST = 512 << 20
 """Bytes that the records of all other ranks may take."""
+_MOST_RANKS = 256
+"""Ranks that are brought together: a report takes some 25 ms for each."""
 _TICK = 0.02
-_UNHEARD = "they watched nothing, or had not ended their watch"
+_UNHEARD = "no watch was heard of there when this one ended"
+_SILENT = "their store gave no answer"
+_TOO_MANY = f"a watch reports on {_MOST_RANKS} ranks at most; `torchvet run` reports on all"
 _numbers = itertools.count(1)
 """Ranks of one program begin their watches in the same order."""
 
@@ -89,14 +94,14 @@ class FellowRanks:
         """Hand the records in the file `own` over to rank 0; or, as rank 0, take those of the others into `folder`,
         and into `kept` where they are not there already. `failed` says that this rank's part of the program has."""
         others = [rank for rank in range(group.world) if rank != group.rank]
-        found = Joined(group.rank, group.world, dict.fromkeys(others, "their store gave no answer"))
-        failure = self._bounded(
-            lambda: self._collect(group, found, folder, kept, failed)
-            if group.rank == 0
-            else self._deliver(group, found, own, failed)
-        )
+        found = Joined(group.rank, group.world, dict.fromkeys(others, _SILENT))
+        if group.rank >= _MOST_RANKS:
+            found.reasons = dict.fromkeys(others, _TOO_MANY)
+            return found
+        collect = partial(self._collect, group, found, folder, kept, failed)
+        failure = self._bounded(collect if group.rank == 0 else partial(self._deliver, group, found, own, failed))
         if failure:
-            found.reasons = dict.fromkeys(found.reasons, failure)
+            found.reasons = dict.fromkeys(others, failure)
         return found
 
     def _bounded(self, act: Callable[[], None]) -> str:
@@ -136,8 +141,8 @@ class FellowRanks:
 
     def _collect(self, group: Group, found: Joined, folder: Path, kept: Path | None, failed: bool) -> None:
         until = time.monotonic() + (FAILED if failed else WAITS)
-        store, others = group.store(), range(1, group.world)
-        found.reasons = dict.fromkeys(others, _UNHEARD)
+        store, others = group.store(), range(1, min(group.world, _MOST_RANKS))
+        found.reasons |= dict.fromkeys(range(1, group.world), _TOO_MANY) | dict.fromkeys(others, _UNHEARD)
 
         def take(parcel: bytes) -> list[int]:
             if self._given_up:
