@@ -114,8 +114,8 @@ class Watch(contextlib.ContextDecorator):
             self._session.observer.step_ended()
 
     def stop(self, error: BaseException | None = None, leads: bool | None = None) -> Report:
-        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the first has
-        one on all, if their records come within ten seconds. The one that `leads` writes the output; by default the
+        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the first
+        has one on all, if their records come within ten seconds. The one that `leads` writes the output; by default the
         first. Raises `TorchvetError` where the watch was not started."""
         from torchvet.charts import NOTHING
 

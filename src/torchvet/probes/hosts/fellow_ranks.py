@@ -94,7 +94,7 @@ class FellowRanks:
         """Hand the records in the file `own` over to rank 0; or, as rank 0, take those of the others into `folder`,
         and into `kept` where they are not there already. `failed` says that this rank's part of the program has."""
         others = [rank for rank in range(group.world) if rank != group.rank]
-        found = Joined(group.rank, group.world, dict.fromkeys(others, _SILENT))
+        found = Joined(group.rank, group.world, dict.fromkeys(others, ""))
         if group.rank >= _MOST_RANKS:
             found.reasons = dict.fromkeys(others, _TOO_MANY)
             return found
@@ -121,7 +121,7 @@ class FellowRanks:
             return str(error)
         thread.join(WAITS + _GIVEN_UP)
         self._given_up = True
-        return trouble[0] if trouble else ""
+        return trouble[0] if trouble else _SILENT if thread.is_alive() else ""
 
     def _deliver(self, group: Group, found: Joined, own: Path, failed: bool) -> None:
         store = group.store()
