@@ -113,7 +113,8 @@ def test_a_store_that_is_gone_costs_nothing_but_the_other_ranks(tmp_path: Path) 
 
     for number in (0, 1):
         found = Rank(tmp_path, number, Gone()).join()
-        assert found.reasons == {1 - number: "ConnectionError: Connection was likely closed"} and not found.went
+        why = "their store could not be used: ConnectionError: Connection was likely closed"
+        assert found.reasons == {1 - number: why} and not found.went
 
 
 def test_a_store_that_never_answers_is_given_up_and_what_comes_later_is_not_taken(

@@ -108,7 +108,7 @@ def collect(
     for each host; the last word counts.
     """
     came: Came | None
-    waiting = {group: Came(group, reason=f"no records came within {seconds:g} s") for group in groups}
+    waiting = {group: Came(group, reason=f"no records came within {round(seconds, 1):g} s") for group in groups}
     for came in waiting.values():
         tell(came)
     seen: dict[int, list[str]] = {group: [] for group in groups}

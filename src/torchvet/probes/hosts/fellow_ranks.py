@@ -112,7 +112,8 @@ class FellowRanks:
             try:
                 act()
             except Exception as error:  # whatever the store raises
-                trouble.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300])
+                first = (str(error).splitlines() or [""])[0]
+                trouble.append(f"their store could not be used: {type(error).__name__}: {first}"[:300])
 
         thread = threading.Thread(target=run, name="torchvet-ranks", daemon=True)
         try:
