@@ -144,6 +144,30 @@ def test_a_store_that_never_answers_is_given_up_and_what_comes_later_is_not_take
     assert ended.wait(LONG) and not list(first.came.iterdir())
 
 
+def test_without_a_thread_nobody_is_asked(tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an exit handler, since Python 3.12."""
+    monkeypatch.setattr(threading.Thread, "start", raises)
+    assert Rank(tmp_path, 0, store).join().reasons == {1: "no thread could be started: at shutdown"}
+
+
+def raises(thread: threading.Thread) -> None:
+    raise RuntimeError("at shutdown")
+
+
+def test_who_begins_in_a_group_is_heard_at_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fellow_ranks, "_SURE", 1.0)
+    assert FellowRanks()._grace == LONG
+    monkeypatch.setattr(fellow_ranks, "_joined", lambda: Group(1, 2, lambda: store))
+    fellows = FellowRanks()
+    assert store.check([f"{fellows._prefix}/1/watches"]) and fellows._grace == 1.0
+
+
+def test_a_store_that_takes_nothing_does_not_keep_a_watch_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a group over MPI is None."""
+    monkeypatch.setattr(fellow_ranks, "_joined", lambda: Group(1, 2, lambda: None))  # type: ignore[arg-type, return-value]
+    FellowRanks()
+
+
 def test_what_came_lies_in_the_recording_that_is_kept(tmp_path: Path, store: Any) -> None:
     first, second = Rank(tmp_path, 0, store), Rank(tmp_path, 1, store)
     there = first.own / "rank1.jsonl"

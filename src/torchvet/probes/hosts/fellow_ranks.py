@@ -118,8 +118,8 @@ class FellowRanks:
         thread = threading.Thread(target=run, name="torchvet-ranks", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the interpreter is ending
-            return str(error)
+        except RuntimeError as error:  # the interpreter is ending: since Python 3.12 none is started then
+            return f"no thread could be started: {error}"
         thread.join(WAITS + _GIVEN_UP)
         self._given_up = True
         return trouble[0] if trouble else _SILENT if thread.is_alive() else ""
