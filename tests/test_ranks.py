@@ -96,16 +96,33 @@ def test_of_several_starts_the_last_counts_and_the_others_are_told() -> None:
     assert text.startswith("No cause found in 40 steps, but rank 1 had failed, and all ranks were started again")
 
 
-def test_a_report_on_some_of_the_ranks_says_so() -> None:
-    """A callback sees its own process, and `torchvet run` the ranks of its host."""
+def test_a_report_on_some_of_the_ranks_is_not_clean() -> None:
+    """A watch sees its own process, and `torchvet run` the ranks of its host."""
     report = report_on(member(1, *healthy(), world=2))
-    text = renderer_for("text").render(report, width=100)
-    assert text.startswith("No fault found in 40 steps on 1 of 2 ranks")
-    assert "What was seen (rank 1)" in text and "1 of 2 ranks: " in text.partition("Not checked")[2]
+    text = renderer_for("text").render(report, width=200)
+    start = "Could not judge: no fault was found on 1 of 2 ranks, and nothing is known of 1 other rank: "
+    assert report.verdict == "undetermined" and text.startswith(start)
+    assert "What was seen (rank 1)" in text and "1 other rank: " in text.partition("Not checked")[2]
     assert report.facts["absent_ranks"] == 1
     report = report_on(*(member(n, *healthy()) for n in (0, 3)))
-    assert renderer_for("text").render(report, width=100).startswith("No fault found in 40 steps on 2 of 4 ranks")
-    assert [gap.check for gap in report.not_checked] == ["2 of 4 ranks"]
+    text = renderer_for("text").render(report, width=200)
+    assert text.startswith(
+        "Could not judge: no fault was found on 2 of 4 ranks, and nothing is known of 2 other ranks: "
+    )
+    assert [gap.check for gap in report.not_checked] == ["2 other ranks"]
+
+
+def test_a_fault_of_some_ranks_says_nothing_of_those_that_are_missing() -> None:
+    report = report_on(*(member(n, *leaky(1000)) for n in (0, 1)))
+    assert (report.verdict, the_leak(report).rank, the_leak(report).ranks) == ("findings", 0, [0, 1])
+    assert "; nothing is known of 2 of 4 ranks\n" in renderer_for("text").render(report, width=300)
+    report = report_on(member(0, *leaky(1000), ABSENT), member(1, *leaky(1000)))
+    assert "; nothing is known of ranks 2, 3\n" in renderer_for("text").render(report, width=300)
+
+
+def test_without_notice_a_fake_group_has_no_other_ranks() -> None:
+    report = report_on(member(0, *healthy(), world=2, backend="fake"))
+    assert report.verdict == "clean" and "absent_ranks" not in report.facts
 
 
 def test_all_ranks_are_none_too_few() -> None:
@@ -125,20 +142,21 @@ ABSENT = Absent(ranks=[2, 3], reason="node 1: no records came within 30 s")
 
 
 def test_a_run_whose_other_hosts_are_unknown_is_not_clean() -> None:
-    known = [member(0, *healthy()), member(1, *healthy())]
-    assert report_on(*known).verdict == "clean"
+    assert report_on(*(member(n, *healthy()) for n in range(4))).verdict == "clean"
     # Neither of the two shows enough of itself: what is not here at all comes first.
     report = report_on(member(0, *healthy(5), ABSENT), member(1, *healthy(5)))
     assert (report.verdict, report.facts["absent"]) == ("undetermined", [{"ranks": [2, 3], "reason": ABSENT.reason}])
     assert ("ranks 2, 3", ABSENT.reason) in [(one.check, one.reason) for one in report.not_checked]
     text = renderer_for("text").render(report, width=200)
-    assert text.startswith("Could not judge: ranks 2, 3 went unobserved: node 1: no records came within 30 s")
+    assert text.startswith("Could not judge: nothing is known of ranks 2, 3: node 1: no records came within 30 s")
     assert "missing      ranks 2, 3: node 1" in text
 
 
 def test_one_rank_of_a_host_misses_the_others_too() -> None:
     report = report_on(member(0, *healthy(), Absent(ranks=[1], reason="node 1: it died"), world=2))
     assert report.verdict == "undetermined" and report.facts["absent"][0]["ranks"] == [1]
+    start = "Could not judge: no fault was found on 1 of 2 ranks, and nothing is known of rank 1: node 1: it died"
+    assert renderer_for("text").render(report, width=200).startswith(start)
 
 
 def test_a_failure_may_have_its_cause_on_an_unknown_host() -> None:
@@ -157,6 +175,12 @@ def test_ranks_that_came_after_all_are_not_missing() -> None:
     """`--record` on a shared file system: the others' records are there once the report is made again."""
     report = report_on(member(0, *healthy(), ABSENT), *(member(n, *healthy()) for n in (1, 2, 3)))
     assert report.verdict == "clean" and "absent" not in report.facts
+
+
+def test_of_ranks_that_several_miss_each_is_missing_once() -> None:
+    """Ranks that each watch themselves, in one folder: each has written down whom it did not reach."""
+    alone = [member(n, *healthy(), Absent(ranks=[r for r in (0, 1, 2) if r != n], reason="x"), world=3) for n in (0, 1)]
+    assert report_on(*alone).facts["absent"] == [{"ranks": [2], "reason": "x"}]
 
 
 def test_each_host_counts_its_own_restarts() -> None:

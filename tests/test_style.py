@@ -96,6 +96,7 @@ UPWARD: dict[str, set[str]] = {
     "doctor": {"errors", "finding", "formatting", "probes", "checking"},
     "verifying": {"finding", "formatting", "recording", "analysis", "fixing"},
     "api": {
+        "formatting",
         "charts",
         "drawing",
         "errors",

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from torchvet.api.all_ranks import AllRanks
 from torchvet.api.ending import TrainingUnfinished, why
+from torchvet.recording import Recording
 from torchvet.surfaces.callback import Training
 
 
@@ -37,6 +39,25 @@ def test_a_report_that_cannot_be_written_ends_no_training(tmp_path: Path, capsys
     trained(training, 1)
     assert training.report is not None
     assert "the report was not written: " in capsys.readouterr().err
+
+
+def test_a_rank_that_the_first_reports_on_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(None, show=True, record=None, memory_limit=None)
+    trained(training, 1)
+    assert "What was seen" in capsys.readouterr().err
+
+    def join(self: AllRanks, recording: Recording, writer: object, failed: bool) -> Recording:
+        self.joined = True
+        return recording
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AllRanks, "join", join)
+        trained(training, 1)
+    assert training.report is not None and capsys.readouterr().err == ""
+    trained(training, 1)
+    assert "What was seen" in capsys.readouterr().err, "the next one has no others"
 
 
 def test_one_that_fails_unnoticed_ends_when_the_next_begins() -> None:

@@ -17,9 +17,11 @@ from torchvet.errors import BadInput, MissingExtra, TorchvetError
 from torchvet.scratch import Scratch
 
 if TYPE_CHECKING:
+    from torchvet.api.all_ranks import AllRanks
     from torchvet.charts import Drawing
     from torchvet.finding import Report
     from torchvet.probes.session.session import Session
+    from torchvet.recording import RecordingWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +51,8 @@ class Watch(contextlib.ContextDecorator):
     ) -> None:
         """See `watch()`. Raises `BadInput` for an `output` whose extension is no format's."""
         self.report: Report | None = None
+        self.joined = False
+        """Whether the first rank has what the last watch saw on this one, and reports on all."""
         self._output = Output(output) if output is not None else None
         self._record = record
         self._memory_limit = memory_limit
@@ -57,6 +61,7 @@ class Watch(contextlib.ContextDecorator):
         self._thorough = thorough
         self._program = program
         self._session: Session | None = None
+        self._ranks: AllRanks | None = None
         self._folder: Scratch | None = None
         self._within = 0
         """How many times it was started while something else observed the process."""
@@ -66,6 +71,7 @@ class Watch(contextlib.ContextDecorator):
         `BadInput` where nothing can be recorded."""
         if importlib.util.find_spec("torch") is None:
             raise MissingExtra("watch() needs torch: pip install 'torchvet[run]'")
+        from torchvet.api.all_ranks import AllRanks
         from torchvet.probes import following
         from torchvet.probes.session.session import Session, session_in_process
         from torchvet.recording import RecordingWriter
@@ -81,6 +87,7 @@ class Watch(contextlib.ContextDecorator):
             writer = RecordingWriter(path, _rank())
         except OSError as error:
             raise BadInput(f"watch(): the recording cannot be written: {error}") from error
+        self._ranks = AllRanks()
         self._session = Session(self._options(path), writer)
         self._session.start()
 
@@ -107,13 +114,14 @@ class Watch(contextlib.ContextDecorator):
             self._session.observer.step_ended()
 
     def stop(self, error: BaseException | None = None, leads: bool | None = None) -> Report:
-        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the one that
-        `leads` writes the output; by default the first. Raises `TorchvetError` where the watch was not
-        started."""
+        """Stop observing and diagnose; `error` is what ended the block. Gives the report. Of several ranks the first
+        has one on all, if their records come within ten seconds. The one that `leads` writes the output; by default the
+        first. Raises `TorchvetError` where the watch was not started."""
         from torchvet.charts import NOTHING
 
         if self._within:
             self._within -= 1
+            self.joined = False
             report, drawing = _not_observed(), NOTHING
         else:
             report, drawing = self._ended(error)
@@ -133,14 +141,18 @@ class Watch(contextlib.ContextDecorator):
         if error is not None:
             # Whoever prints it prints what plain Python would.
             clean(error)
+        assert self._ranks is not None
+        if error is None:
+            self._ranks.end()
         session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
         session.release()
+        report, drawing = self._diagnosed(session.writer, self._ranks, failed=error is not None)
         session.writer.close()
-        report, drawing = self._diagnosed(session.writer.path)
+        self.joined = self._ranks.joined
         if self._folder is not None:
             self._folder.close()
             self._folder = None
-        if self._show:
+        if self._show and not self.joined:
             from torchvet.renderers import renderer_for
 
             print(renderer_for("text").render(report), file=sys.stderr)
@@ -167,20 +179,20 @@ class Watch(contextlib.ContextDecorator):
 
         return cast(F, watched)
 
-    def _diagnosed(self, file: Path) -> tuple[Report, Drawing]:
+    def _diagnosed(self, writer: RecordingWriter, ranks: AllRanks, failed: bool) -> tuple[Report, Drawing]:
         from torchvet.charts import NOTHING
         from torchvet.diagnosis.diagnose import diagnose
         from torchvet.finding import NotChecked, Report
         from torchvet.recording import Recording, read
 
         try:
-            found = read(file.parent)
+            found = read(writer.path.parent)
+            # Other ranks may still write theirs beside it. Nobody is to be sent to a folder that is about to go.
+            mine = [one for one in found.ranks if one.name == writer.path.stem]
+            recording = ranks.join(Recording(mine, found.path if self._record is not None else None), writer, failed)
         except BadInput as error:  # the program has removed it: no reason for the program to end here
             gap = NotChecked(check="everything", reason=str(error))
             return Report(subject={"kind": "run"}, verdict="undetermined", not_checked=[gap]), NOTHING
-        # Other ranks may still write theirs beside it. Nobody is to be sent to a folder that is about to go.
-        mine = [one for one in found.ranks if one.name == file.stem]
-        recording = Recording(mine, found.path if self._record is not None else None)
         report = diagnose(recording)
         return report, self._output.drawing(report, recording) if self._output is not None else NOTHING
 

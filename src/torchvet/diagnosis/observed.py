@@ -17,8 +17,8 @@ _SHARE = 0.1
 """Backward calls outside the steps, as a share of these, from which on they may hold another fault."""
 
 _ABSENT = (
-    "this report has no record of them: a callback and `watch()` see the process that they run in, `torchvet run` the "
-    "ranks of its host"
+    "this report has no record of them: `watch()` and callbacks have it where they run on all ranks and end before the "
+    "process group does, and `torchvet run` has the ranks of its host"
 )
 
 
@@ -29,9 +29,6 @@ def gaps(recording: Recording) -> list[NotChecked]:
     if silent:
         what = count(len(silent), "process", "processes")
         found.append(NotChecked(check=f"the end of {what} that the program started", reason="killed, or still running"))
-    missing, world = unrecorded(recording)
-    if missing:
-        found.append(NotChecked(check=f"{count(missing)} of {count(world)} ranks", reason=_ABSENT))
     return found
 
 
@@ -43,8 +40,12 @@ def open_questions(recording: Recording) -> list[NotChecked]:
 
 
 def absent_ranks(recording: Recording) -> list[NotChecked]:
-    """Ranks on other hosts whose records are not here."""
-    return [NotChecked(check=rank_names(one.ranks), reason=one.reason) for one in absent(recording)]
+    """Ranks whose records are not here."""
+    found = [NotChecked(check=rank_names(one.ranks), reason=one.reason) for one in absent(recording)]
+    missing, _ = unrecorded(recording)
+    if missing:
+        found.append(NotChecked(check=count(missing, "other rank"), reason=_ABSENT))
+    return found
 
 
 def only_starts(recording: Recording, rank: RankRecording) -> bool:

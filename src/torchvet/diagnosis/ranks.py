@@ -34,10 +34,15 @@ def last_start(recording: Recording) -> tuple[Recording, list[RankRecording]]:
 
 
 def absent(recording: Recording) -> list[Absent]:
-    """Ranks of the same launch that the recording does not have, and why."""
+    """Ranks of the same launch that the recording does not have, and why: each of them once."""
     seen = {one.rank for one in recording.ranks if one.member is not None}
-    found = [one.last(Absent) for one in recording.ranks]
-    return [one for one in found if one is not None and not seen.issuperset(one.ranks)]
+    found: list[Absent] = []
+    for said in (one.last(Absent) for one in recording.ranks):
+        missing = [rank for rank in said.ranks if rank not in seen] if said is not None else []
+        if said is not None and missing:
+            found.append(Absent(ranks=missing, reason=said.reason))
+            seen.update(missing)
+    return found
 
 
 def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def merged(recording: Recording, findings: list[Finding]) -> list[Finding]:
         # What has no rank is one of the whole run already.
         key = (*fault(finding), numbers[same]) if finding.rank is not None else id(finding)
         alike.setdefault(key, []).append(finding)
-    everywhere = not absent(recording)
+    everywhere = recorded(recording)[0] == recorded(recording)[1]
     return [_one_of(group, trained, everywhere) for group in alike.values()]
 
 
@@ -135,12 +140,19 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     return facts
 
 
+def recorded(recording: Recording) -> tuple[int, int]:
+    """How many of how many ranks are recorded."""
+    members = [one.member for one in recording.ranks if one.member is not None]
+    # Of a fake group one process is all there is.
+    world = max((member.world_size for member in members if member.backend != "fake"), default=0)
+    here = len({member.rank for member in members})
+    return here, max(here, world)
+
+
 def unrecorded(recording: Recording) -> tuple[int, int]:
     """How many of how many ranks are not recorded, without those of which is known why (`absent`)."""
-    members = [one.member for one in recording.ranks if one.member is not None]
-    world = max((member.world_size for member in members), default=0)
-    known = {member.rank for member in members}.union(*(one.ranks for one in absent(recording)))
-    return max(0, world - len(known)), world
+    here, world = recorded(recording)
+    return max(0, world - here - sum(len(one.ranks) for one in absent(recording))), world
 
 
 def _absence(recording: Recording) -> dict[str, Any]:

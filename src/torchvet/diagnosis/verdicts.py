@@ -11,8 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from torchvet.diagnosis import observed
+from torchvet.diagnosis.ranks import recorded
 from torchvet.finding import Finding, NotChecked, Verdict
-from torchvet.formatting import picked
+from torchvet.formatting import count, picked
 from torchvet.recording import RankRecording, Recording
 from torchvet.recording.reader import ENOUGH
 from torchvet.recording.records.base import Census, Window
@@ -74,8 +75,8 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
         # effect.
         evidence = [_beside_a_leak(e) for e in evidence]
     # Ranks that are not here come first: what is here says nothing of them.
-    absent, open_questions = _unobserved(observed.absent_ranks(recording)), observed.open_questions(recording)
-    evidence = [*absent, *evidence, *_unobserved(open_questions)]
+    evidence = [*evidence, *_unobserved(observed.open_questions(recording))]
+    evidence = [*_not_here(recording, findings, evidence), *evidence]
     first = _missing(evidence)
     # Never clean by default: it takes evidence and no gap.
     verdict: Verdict = "findings" if findings else "clean" if first is None else "undetermined"
@@ -105,6 +106,15 @@ def _unobserved(gaps: Sequence[NotChecked]) -> list[Evidence]:
     """Something trained, or may have, that nobody observed."""
     reasons = [f"{gap.check} went unobserved: {gap.reason}" for gap in gaps]
     return [Evidence(witness="processes", state="not seen", reason=reason) for reason in reasons]
+
+
+def _not_here(recording: Recording, findings: Sequence[Finding], evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Ranks that the recording does not have. Where nothing else is missing, what is known of the others is said."""
+    here, world = recorded(recording)
+    judged = _missing(evidence) is None and all(f.severity == "info" for f in findings)
+    known = f"no fault was found on {count(here)} of {count(world)} ranks, and " if judged else ""
+    reasons = [f"{known}nothing is known of {gap.check}: {gap.reason}" for gap in observed.absent_ranks(recording)]
+    return [Evidence(witness="ranks", state="not seen", reason=reason) for reason in reasons]
 
 
 def _evidence(rank: RankRecording, recording: Recording, growth: bool) -> Iterator[Evidence]:

@@ -33,9 +33,9 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
     size: int
 
 
-def pack(directory: Path, ranks: Collection[int]) -> bytes:
-    """The files of these ranks, compressed. Raises `BadInput` where they are too large, OSError where they cannot be
-    read."""
+def pack(directory: Path, ranks: Collection[int], as_rank: int | None = None) -> bytes:
+    """The files of these ranks, compressed; those of a single one under the name that they have `as_rank`. Raises
+    `BadInput` where they are too large, OSError where they cannot be read."""
     packed, whole = io.BytesIO(), 0
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream:
         for file in sorted(directory.iterdir()):
@@ -49,7 +49,8 @@ def pack(directory: Path, ranks: Collection[int]) -> bytes:
             whole += len(content)
             if whole > MOST_UNPACKED or packed.tell() > MOST_PACKED:
                 break
-            stream.write(msgspec.json.encode(_Head(file.name, len(content))) + b"\n" + content)
+            name = file.name if as_rank is None else f"rank{as_rank}.{file.name.partition('.')[2]}"
+            stream.write(msgspec.json.encode(_Head(name, len(content))) + b"\n" + content)
     if whole > MOST_UNPACKED or packed.tell() > MOST_PACKED:
         raise BadInput(f"they are too large to be sent ({MOST_PACKED >> 20} MiB compressed at most)")
     return packed.getvalue()

@@ -64,14 +64,14 @@ def _how_many_files(report: Report) -> str:
 def _verdict(report: Report) -> str:
     found = serious(report)
     if found:
-        return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}"
+        return f"{_how_many(found)}: {_headline(found[0])}{_memory_end(found[0], report)}{_unseen(report)}"
     extra = f"; {count(len(notes(report)), 'note')} below" if notes(report) else ""
     failed = _failed(report) or _restarted(report)
     if failed:
         return f"No cause found{_over_steps(report)}{failed}{_unseen(report)}{extra}"
     if report.verdict == "undetermined" or not report.earned:
         return f"{could_not_judge(report)}{extra}"
-    return f"No fault found{_over_steps(report)}{_on_some(report)}{_idle(report)}{_slowest(report)}{extra}"
+    return f"No fault found{_over_steps(report)}{_idle(report)}{_slowest(report)}{extra}"
 
 
 def evidence(report: Report) -> str:
@@ -172,9 +172,12 @@ def _restarted(report: Report) -> str:
 
 
 def _unseen(report: Report) -> str:
-    """Ranks whose records are not here: the cause may lie with them."""
+    """Ranks whose records are not here: the cause may lie with them, or another fault."""
     ranks = [rank for one in report.facts.get("absent") or [] for rank in one["ranks"]]
-    return f"; nothing is known of {rank_names(ranks)}" if ranks else ""
+    many, world = report.facts.get("absent_ranks"), report.facts.get("world_size")
+    who = [rank_names(ranks)] if ranks else []
+    who += [f"{count(many)} of {count(world)} ranks"] if many and world else []
+    return f"; nothing is known of {' and '.join(who)}" if who else ""
 
 
 def failed_at(outcome: dict[str, Any]) -> str:
@@ -198,12 +201,6 @@ def _slowest(report: Report) -> str:
     if most is None or most["share"] < _MUCH:
         return ""
     return f"; {percent(most['share'])} of a step's time is at {at(most['path'], most['line'])}"
-
-
-def _on_some(report: Report) -> str:
-    """That ranks are missing, so that nobody reads `No fault found` as said of all."""
-    absent, world = report.facts.get("absent_ranks"), report.facts.get("world_size")
-    return f" on {count(world - absent)} of {count(world)} ranks" if absent and world else ""
 
 
 def _over_steps(report: Report, word: str = "in") -> str:

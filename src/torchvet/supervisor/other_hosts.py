@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from torchvet.probes.hosts.exchange import UNTAKEN
 from torchvet.recording.records.ranks import Absent
 from torchvet.scratch import Scratch
 from torchvet.supervisor.local_ranks import LocalRanks, interrupted
@@ -90,8 +91,7 @@ class OtherHosts:
         self.went = answer == "taken"
         if self.went:
             return None
-        why = {"refused": "it could not read them", "closed": "it had reported before", "none": "it gave no answer"}
-        reason = why.get(answer) or _failure(said)
+        reason = UNTAKEN.get(answer) or _failure(said)
         return self._absent([], f"node 0 did not take the records of this host: {reason}; {JOINS}")
 
     def _collect(self, directory: Path, failed: bool) -> Absent | None:

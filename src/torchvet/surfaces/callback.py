@@ -46,7 +46,7 @@ class Training:
             self._finalizer.cancel()
             self._finalizer = None
         self.report = report = self._watch.stop(error, leads)
-        if self._show:
+        if self._show and not self._watch.joined:
             from torchvet.renderers import renderer_for
 
             print(renderer_for("text").render(report), file=sys.stderr)

@@ -31,7 +31,7 @@ MOST_ALL = 4 << 30
 """Bytes that the records of all hosts may take."""
 _LARGEST_HEAD = 2048
 _TICK = 0.1
-_CONNECT = 5.0
+CONNECT = 5.0
 """Seconds that reaching the store may take."""
 _TRIES = 3
 """How many parcels of one host are looked at that are no good."""
@@ -64,10 +64,13 @@ class Came(msgspec.Struct, omit_defaults=True):
 
 
 Answer = Literal["taken", "refused", "closed", "none"]
+UNTAKEN = {"refused": "it could not read them", "closed": "it had reported before", "none": "it gave no answer"}
+"""What the other answers mean to whoever has put records there."""
 
 
-def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float) -> Answer:
-    """Put the records of host number `group` into the store, and wait for node 0's answer."""
+def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float, since: float | None = None) -> Answer:
+    """Put the records of host number `group` into the store, and wait for node 0's answer. That node 0 had reported
+    before counts from the moment `since` on (of the wall clock), by default from now on."""
     key, began = f"{prefix}/{group}", time.time()
     before = _head(store, key)
     head = Head(uuid.uuid4().hex, len(parcel), hashlib.sha256(parcel).hexdigest(), began)
@@ -80,7 +83,7 @@ def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         # Read first: what node 0 answers stands there before.
-        closed = _number(_value(store, f"{prefix}/closed")) > began
+        closed = _number(_value(store, f"{prefix}/closed")) > (began if since is None else since)
         answer = (_value(store, f"{key}/answer") or b"").split()
         if answer[:1] == [head.id.encode()]:
             return "taken" if answer[1:] == [b"taken"] else "refused"
@@ -105,7 +108,7 @@ def collect(
     for each host; the last word counts.
     """
     came: Came | None
-    waiting = {group: Came(group, reason=f"no records came within {seconds:g} s") for group in groups}
+    waiting = {group: Came(group, reason=f"no records came within {round(seconds, 1):g} s") for group in groups}
     for came in waiting.values():
         tell(came)
     seen: dict[int, list[str]] = {group: [] for group in groups}
@@ -122,7 +125,8 @@ def collect(
                     tell(came)
                     if came.ranks:
                         del waiting[group]
-            time.sleep(_TICK)
+            if waiting:
+                time.sleep(_TICK)
     finally:
         # A host that comes later need not wait.
         store.set(f"{prefix}/closed", repr(time.time()))
@@ -253,7 +257,7 @@ def _do(task: Task, tell: Callable[..., None]) -> None:
         task.address,
         task.port,
         is_master=False,
-        timeout=timedelta(seconds=_CONNECT),
+        timeout=timedelta(seconds=CONNECT),
         # The launcher counts its own clients.
         wait_for_workers=False,
     )

@@ -152,6 +152,9 @@ def saved_of_function(node: Any) -> Any:
 
 RECORDS_COLLECTIVES = _name("torch._C._distributed_c10d._dump_fr_trace", _RING, None) is not None
 """Whether torch keeps what its last collectives were on every backend. Not on gloo in torch 2.6."""
+store_of_group: Any = _name(
+    "torch.distributed.distributed_c10d._get_default_store", "other ranks, by `watch()` and callbacks"
+)
 
 # Numbers.
 foreach_norm: Any = _name("torch._foreach_norm", "nothing: the norms are taken one by one", _norms)

@@ -1,0 +1,225 @@
+"""Ranks that watch themselves: their records come to rank 0 over the process group's store, when the watches end.
+
+No collective is involved, and nothing is sent while the program trains. What may wait for the network runs on a thread
+that is given up after a bounded time: rank 0 reports on what it has then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torchvet.errors import BadInput
+from torchvet.probes.hosts.exchange import CONNECT, UNTAKEN, Came, Store, collect, deliver
+from torchvet.recording.parcel import pack, unpack
+from torchvet.recording.records.ranks import Member
+
+WAITS, FAILED = 10.0, 1.0
+"""Seconds that a rank waits for the others once its own watch has ended, and rank 0 if that ended by an error: the
+others may stand in a collective then until this process has ended."""
+_SURE, _UNSURE = 0.5, 3.0
+"""Seconds in which a rank must be heard of: where this one's watch began in a process group, as theirs did then, and
+where the group came later."""
+_GIVEN_UP = 2.0
+"""Seconds more after which the thread is left alone."""
+_MOST = 512 << 20
+"""Bytes that the records of all other ranks may take."""
+_MOST_RANKS = 256
+"""Ranks that are brought together: a report takes some 25 ms for each."""
+_TICK = 0.02
+_UNHEARD = "no watch was heard of there when this one ended"
+_SILENT = "their store gave no answer"
+_TOO_MANY = f"a watch reports on {_MOST_RANKS} ranks at most; `torchvet run` reports on all"
+_numbers = itertools.count(1)
+"""Ranks of one program begin their watches in the same order."""
+
+
+@dataclass
+class Joined:
+    """What came of it: the ranks whose records are here, and why others are not. `went` says that rank 0 has this
+    one's, and reports on them."""
+
+    rank: int
+    world: int
+    reasons: dict[int, str]
+    came: list[int] = field(default_factory=list)
+    went: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks of this program, and what opens the store that they have in common."""
+
+    rank: int
+    world: int
+    store: Callable[[], Store]
+
+
+class FellowRanks:
+    """The other ranks of the group that this process is in, or will have joined when its watch ends."""
+
+    def __init__(self) -> None:
+        """The watch begins: the others may hear of it."""
+        self._began = time.time()
+        run = os.environ.get("TORCHELASTIC_RUN_ID", "").encode("utf-8", "surrogateescape")
+        self._prefix = f"torchvet/{hashlib.sha256(run).hexdigest()[:16]}/watch{next(_numbers)}"
+        self._given_up = False
+        self._from_start = self.announce()
+
+    def announce(self) -> bool:
+        """Tell the others that this rank has a watch. Whether there is a group in which they can hear it."""
+        group = _joined()
+        if group is None:
+            return False
+        with suppress(Exception):  # whatever the store raises
+            group.store().set(f"{self._prefix}/{group.rank}/watches", b"1")
+        return True
+
+    def group(self, member: Member | None) -> Group | None:
+        """The ranks that have a store in common with this one, of which `member` is recorded; None without any."""
+        return _joined() or _left(member)
+
+    def join(self, group: Group, own: Path, folder: Path, kept: Path | None, failed: bool) -> Joined:
+        """Hand the records in the file `own` over to rank 0; or, as rank 0, take those of the others into `folder`,
+        and into `kept` where they are not there already. `failed` says that this rank's part of the program has."""
+        others = [rank for rank in range(group.world) if rank != group.rank]
+        found = Joined(group.rank, group.world, dict.fromkeys(others, ""))
+        if group.rank >= _MOST_RANKS:
+            found.reasons = dict.fromkeys(others, _TOO_MANY)
+            return found
+        collect = partial(self._collect, group, found, folder, kept, failed)
+        failure = self._bounded(collect if group.rank == 0 else partial(self._deliver, group, found, own, failed))
+        if failure:
+            found.reasons = dict.fromkeys(others, failure)
+        return found
+
+    def _bounded(self, act: Callable[[], None]) -> str:
+        """Do something that talks to the store, for a bounded time. Gives what went wrong."""
+        trouble: list[str] = []
+
+        def run() -> None:
+            try:
+                act()
+            except Exception as error:  # whatever the store raises
+                first = (str(error).splitlines() or [""])[0]
+                trouble.append(f"their store could not be used: {type(error).__name__}: {first}"[:300])
+
+        thread = threading.Thread(target=run, name="torchvet-ranks", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the interpreter is ending: since Python 3.12 none is started then
+            return f"no thread could be started: {error}"
+        thread.join(WAITS + _GIVEN_UP)
+        self._given_up = True
+        return trouble[0] if trouble else _SILENT if thread.is_alive() else ""
+
+    def _deliver(self, group: Group, found: Joined, own: Path, failed: bool) -> None:
+        store = group.store()
+        store.set(f"{self._prefix}/{group.rank}/watches", b"1")
+        number = int(own.stem[len("rank") :])
+        try:
+            parcel = pack(own.parent, [number], group.rank)
+        except (OSError, BadInput) as error:
+            found.reasons = dict.fromkeys(found.reasons, f"the records of this rank cannot be sent: {error}")
+            return
+        # Rank 0 may stand in a collective until this process has ended: it is not waited for then.
+        seconds = 0.0 if failed else WAITS if self._hears(store, 0) else self._grace
+        answer = deliver(store, self._prefix, group.rank, parcel, seconds, self._began)
+        found.went = answer == "taken"
+        why = "this rank failed, and did not wait for it" if failed else UNTAKEN.get(answer, "")
+        found.reasons = dict.fromkeys(found.reasons, f"rank 0 did not take the records of this rank: {why}")
+
+    def _collect(self, group: Group, found: Joined, folder: Path, kept: Path | None, failed: bool) -> None:
+        until = time.monotonic() + (FAILED if failed else WAITS)
+        store, others = group.store(), range(1, min(group.world, _MOST_RANKS))
+        found.reasons |= dict.fromkeys(range(1, group.world), _TOO_MANY) | dict.fromkeys(others, _UNHEARD)
+
+        def take(parcel: bytes) -> list[int]:
+            if self._given_up:
+                raise BadInput("it had reported before")
+            left = _MOST - sum(file.stat().st_size for file in folder.glob("rank*"))
+            ranks = unpack(parcel, folder, others, left)
+            if kept is not None:
+                _keep(folder, kept, ranks)
+            return ranks
+
+        def tell(came: Came) -> None:
+            if not self._given_up:
+                found.came += came.ranks
+                found.reasons[came.group] = came.reason
+
+        heard = self._heard(store, others, min(until, time.monotonic() + self._grace))
+        seconds = max(0.1, until - time.monotonic())
+        collect(store, self._prefix, heard, self._began, take, seconds, tell)
+
+    @property
+    def _grace(self) -> float:
+        return _SURE if self._from_start else _UNSURE
+
+    def _heard(self, store: Store, ranks: Collection[int], until: float) -> list[int]:
+        """Those of the ranks that have a watch."""
+        waiting, found = list(ranks), []
+        while True:
+            found += [rank for rank in waiting if self._hears(store, rank)]
+            waiting = [rank for rank in waiting if rank not in found]
+            if not waiting or time.monotonic() > until:
+                return sorted(found)
+            time.sleep(_TICK)
+
+    def _hears(self, store: Store, rank: int) -> bool:
+        return store.check([f"{self._prefix}/{rank}/watches"])
+
+
+def _joined() -> Group | None:
+    """The group that this process is in, if others are in it."""
+    # A watch may begin before torch is imported.
+    distributed: Any = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    from torchvet.probes.internals import private
+
+    # Of a fake group this process is the only rank, whatever its size.
+    if distributed.get_world_size() < 2 or distributed.get_backend() == "fake":
+        return None
+    return Group(distributed.get_rank(), distributed.get_world_size(), private.store_of_group)
+
+
+def _left(member: Member | None) -> Group | None:
+    """The group that this process has left, if its launcher's store outlives it."""
+    port = os.environ.get("MASTER_PORT", "")
+    stored = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port.isdecimal() and len(port) < 10
+    # Without a backend it is what variables say, which other programs that a rank starts have as well.
+    if member is None or member.backend in ("", "fake") or member.world_size < 2 or not stored:
+        return None
+
+    def connect() -> Store:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        address, seconds = os.environ.get("MASTER_ADDR", ""), timedelta(seconds=CONNECT)
+        # The launcher counts its own clients.
+        return TCPStore(address, int(port), is_master=False, timeout=seconds, wait_for_workers=False)
+
+    return Group(member.rank, member.world_size, connect)
+
+
+def _keep(folder: Path, kept: Path, ranks: Collection[int]) -> None:
+    """Copy what came into the recording that is kept. On a shared file system it is there already."""
+    for file in (file for rank in ranks for file in folder.glob(f"rank{rank}.*")):
+        content, there = file.read_bytes(), kept / file.name
+        # A rank that is missing there is missed by whoever reads it.
+        with suppress(OSError):
+            if not there.exists() or there.read_bytes() != content:
+                beside = kept / f".{file.name}.{os.getpid()}"
+                beside.write_bytes(content)
+                os.replace(beside, there)
