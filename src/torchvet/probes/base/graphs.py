@@ -258,6 +258,16 @@ def _names_above(target: Node, above: dict[Node, list[Node]]) -> list[str]:
     return list(dict.fromkeys(name_of(node) for node in reversed(queue[1:])))
 
 
+def result_numel(node: Node) -> int:
+    """How many numbers a node's result was, or its leaf is; 0 where torch does not say."""
+    if name_of(node) == ACCUMULATE:
+        # A leaf's node has no metadata of its own.
+        return int(node.variable.numel())
+    # Private: shapes of what the node's result was. Without it no node counts as a single number.
+    metadata = getattr(node, "_input_metadata", None)
+    return int(torch.Size(metadata[0].shape).numel()) if metadata else 0
+
+
 def roots_of(tensors: Any) -> list[Any]:
     """The nodes that made what is given to a backward call: one tensor, or several."""
     items = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
