@@ -43,6 +43,8 @@ has nearly twice the passes that its losses were divided by."""
 _ENOUGH = 1.02
 """What the factors of all passes must sum up to at least."""
 _ALIKE = 0.02
+_ROUNDING = 0.005
+"""Of bfloat16 and a division."""
 
 Ratios = tuple[float, ...]
 """What a loss is multiplied by on its way to one mean, factor by factor."""
@@ -57,7 +59,10 @@ class Factors:
         places: dict[Any, int] = {}
         self._values: dict[int, torch.Tensor] = {}
         self._paths: list[list[tuple[int, bool]]] = []
+        self._rows: list[tuple[int, ...]] = []
+        """By path: what turns the sum that it ends at into a mean, if it is divided by that."""
         for path in _paths(roots):
+            self._rows.append(_rows(path[-1]))
             nodes = [node for node in path if graphs.result_numel(node) == 1]
             self._paths.append([(places.setdefault(n, len(places)), n._sequence_nr() in scaled) for n in nodes])
         self._handles = [node.register_prehook(self._notes(place)) for node, place in places.items()]
@@ -83,7 +88,7 @@ class Factors:
         """The ratios of each path to a mean; None where one cannot be told."""
         values = {place: _number(gradient) for place, gradient in self._values.items()}
         found = []
-        for path in self._paths:
+        for path, rows in zip(self._paths, self._rows, strict=True):
             ratios, before, scaled = [], 1.0, False
             for place, by_scaler in path:
                 value = values.get(place, 0.0)
@@ -93,8 +98,14 @@ class Factors:
                 if not scaled:
                     ratios.append(value / before)
                 before, scaled = value, by_scaler
-            found.append(tuple(ratios))
+            found += [tuple(ratios)] if not rows else _as_means(ratios, rows)
         return found or None
+
+
+def _as_means(ratios: list[float], rows: tuple[int, ...]) -> list[Ratios]:
+    """The path to a sum without the division by its own rows, which makes it a mean; none where it has no such."""
+    place = next((i for i, ratio in enumerate(ratios) if any(abs(ratio * n - 1) < _ROUNDING for n in rows)), None)
+    return [] if place is None else [(*ratios[:place], *ratios[place + 1 :])]
 
 
 def judged(passes: int, seen: list[list[Ratios] | None]) -> tuple[Verdict, list[float]]:
@@ -146,8 +157,8 @@ def _number(gradient: torch.Tensor) -> float:
 
 
 def _paths(roots: list[Any]) -> list[list[Any]]:
-    """The nodes from the roots down to each mean that the loss is a sum of, weights on the way. A function of a mean
-    (its root, an exponential, a product with another) is none: what reaches it is no weight."""
+    """The nodes from the roots down to each mean or sum that the loss is made of, weights on the way. A function of a
+    mean (its root, an exponential, a product with another) is none: what reaches it is no weight."""
     waiting = [[root] for root in roots]
     found: list[list[Any]] = []
     for _ in range(_MOST_NODES):
@@ -168,9 +179,18 @@ def _kind(node: Any) -> str:
 
 
 def _is_mean(node: Any, kind: str, below: list[Any]) -> bool:
-    """Whether a node's result is the mean over more than one number."""
+    """Whether a node's result is the mean over more than one number, or the sum of them."""
     if graphs.result_numel(node) != 1:
         return False
-    if kind == "Mean":
-        return bool(below) and graphs.result_numel(below[0]) > 1
+    if kind in ("Mean", "Sum"):
+        return bool(below) and graphs.result_numel(below[0]) > 1 and _kind(below[0]) not in _ROWS
     return kind in _REDUCING and getattr(node, "_saved_reduction", None) == _MEAN
+
+
+def _rows(node: Any) -> tuple[int, ...]:
+    """The rows, and the numbers, that a sum's node has summed up; none for a mean's."""
+    if _kind(node) != "Sum":
+        return ()
+    sizes = graphs.result_sizes(graph_teardown.nodes_below(node)[0]) or (0,)
+    # A sum that is divided by nothing is none of one row.
+    return tuple(n for n in (sizes[0], math.prod(sizes)) if n > 1) or (0,)

@@ -235,7 +235,7 @@ class SummedPassesProbe(Watcher):
         record.passes, record.factors = counts.most_common(1)[0][0], factors
         record.optimizer = type(optimizer).__name__
         before = self._taken.get(id(optimizer), Counter())
-        record.batches += any(got - before[loader] >= passes.count for loader, got in self._batches.items())
+        record.batches += any(got - before[loader] == passes.count for loader, got in self._batches.items())
         clipped = [_number(norm) / limit for norm, limit in self._clips if limit > 0]
         record.clipped += any(over > 1 for over in clipped)
         record.clipped_anyway += any(over / passes.count > 1 for over in clipped)
@@ -284,6 +284,7 @@ class SummedPassesProbe(Watcher):
     def _scale(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], After] | None:
         if not (self.host.active and self.host.sampling):
             return None
+        self._begin_stretch()
 
         def after(result: Any, error: BaseException | None) -> None:
             # A scaler that is switched off gives back what it was given.
