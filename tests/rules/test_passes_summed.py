@@ -48,7 +48,7 @@ def test_a_finding_says_what_was_measured() -> None:
     assert (one.severity, one.evidence, one.location and one.location.line) == ("warning", "observed", 7)
     assert "8 passes" in one.message and "2 and 0.5 (0.25 and 0.0625 would" in one.message
     assert "6 of 7 sampled steps" in one.message
-    assert "(loss / 8)" in one.remedy.summary and one.measured.steps == 6
+    assert "`loss / 8`" in one.remedy.summary and one.measured.steps == 6
 
 
 GRADED = {

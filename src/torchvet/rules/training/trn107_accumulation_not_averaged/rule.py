@@ -115,7 +115,7 @@ class AccumulationNotAveraged(loops.LoopRule):
 
 
 _ADVICE = {
-    "": "divide before backward: `(loss / {passes}).backward()`",
+    "": "divide the loss by the number of passes before it goes backward: `loss / {passes}`",
     "method": "set `self.model_accepts_loss_kwargs = False` in `__init__`, after `super().__init__(...)`: the Trainer "
     "then divides by the number of passes; or sum the loss over its items and divide it by `num_items_in_batch`",
     "function": "sum the loss over its items and divide it by `num_items_in_batch`, which the Trainer gives the "
