@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from torchvet.probes.base import graphs
 from torchvet.probes.base.callers import whereabouts
+from torchvet.probes.training.summing import trainers
 from torchvet.probes.training.summing.factors import Factors, judged
 from torchvet.probes.training.summing.summed_passes import SummedPassesProbe
 from torchvet.recording.records.passes import SummedPasses
@@ -351,6 +353,55 @@ def test_passes_before_steps_are_sampled_again_belong_to_other_steps() -> None:
         one.backward(one.loss())  # on top of gradients that nobody has followed
     one.step()
     assert one.counts() == Counter()
+
+
+def test_a_step_is_followed_to_its_end_and_none_is_begun_outside_of_samples() -> None:
+    one = Training()
+    with installed(one):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for _ in range(2):
+            for _ in range(3):
+                one.backward(scaler.scale(one.loss()))
+                one.host.sampling = False  # the window was too long
+            scaler.unscale_(one.optimizer)
+            one.step()
+            scaler.update()
+    assert [(r.passes, r.summed, r.unclear) for r in one.seen] == [(3, 1, 0)]
+
+
+TRAINER = """
+class Base:
+    def compute_loss(self):
+        return self.net
+
+    def training_step(self, run):
+        loss = self.compute_loss()
+        return run()
+"""
+
+
+def test_a_trainers_loss_comes_from_a_method_a_function_or_the_model() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(TRAINER, "/usr/lib/site-packages/transformers/trainer.py", "exec"), names)
+
+    class Mine(names["Base"]):  # type: ignore[misc]
+        def compute_loss(self) -> str:
+            return "a loss"
+
+    def given() -> None: ...
+
+    def told(trainer: Any) -> tuple[str, str, str]:
+        variables = trainer.training_step(lambda: trainers.variables(sys._getframe()))
+        source = trainers.loss_source(variables["self"])
+        return variables["loss"], source.given_by, source.place.function if source.place is not None else ""
+
+    own, plain = Mine(), names["Base"]()
+    plain.net = "the model's"
+    assert told(own) == ("a loss", "method", f"{Mine.__qualname__}.compute_loss")
+    assert told(plain) == ("the model's", "model", "")
+    plain.compute_loss_func = given
+    assert told(plain) == ("the model's", "function", given.__qualname__)
+    assert trainers.variables(sys._getframe()) is None
 
 
 def test_what_a_pass_measures_goes_with_its_step() -> None:

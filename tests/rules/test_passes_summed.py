@@ -130,7 +130,7 @@ net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
 rule = torch.optim.{rule}
 def advance(loss):
     {advance}
-for epoch in range(3):
+for epoch in range(2):
     for i, (x, y) in enumerate(loader):
 {body}
         if i % 4 == 3:
@@ -145,7 +145,6 @@ if i % 4 == 3:
         advance(F.mse_loss(net(x), y * 0 + target))
 """
 SUMMED = {
-    "through a helper": (SGD, "loss.backward()", PLAIN, ""),
     "weighted terms": (
         SGD,
         "loss.backward()",
@@ -155,9 +154,7 @@ SUMMED = {
     "a sum over its own rows": (SGD, "loss.backward()", "advance(((net(x) - y) ** 2).sum() / len(x))", ""),
 }
 RIGHT = {
-    "divided in the helper": (SGD, "(loss / 4).backward()", PLAIN, ""),
     "by the argument of backward": (SGD, "loss.backward(torch.tensor(0.25))", PLAIN, ""),
-    "by all items": (SGD, "loss.backward()", "advance(F.mse_loss(net(x), y, reduction='sum') / 32)", ""),
     "by hand": (SGD, "loss.backward()", PLAIN, "for p in net.parameters(): p.grad.div_(4)"),
     "real and fake": (SGD, "loss.backward()", GAN, ""),
     "terms one by one": (
@@ -172,7 +169,6 @@ RIGHT = {
         f"{PLAIN}\nif i % 4 == 3: F.mse_loss(net(x), y).backward()",
         "",
     ),
-    "shares of the whole": (SGD, "loss.backward()", "advance(F.mse_loss(net(x), y) * (1 + i % 4) / 10)", ""),
 }
 
 
@@ -201,3 +197,12 @@ def test_clipping_that_acts_on_the_sum_alone_matters_to_adam(tmp_path: Path) -> 
     norm = "nn.utils.clip_grad_norm_(net.parameters(), {})"
     assert told(tmp_path, *adam, norm.format(2.0)) == [("warning", "loss.backward()")]
     assert told(tmp_path, *adam, norm.format(100.0)) == [("info", "loss.backward()")]
+
+
+def test_what_source_suspects_and_a_run_sees_is_one_finding_with_its_edit(tmp_path: Path) -> None:
+    body = indent("loss = F.mse_loss(net(x), y)\nloss.backward()", " " * 8)
+    found = forked(PROGRAM.format(rule=SGD, advance="pass", body=body, between=""), tmp_path)
+    assert found is not None
+    (one,) = [f for f in found if f["code"] == "TRN107"]
+    assert one["evidence"] == "observed" and "a gradient of 1 (0.25 would average them)" in one["message"]
+    assert [edit["text"] for edit in one["remedy"]["edits"]] == ["(loss / 4)"]

@@ -26,6 +26,7 @@ from torchvet.probes.base.kit import (
     user_lines,
 )
 from torchvet.probes.internals import graph_teardown, private
+from torchvet.probes.internals.finite import numeric
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.training.summing import trainers
@@ -36,6 +37,7 @@ _MOST_MEASURED = 8
 """Passes of one place in a step that are measured; the others are counted."""
 _MOST_STEPS = 16
 """Steps that are judged for each place."""
+_MOST_WAYS = 64
 _MOST_AROUND = 6
 _MOST_NODES = 4096
 """Nodes that are gone through for a parameter that a pass reaches."""
@@ -114,8 +116,9 @@ class SummedPassesProbe(Watcher):
             return
         roots = graphs.roots_of(tensors)
         way = tuple((id(code), instruction) for _, code, instruction in self.host.way)
-        # A closure's passes are the optimizer's own matter.
-        if self._stepping or not roots or not way or not graphs.followed():
+        # A step is followed to its end, and none is begun that is not sampled. A closure's passes are the optimizer's.
+        follows = (self._step or self.host.sampling) and not self._stepping
+        if not follows or not roots or not way or not graphs.followed():
             return
         passes = self._step.get(way) or self._first(way, roots)
         if passes is None:
@@ -149,6 +152,8 @@ class SummedPassesProbe(Watcher):
     def _first(self, way: Way, roots: list[Any]) -> _Passes | None:
         """The first pass from a place: its gradients are to be the first, or those of the passes that are followed."""
         record = self._records.get(way)
+        if record is None and len(self._records) >= _MOST_WAYS:
+            return None
         if record is None:
             record = self._records[way] = self._record()
         if record.summed + record.averaged + record.unclear >= _MOST_STEPS:
@@ -282,7 +287,7 @@ class SummedPassesProbe(Watcher):
         return args, after
 
     def _scale(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], After] | None:
-        if not (self.host.active and self.host.sampling):
+        if not self.host.active or not (self._step or self.host.sampling):
             return None
         self._begin_stretch()
 
@@ -301,9 +306,7 @@ def _mark(parameter: torch.Tensor | None) -> Mark:
 
 def _is_empty(gradient: torch.Tensor | None) -> bool:
     """Whether a gradient is not there yet, or has been set to zero."""
-    if gradient is None:
-        return True
-    return gradient.layout is torch.strided and not bool(numbers(gradient.detach()).any())
+    return gradient is None or (numeric(gradient) and not bool(numbers(gradient.detach()).any()))
 
 
 def _leaf_below(roots: list[Any]) -> torch.Tensor | None:
