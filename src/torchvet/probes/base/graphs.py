@@ -5,6 +5,7 @@ Saved tensors are read without running hooks of anybody's: see `saved.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -256,6 +257,22 @@ def _names_above(target: Node, above: dict[Node, list[Node]]) -> list[str]:
                 seen.add(higher)
                 queue.append(higher)
     return list(dict.fromkeys(name_of(node) for node in reversed(queue[1:])))
+
+
+def result_sizes(node: Node) -> tuple[int, ...] | None:
+    """The sizes of what a node's result was, or its leaf is; None where torch does not say."""
+    if name_of(node) == ACCUMULATE:
+        # A leaf's node has no metadata of its own.
+        return tuple(node.variable.shape)
+    # Private. Without it no node counts as a single number.
+    metadata = getattr(node, "_input_metadata", None)
+    return tuple(metadata[0].shape) if metadata else None
+
+
+def result_numel(node: Node) -> int:
+    """How many numbers that were; 0 where torch does not say."""
+    sizes = result_sizes(node)
+    return 0 if sizes is None else math.prod(sizes)
 
 
 def roots_of(tensors: Any) -> list[Any]:

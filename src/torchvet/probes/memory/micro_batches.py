@@ -7,8 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from torchvet.probes.base.kit import EVERY_STEP, Host, Place, SiteWatcher, frames, graphs
 from torchvet.probes.internals import graph_teardown
 from torchvet.probes.internals.saved import saved_tensors
@@ -100,22 +98,10 @@ def _terms(root: Any) -> dict[Any, int]:
 def _of_numbers(node: Any) -> bool:
     """Whether what the node summed up was single numbers: those below have them for results."""
     return all(
-        _numel(below) == 1
+        graphs.result_numel(below) == 1
         for below in graph_teardown.nodes_below(node)
         if graphs.name_of(below).rstrip("0123456789") not in ("StackBackward", "CatBackward")
     )
-
-
-def _numel(node: Any) -> int:
-    if graphs.name_of(node) == graphs.ACCUMULATE:
-        # A leaf's node has no metadata of its own.
-        return int(node.variable.numel())
-    # Private: shapes of what the node's result was. Without it no node counts as single numbers, and nothing is
-    # found.
-    metadata = getattr(node, "_input_metadata", None)
-    if not metadata:
-        return 0
-    return int(torch.Size(metadata[0].shape).numel())
 
 
 def _independent(terms: dict[Any, int], known: set[int], late: graphs.Late) -> list[_Part] | None:

@@ -33,6 +33,8 @@ PROBES: tuple[str, ...] = (
     "crash.thread_errors.ThreadErrors",
     "memory.line_memory.LineMemory",
     "training.reductions.Reductions",
+    # Before the watcher of scalers, which is to be called by the program itself.
+    "training.summing.summed_passes.SummedPassesProbe",
     "training.detached_losses.LostLosses",
     "training.cut_outputs.CutOutputs",
     "training.constant_softmax.ConstantSoftmaxes",

@@ -6,15 +6,33 @@ import ast
 import re
 from collections.abc import Iterable
 
-from torchvet.rules.kit import Edits, Finding, Findings, SourceFile
+from torchvet.formatting import count
+from torchvet.recording.records.passes import SummedPasses
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Severity,
+    SourceFile,
+)
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.shared.seen_suspicions import suspected_in
 from torchvet.rules.shared.training_loops import Window
-from torchvet.source.model import Event, edits, is_call, receiver, terminal
+from torchvet.source.model import Event, edits, is_call, receiver, terminal, walk
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
 
 _BY_HAND = re.compile(r"\.grad\b")
 """Gradients are read or written: they may be averaged there."""
+_ENOUGH = 2
+"""Sampled steps before nothing has averaged the passes as a habit."""
+_ACCUMULATES = re.compile(r"accum|micro", re.I)
+_SCALE_FREE = (*ADAPTIVE, "Lion", "Muon", "Rprop")
+"""Optimizers whose steps are as large whatever all gradients are multiplied by."""
 
 
 class AccumulationNotAveraged(loops.LoopRule):
@@ -23,6 +41,38 @@ class AccumulationNotAveraged(loops.LoopRule):
     severity = "warning"
     words = ("backward",)
     fix_changes_results = True
+
+    silence_clears = False  # passes whose losses have no mean in them, or come from no loader, are not judged
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Places whose passes are micro-batches by what they were given or what they are called, and are summed."""
+        found: dict[Place, SummedPasses] = {}
+        for record in rank.latest(SummedPasses, "id"):
+            often = record.summed >= _ENOUGH and record.summed > record.unclear and not record.averaged
+            # Terms of a loss, tasks and agents go backward one by one as well, and are to be summed.
+            if often and (2 * record.batches > record.summed or _says_so(self, recording, record)):
+                found.setdefault(record.place, record)
+        for record in found.values():
+            yield self._observed(rank, record)
+
+    def _observed(self, rank: RankRecording, record: SummedPasses) -> Finding:
+        passes, at = record.passes, _loss_line(record)
+        factors = " and ".join(f"{factor:g}" for factor in record.factors)
+        average = " and ".join(f"{factor / passes:.3g}" for factor in record.factors)
+        return self.observed(
+            rank,
+            at,
+            f"gradients of {passes} passes are summed, and nothing divides the loss: in each pass its "
+            f"{'mean' if len(record.factors) == 1 else 'means'} got a gradient of {factors} ({average} would average "
+            f"them), in {record.summed} of {count(record.summed + record.unclear, 'sampled step')}",
+            cause=_cause(record),
+            advice=_ADVICE[record.loss_from].format(passes=passes),
+            severity=_severity(record),
+            measured=Measured(steps=record.summed),
+            related=[self.beside("passes", f"{record.trainer} trains here", record.place)]
+            if at != record.place
+            else [],
+        )
 
     def in_file(self, file: SourceFile) -> Findings:
         """Accumulation windows whose loss is known not to be divided."""
@@ -62,6 +112,75 @@ class AccumulationNotAveraged(loops.LoopRule):
             return []
         text = f"{file.segment(loss)} / {file.segment(window.period)}"
         return [edits.replace(file, loss, text if window.backward.scaled else f"({text})")]
+
+
+_ADVICE = {
+    "": "divide the loss by the number of passes before it goes backward: `loss / {passes}`",
+    "method": "set `self.model_accepts_loss_kwargs = False` in `__init__`, after `super().__init__(...)`: the Trainer "
+    "then divides by the number of passes; or sum the loss over its items and divide it by `num_items_in_batch`",
+    "function": "sum the loss over its items and divide it by `num_items_in_batch`, which the Trainer gives the "
+    "function",
+    "model": "set `accepts_loss_kwargs = False` on the model's class: the Trainer then divides by the number of "
+    "passes; or let the model sum its loss over the items and divide it by `num_items_in_batch`",
+}
+"""By what gives a Trainer of transformers its loss; without a Trainer by nothing."""
+
+
+def _cause(record: SummedPasses) -> str:
+    passes, felt = record.passes, record.clipped - record.clipped_anyway
+    said = (
+        f"each backward adds the gradient of a mean over one micro-batch, so that gradients are {passes} times those "
+    )
+    said += "of one large batch"
+    if record.trainer:
+        takes = {"function": "the loss function", "model": "the model"}.get(record.loss_from, "`compute_loss`")
+        said += f"; the Trainer does not divide, because it takes {takes} to have divided by `num_items_in_batch`: the "
+        said += f"loss and the gradient norm that it logs are {passes} times too large as well"
+    if felt:
+        said += f"; clipping acted in {record.clipped} of those steps, and on the average it would have in "
+        said += f"{record.clipped_anyway}" if record.clipped_anyway else "none"
+    elif _is_scale_free(record):
+        said += f"; {record.optimizer} divides their size out again, so that its steps hardly change"
+    elif record.clipped == record.summed:
+        said += "; clipping brings them to the same norm as it would the average"
+    return said
+
+
+def _severity(record: SummedPasses) -> Severity:
+    felt = record.clipped > record.clipped_anyway
+    return "info" if not felt and (_is_scale_free(record) or record.clipped == record.summed) else "warning"
+
+
+def _is_scale_free(record: SummedPasses) -> bool:
+    return any(name in record.optimizer for name in _SCALE_FREE)
+
+
+def _loss_line(record: SummedPasses) -> Place:
+    """The line that the user can change: backward's own, or the one that gives a Trainer its loss."""
+    if not record.trainer:
+        return record.place
+    # What the Trainer has computed itself is on the line that started it.
+    inner = record.made is not None and record.made not in (record.place, *record.around)
+    return record.made if inner and record.made is not None else record.loss_at or record.place
+
+
+def _says_so(rule: AccumulationNotAveraged, recording: Recording, record: SummedPasses) -> bool:
+    """Whether the program's text calls the passes micro-batches: a loop around them, or source alone suspects it."""
+    found = suspected_in(rule, recording, record.place.path)
+    if any(one.location is not None and one.location.line == record.place.line for one in found):
+        return True
+    return any(_in_accumulation(recording.model(at.path), at.line) for at in (record.place, *record.around))
+
+
+def _in_accumulation(file: SourceFile | None, line: int) -> bool:
+    loops_around = [
+        node
+        for node in (walk(file.tree) if file is not None else ())
+        if isinstance(node, (ast.For, ast.While)) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    heads = [ast.unparse(n.iter) + ast.unparse(n.target) for n in loops_around if isinstance(n, ast.For)]
+    tests = [ast.unparse(n.test) for loop in loops_around for n in walk(loop) if isinstance(n, (ast.If, ast.While))]
+    return any(_ACCUMULATES.search(text) for text in (*heads, *tests))
 
 
 def _scaling(node: ast.AST | None, event: Event, depth: int) -> str:

@@ -1,0 +1,1 @@
+"""Gradients of several passes that one step uses together: whether anything averages them."""

@@ -1,0 +1,36 @@
+"""Records about the backward passes of one training step."""
+
+from __future__ import annotations
+
+from torchvet.recording.records.base import Place, Record
+
+
+class SummedPasses(Record):
+    """Backward passes from one place whose gradients an optimizer (its class) used together, as seen in sampled steps.
+
+    In `summed` of them nothing had averaged `passes` passes: `factors` are the gradients that reached the means in
+    their losses, one for each mean, in every pass. In `averaged` steps something had, and in `unclear` ones nobody can
+    tell. `batches` counts the summed steps in which one loader gave a batch for each pass. In `clipped` of them the
+    gradient's norm was clipped, in `clipped_anyway` of these it would have been with the average, too.
+
+    `around` are the lines that called the place, outward, and `made` is the line that made the loss. Where a Trainer of
+    transformers calls backward `trainer` is its class, and `loss_from` what gives it the loss, on the line `loss_at` if
+    that is the program's: its own `method`, a `function` that it was given, or the `model`, which takes loss arguments.
+    """
+
+    id: int
+    place: Place
+    passes: int = 0
+    factors: list[float] = []
+    optimizer: str = ""
+    summed: int = 0
+    averaged: int = 0
+    unclear: int = 0
+    batches: int = 0
+    clipped: int = 0
+    clipped_anyway: int = 0
+    around: list[Place] = []
+    made: Place | None = None
+    trainer: str = ""
+    loss_from: str = ""
+    loss_at: Place | None = None
