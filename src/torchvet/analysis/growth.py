@@ -24,6 +24,7 @@ from torchvet.analysis.growth_series import (
     series_of,
     size_of,
 )
+from torchvet.analysis.idle_models import is_of_models, later_by, pile_up, with_beginnings
 from torchvet.analysis.memory_limit import memory_left
 from torchvet.analysis.sawtooth import Tooth, teeth_of
 from torchvet.analysis.steps import steps_between, steps_of_bursts, steps_until
@@ -59,6 +60,8 @@ class Growth:
     memory_left: int | None
     exhausted_at: int | None
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
+    idle_per_step: float = 0.0
+    """Of the direct bytes, those of models that are not trained, or not any more."""
     partial: bool = False
     """Whether the searches ran out of time: the bytes are what was reached, the name may hold more."""
     length_before: int | None = None
@@ -116,13 +119,13 @@ def compared(rank: RankRecording) -> GrowthSummary:
     first, last = usable[0], usable[-1]
     kind, steps = steps_between(rank, first.tick, last.tick)
     summary.kind = kind
-    series = series_of(usable)
+    series = with_beginnings(series_of(usable), usable)
     growing = _growing(rank, usable, series, survived)
     # After `localise`, as the holder may be renewed and an item of it not.
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
     limit = memory_left(rank, last)
     for key in chosen:
-        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
+        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last), usable)
         # A search that is cut short has been cut in the graphs: it walks these last.
         partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
         summary.growths.append(replace(growth, partial=partial))
@@ -145,11 +148,12 @@ def _growing(
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
     few = not (last.final and ended_by_itself(rank)) or survived > 0
     looks = {c.tick: c for c in usable}
-    growing = {
-        key: points
-        for key, points in series.items()
-        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
-    }
+
+    def goes_on(key: Key, points: Points) -> bool:
+        two = few and (survived > 0 or not _taken_over(points, looks))
+        return grows(points, last.tick, ends.get(key), two) and (not is_of_models(points) or pile_up(points))
+
+    growing = {key: points for key, points in series.items() if goes_on(key, points)}
     # Survivors are counted without any search: where they grow, something does.
     if survived or all(c.complete for c in usable):
         return growing
@@ -224,6 +228,17 @@ def unreached_rate(rank: RankRecording) -> float:
     # By window: its survivors are checked again and again, and its steps count once.
     steps = {s.window: s.steps for s in rank.since_restart(Survivors) if s.tick <= census.tick}
     return census.unreached / max(1, sum(steps.values()))
+
+
+def known_rate(rank: RankRecording) -> float | None:
+    """By how many bytes per step parameters, buffers, gradients and optimizer state have grown from the first search to
+    the last; None where they were not counted twice."""
+    looks = usable_censuses(rank)
+    if len(looks) < 2:
+        return None
+    first, last = looks[0], looks[-1]
+    _, steps = steps_between(rank, first.tick, last.tick)
+    return (sum(last.categories.values()) - sum(first.categories.values())) / max(1, steps)
 
 
 def usable_censuses(rank: RankRecording) -> list[Census]:
@@ -333,9 +348,13 @@ def _dropped(rank: RankRecording, tooth: Tooth) -> Growth:
     return replace(growth, dropped_at=tooth.ended)
 
 
-def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...]) -> Growth:
+def _growth(
+    rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...], looks: list[Census]
+) -> Growth:
     run = rising_tail(points)
     kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    if is_of_models(run):
+        steps += later_by(run, looks)
     per = steps_of_bursts(rank, run, kind) or max(1, steps)
     growth = _rates(rank, run, kind, per, steps_until(rank, run[-1][0], kind), left, carrier_ops)
     return replace(growth, steps=steps)
@@ -354,6 +373,7 @@ def _rates(
         direct_per_step=(b.direct - a.direct) / per,
         graph_per_step=(b.graph - a.graph) / per,
         ctx_per_step=(b.ctx - a.ctx) / per,
+        idle_per_step=(b.idle - a.idle) / per,
         visible_per_step=(b.visible - a.visible) / per,
         tensors_per_step=(b.tensors - a.tensors) / per,
         nodes_per_step=(b.nodes - a.nodes) / per,

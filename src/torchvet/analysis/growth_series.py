@@ -39,6 +39,11 @@ def size_of(h: Holding) -> int:
     return h.direct + h.graph + h.ctx
 
 
+def beside_known(h: Holding) -> int:
+    """Bytes that hang from a name and are in no category of known memory."""
+    return size_of(h) - h.idle
+
+
 def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Points]:
     """The points of every name; `by_pass` takes an evaluation's passes for ticks."""
     series: dict[Key, Points] = defaultdict(list)
