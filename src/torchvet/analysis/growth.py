@@ -26,7 +26,7 @@ from torchvet.analysis.growth_series import (
 )
 from torchvet.analysis.idle_models import is_of_models, later_by, pile_up, with_beginnings
 from torchvet.analysis.memory_limit import memory_left
-from torchvet.analysis.sawtooth import Tooth, teeth_of
+from torchvet.analysis.sawtooth import Tooth, piles_of, refilled, teeth_of
 from torchvet.analysis.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import NODE_BYTES, Census, Holding, Source, StepKind, Survivors
@@ -84,10 +84,12 @@ class GrowthSummary:
 
     growths: list[Growth] = field(default_factory=list)
     dropped: list[Growth] = field(default_factory=list)
-    """Graphs that were carried on over many steps and then freed: a sawtooth, by epoch as a rule."""
+    """Graphs that were carried on, or kept, over many steps and then freed: a sawtooth, by epoch as a rule."""
     measured: float = 0.0
     explained: float = 0.0
     unreached: float = 0.0
+    refilled: list[Growth] = field(default_factory=list)
+    """Names that rise at the run's end and had been emptied before: no growth, and yet the heap rises by them."""
     kind: StepKind = "training"
 
     @property
@@ -130,7 +132,11 @@ def compared(rank: RankRecording) -> GrowthSummary:
         partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
         summary.growths.append(replace(growth, partial=partial))
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
-    summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
+    looks = [c.tick for c in usable]
+    teeth = teeth_of(series, chosen) | piles_of(series, chosen, looks)
+    summary.dropped = [_dropped(rank, tooth) for tooth in teeth.values()]
+    again = refilled(series, chosen, last.tick)
+    summary.refilled = [_growth(rank, points, None, (), usable) for points in again.values()]
     # Names may share storages, so their sum can exceed it; it is a bound for what survivors say, not for names.
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)

@@ -15,7 +15,7 @@ FOLLOWS = 0.02
 """A line that leaves less than this share of the variance is what the bytes follow."""
 _OUTGROWN = 1.5
 """What grows along a line must have grown by half to be told from batches of different lengths."""
-_STORES = 8
+STORES = 8
 """Tensors or nodes more from which on two points are enough however far apart."""
 _MAIN = 0.75
 """Share of what a container has gained that one item must have gained in its time to be what grows."""
@@ -73,7 +73,7 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     # now and then) or one in every second step, and what is left of it after the end must not have shrunk.
     (first, a), (then, b) = run
     stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
-    enough = stores >= min(_STORES, max(2, (then - first) / 2))
+    enough = stores >= min(STORES, max(2, (then - first) / 2))
     return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
 
 
