@@ -203,10 +203,25 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
     return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
 
 
-def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Census]]:
-    """Two censuses in a row that were taken in the middle of one evaluation, or of one step."""
+def gathered(rank: RankRecording) -> list[Growth]:
+    """What an evaluation gathered from batch to batch, where much memory rose in it; the largest first. Names that live
+    on from evaluation to evaluation grow from step to step as well and are not among them."""
+    lasting = {key_of(g.holding) for g in growth_of(rank).growths}
+    found: dict[Key, Growth] = {}
+    for first, last in _pairs_amid(rank, "evaluation", gathers=True):
+        series = series_of([first, last], by_pass=True)
+        growing = {k: p for k, p in series.items() if len(p) == 2 and size_of(p[1][1]) > size_of(p[0][1])}
+        for key in localise(growing):
+            run, per = growing[key], last.passes - first.passes
+            found[key] = _rates(rank, run, "evaluation", per, now=last.passes, left=memory_left(rank, last), ops=())
+    return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
+
+
+def _pairs_amid(rank: RankRecording, kind: StepKind, gathers: bool = False) -> list[tuple[Census, Census]]:
+    """Two censuses in a row that were taken in the middle of one evaluation, or of one step: for its graphs, or since
+    it `gathers`."""
     # Complete ones alone: the difference of two cut searches is chance.
-    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
+    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete and (c.amid < 0) == gathers]
     # `amid` is the number of the evaluation: two of different ones do not compare.
     return [(a, b) for a, b in itertools.pairwise(amid) if a.amid == b.amid and a.passes < b.passes]
 
@@ -214,7 +229,7 @@ def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Censu
 def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
     """Whether what one evaluation left under a name was still there in the next."""
     key = key_of(growth.holding)
-    evaluations = [c for c in rank.all(Census) if c.amid and c.kind == "evaluation"]
+    evaluations = [c for c in rank.all(Census) if c.amid > 0 and c.kind == "evaluation"]
     amid = [(c.amid, size_of(h)) for c in evaluations for h in c.holdings if key_of(h) == key]
     return any(a[0] != b[0] and 0 < a[1] <= b[1] for a, b in itertools.pairwise(amid))
 

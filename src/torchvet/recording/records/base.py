@@ -226,7 +226,8 @@ class Census(Record):
     reference cycles only, where that was looked into.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
-    alive; of the `kind` training, the step, after `passes` backward calls. 0 for a census at a boundary.
+    alive; of the `kind` training, the step, after `passes` backward calls. 0 for a census at a boundary. A negative
+    one numbers the evaluation in which memory rose, of which `passes` batches were over.
     """
 
     tick: int
