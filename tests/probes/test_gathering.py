@@ -73,7 +73,8 @@ for epoch in range(3):
 
 
 def test_what_an_evaluation_gathers_is_counted_batch_by_batch(tmp_path: Path) -> None:
-    assert forked(PROGRAM, tmp_path) is not None
+    found = forked(PROGRAM, tmp_path)
+    assert found is not None and not [one for one in found if one["code"].startswith("MEM1")], "its own affair"
     (rank,) = read(tmp_path / RECORDING).ranks
     (growth,) = gathered(rank)
     assert (growth.holding.name, growth.kind, growth.bytes_per_step) == ("found", "evaluation", 512 * 2048 * 4)

@@ -478,6 +478,38 @@ def test_what_waits_in_a_librarys_function_is_no_growth(path: str, growing: int)
     assert len(growth_of(rank(program(), kept, steps(50), looks, outcome(50))).growths) == growing
 
 
+# Emptied in between --------------------------------------------------------------------------------------------------
+
+
+def looked(*sizes: int, other: int = 1000, ticks: tuple[int, ...] = (25, 50, 100, 200, 300, 390)) -> GrowthSummary:
+    """A run of 400 steps, in which a list has so many bytes at each look; with none it has no name."""
+    looks = [
+        census(t, *([holding("found", size)] if size else []), other=other)
+        for t, size in zip(ticks, sizes, strict=False)
+    ]
+    return growth_of(rank(program(), steps(400), looks, outcome(400)))
+
+
+def test_the_list_of_each_evaluation_is_no_growth() -> None:
+    """A look in an evaluation, one between, and one later in another evaluation."""
+    assert not looked(0, 40_000, 0, 84_000).growths
+    assert not looked(0, 20_000, 0, 0, 84_000).growths
+    assert looked(0, 40_000, 60_000, 84_000).growths
+
+
+def test_a_name_that_is_gone_while_memory_stays_may_grow_under_another() -> None:
+    ticks, sizes = (25, 50, 100, 200), (0, 40_000, 0, 84_000)
+    looks = [
+        census(t, *([holding("found", size)] if size else [holding("other", 42_000)]))
+        for t, size in zip(ticks, sizes, strict=True)
+    ]
+    assert only(growth_of(rank(program(), steps(400), looks, outcome(400)))).holding.name == "found"
+
+
+def test_what_rises_again_over_several_looks_grows() -> None:
+    assert only(looked(5, 8_000, 0, 20_000, 40_000, 60_000)).bytes == 60_000
+
+
 # Models that are not trained any more ---------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from torchvet.analysis.growth_series import (
     rising_tail,
     series_of,
     size_of,
+    with_gaps,
 )
 from torchvet.analysis.idle_models import is_of_models, later_by, pile_up, with_beginnings
 from torchvet.analysis.memory_limit import memory_left
@@ -121,7 +122,7 @@ def compared(rank: RankRecording) -> GrowthSummary:
     first, last = usable[0], usable[-1]
     kind, steps = steps_between(rank, first.tick, last.tick)
     summary.kind = kind
-    series = with_beginnings(series_of(usable), usable)
+    series = with_beginnings(with_gaps(series_of(usable), usable), usable)
     growing = _growing(rank, usable, series, survived)
     # After `localise`, as the holder may be renewed and an item of it not.
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]

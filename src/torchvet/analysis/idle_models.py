@@ -8,9 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from torchvet.analysis.growth_series import Key, Points, rising_tail, size_of
+from torchvet.analysis.growth_series import Key, Points, nothing_at, rising_tail, size_of
 from torchvet.recording.records.base import Census
 
 _MOST = 0.5
@@ -26,8 +24,7 @@ def with_beginnings(series: Mapping[Key, Points], looks: Sequence[Census]) -> di
         tick, first = points[0]
         before = [t for t in ticks if t < tick]
         if before and first.idle >= _MOST * size_of(first) > 0:
-            nothing = msgspec.structs.replace(first, direct=0, idle=0, visible=0, graph=0, ctx=0, nodes=0, tensors=0)
-            points = [(before[-1], nothing), *points]
+            points = [nothing_at(before[-1], first), *points]
         found[key] = points
     return found
 

@@ -10,9 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from torchvet.analysis.growth_series import CONTAINERS, STORES, Key, Points, localise, size_of
+from torchvet.analysis.growth_series import CONTAINERS, STORES, Key, Points, localise, nothing_at, size_of
 from torchvet.recording.records.base import Holding
 
 Rises = Callable[[Holding, Holding], bool]
@@ -99,8 +97,7 @@ def _related(key: Key, other: Key) -> bool:
 def _gone(points: Points, looks: Sequence[int]) -> Points:
     """The look that no longer has a name, as a point at which it holds nothing."""
     after = [tick for tick in looks if tick > points[-1][0]]
-    nothing = msgspec.structs.replace(points[-1][1], direct=0, graph=0, ctx=0, nodes=0, tensors=0, visible=0)
-    return [(after[0], nothing)] if after else []
+    return [nothing_at(after[0], points[-1][1])] if after else []
 
 
 def _carries(before: Holding, now: Holding) -> bool:
