@@ -55,17 +55,24 @@ def test_a_clean_report_says_what_it_rests_on() -> None:
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
 
 
+def two_teeth(count: int) -> HostSamples:
+    """A heap that falls to where it began in the middle of a run."""
+    ticks = list(range(1, count + 1))
+    return HostSamples(ticks=ticks, heap=[100_000_000 + 60_000 * (n % (count // 2 + 1)) for n in ticks])
+
+
 @pytest.mark.parametrize(("records", "count", "first"), [
     (evidence(5), 5, "5 steps are too few to tell growth from warming up; run 30 or more"),
     ([window(1, 2, 3), heap(80)], 80, "the storages of 1 sampled stretches were followed, which is too few"),
     (windows(), 80, "this system does not say how large the resident set is"),
     ([*windows(), heap(6)], 80, "the heap was sampled at 6 step boundaries, which is too few"),
-    ([*windows(), heap(24, grows=60_000)], 24, "the heap varies too much to rule out growth: between 60.0 kB"),
+    ([*windows(), heap(24, grows=60_000)], 24, "the heap rises (between 60.0 kB and 60.0 kB per step), for too few"),
+    ([*windows(), two_teeth(199)], 199, "the heap rises (between 60.0 kB and 60.0 kB per step), but hardly above"),
     ([*windows(), heap(80, grows=6000)], 80, "the heap grows by 6.0 kB per step"),
     ([*evidence(80), Unchecked(check="storages", reason="TypeError: no", voids=True)], 80,
      "a probe could not look (storages: TypeError: no)"),
 ], ids=[
-    "steps", "storages", "no heap", "few samples", "a short rise", "kilobytes a step", "a probe that failed",
+    "steps", "storages", "no heap", "few samples", "a short rise", "two teeth", "kilobytes a step", "a failed probe",
 ])  # fmt: skip
 def test_what_is_missing_is_said_first(records: list[Record], count: int, first: str) -> None:
     report = of(*records, count=count, memory_limit=1 << 50)

@@ -92,6 +92,34 @@ def test_a_stored_exception_holds_what_its_callers_had_in_the_end() -> None:
     assert held["mine"].direct == 40_000, "a function that runs has its own names"
 
 
+def test_a_model_that_is_not_trained_any_more_has_a_name() -> None:
+    def train(known: KnownMemory) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        model = torch.nn.Linear(100, 100, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        known.add_root(model)
+        known.add_optimizer(optimizer, tick=7)
+        model(torch.ones(1, 100)).sum().backward()
+        optimizer.step()
+        known.stepped(optimizer)
+        return model, optimizer
+
+    def main(known: KnownMemory) -> Census:
+        folds = [train(known)]
+        folds.append(train(known))
+        model, optimizer = train(known)
+        found = look(CensusTaker(known, budget=20.0), Ledger(), 1)
+        del folds, model, optimizer
+        return found
+
+    known = KnownMemory()
+    census = main(known)
+    assert sum(census.categories.values()) == census.total == 9 * 40_000
+    assert (census.idle, census.renewed) == (6 * 40_000, 7)
+    names = by_name(census)
+    assert names["folds"].idle == names["folds"].direct == 6 * 40_000
+    assert "model" not in names and "optimizer" not in names
+
+
 def test_known_memory_has_categories_and_no_names() -> None:
     def main(known: KnownMemory) -> Census:
         model = torch.nn.Linear(10, 10, bias=False)

@@ -150,3 +150,64 @@ def test_an_optimizer_of_other_parameters_replaces_none() -> None:
     known.add_optimizer(head)
     known.stepped(head)
     assert owns_state(known, first), "of a part of them"
+
+
+def idle_bytes(known: KnownMemory) -> int:
+    stored = known.storages()
+    return sum(stored[key][1] for key in known.idle(stored))
+
+
+def linear(known: KnownMemory) -> torch.nn.Module:
+    model = torch.nn.Linear(4, 4)
+    known.add_root(model)
+    return model
+
+
+def test_a_model_is_idle_once_another_is_trained() -> None:
+    """Parameters, gradients, and two averages: four times twenty numbers, and a count for each parameter."""
+    known = KnownMemory()
+    models, optimizers = [linear(known)], []
+    optimizers.append(stepped(known, models[0]))
+    assert idle_bytes(known) == 0
+    for number in (1, 2):
+        models.append(linear(known))
+        optimizers.append(stepped(known, models[-1]))
+        assert idle_bytes(known) == number * (4 * 20 * 4 + 2 * 4)
+    optimizers[0].step()
+    known.stepped(optimizers[0])
+    assert idle_bytes(known) == 4 * 20 * 4 + 2 * 4, "it is trained again"
+
+
+def test_models_that_are_trained_in_turn_are_not_idle() -> None:
+    known = KnownMemory()
+    first, second = linear(known), linear(known)
+    optimizers = [torch.optim.Adam(m.parameters()) for m in (first, second)]
+    for one in optimizers:
+        known.add_optimizer(one)
+    for model, one in zip((first, second), optimizers, strict=True):
+        model(torch.ones(3, 4)).sum().backward()
+        one.step()
+        known.stepped(one)
+        assert idle_bytes(known) == 0
+
+
+def test_a_model_that_is_trained_in_part_is_not_idle() -> None:
+    """Its first layer was trained before, alone; that optimizer's averages are what nobody needs."""
+    known = KnownMemory()
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    known.add_root(model)
+    first = stepped(known, model[0])
+    second = stepped(known, model[1])
+    assert idle_bytes(known) == 2 * 20 * 4 + 2 * 4
+    del first, second
+    gc.collect()
+    assert idle_bytes(known) == 0, "nothing says which model is trained"
+
+
+def test_a_copy_that_no_optimizer_has_is_idle_where_another_is_trained() -> None:
+    known = KnownMemory()
+    average, model = linear(known), linear(known)
+    assert idle_bytes(known) == 0, "nothing is trained"
+    optimizer = stepped(known, model)
+    assert idle_bytes(known) == 20 * 4
+    del average, optimizer

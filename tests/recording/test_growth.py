@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchvet.analysis import growth_of
-from torchvet.analysis.growth import Growth, GrowthSummary, growth_by_pass, outlives_evaluation
+from torchvet.analysis.growth import Growth, GrowthSummary, growth_by_pass, known_rate, outlives_evaluation
 from torchvet.recording.records.base import Census, Holding, Place, Record, Source, StepKind, Survivors
 from torchvet.recording.records.training import CollectorUse
 
@@ -476,3 +476,70 @@ def test_what_waits_in_a_librarys_function_is_no_growth(path: str, growing: int)
     looks = [census(t, item) for t, item in zip(TICKS, items, strict=True)]
     kept = [Source(path=FILE, text="print(1)")]
     assert len(growth_of(rank(program(), kept, steps(50), looks, outcome(50))).growths) == growing
+
+
+# Emptied in between --------------------------------------------------------------------------------------------------
+
+
+def looked(*sizes: int, other: int = 1000, ticks: tuple[int, ...] = (25, 50, 100, 200, 300, 390)) -> GrowthSummary:
+    """A run of 400 steps, in which a list has so many bytes at each look; with none it has no name."""
+    looks = [
+        census(t, *([holding("found", size)] if size else []), other=other)
+        for t, size in zip(ticks, sizes, strict=False)
+    ]
+    return growth_of(rank(program(), steps(400), looks, outcome(400)))
+
+
+def test_the_list_of_each_evaluation_is_no_growth() -> None:
+    """A look in an evaluation, one between, and one later in another evaluation."""
+    assert not looked(0, 40_000, 0, 84_000).growths
+    assert not looked(0, 20_000, 0, 0, 84_000).growths
+    assert looked(0, 40_000, 60_000, 84_000).growths
+
+
+def test_a_name_that_is_gone_while_memory_stays_may_grow_under_another() -> None:
+    ticks, sizes = (25, 50, 100, 200), (0, 40_000, 0, 84_000)
+    looks = [
+        census(t, *([holding("found", size)] if size else [holding("other", 42_000)]))
+        for t, size in zip(ticks, sizes, strict=True)
+    ]
+    assert only(growth_of(rank(program(), steps(400), looks, outcome(400)))).holding.name == "found"
+
+
+def test_what_rises_again_over_several_looks_grows() -> None:
+    assert only(looked(5, 8_000, 0, 20_000, 40_000, 60_000)).bytes == 60_000
+
+
+# Models that are not trained any more ---------------------------------------------------------------------------------
+
+
+def models(*idle: int, made: tuple[int, ...] = (), also: int = 0) -> GrowthSummary:
+    """A run of 400 steps: what `pool` kept of models that are done with at each look, and when the newest was made."""
+    ticks, made = (25, 50, 100, 200, 300, 390)[-len(idle) :], made or tuple(idle)
+    looks = []
+    for tick, size, newest in zip(ticks, idle, made, strict=True):
+        held = [holding("pool", direct=size + also, idle=size, tensors=size)] if size + also else []
+        looks.append(census(tick, *held, renewed=newest))
+    return growth_of(rank(program(), steps(400), looks, outcome(400)))
+
+
+def test_models_that_pile_up_grow_by_the_step_at_which_they_are_made() -> None:
+    """One of 8,000 bytes every 80 steps, whenever the looks come; at the first two there was none."""
+    growth = only(models(0, 0, 8_000, 16_000, 24_000, 32_000, made=(0, 0, 80, 160, 240, 320)))
+    assert growth.bytes_per_step == growth.idle_per_step == 100
+    assert (growth.first_tick, growth.last_tick, growth.steps) == (50, 390, 320)
+
+
+def test_a_model_that_is_kept_is_no_growth() -> None:
+    """The average of weights, the first of two stages; a third that comes is one too many to be chance."""
+    assert not models(0, 8_000, 8_000, 8_000, 8_000).growths
+    assert not models(0, 0, 0, 8_000).growths
+    assert not models(500, 500, 500, 8_500, also=1).growths, "held by what was there before"
+    assert not models(0, 8_000, 16_000, 16_000, 16_000, 16_000).growths, "they have stopped coming"
+    assert models(0, 0, 8_000, 16_000).growths
+
+
+def test_known_memory_that_was_counted_once_is_not_known_to_stand_still() -> None:
+    looks = [census(t, categories={"parameters": 10 * t, "gradients": 1000}) for t in (20, 40, 90)]
+    assert known_rate(rank(program(), steps(100), looks, outcome(100))) == 10
+    assert known_rate(rank(program(), steps(100), looks[:1], outcome(100))) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from handmade import holding
 
 from torchvet.analysis.growth_series import Key, Points
-from torchvet.analysis.sawtooth import carried_for_long, longest_tooth, teeth_of
+from torchvet.analysis.sawtooth import carried_for_long, longest_tooth, piles_of, refilled, teeth_of
 from torchvet.recording.records.base import Holding
 
 NAME: Key = ("m", "local: state")
@@ -64,3 +64,52 @@ def test_items_of_a_tuple_are_one_name() -> None:
     whole = [(tick, holding("state", graph=2 * held.graph, container="tuple")) for tick, held in points]
     assert set(teeth_of({item: points, NAME: whole}, [])) == {NAME}
     assert not teeth_of({item: points, NAME: whole}, [NAME]), "it grows all the same"
+
+
+# Stores that are emptied ----------------------------------------------------------------------------------------------
+
+STORE: Key = ("m", "local: self", ".scores")
+
+
+def stored(*looks: tuple[int, int], share: float = 1.0) -> Points:
+    """A list with so many bytes at each look, of which graphs saved a share."""
+    return [
+        (tick, holding("self .scores", int(size * (1 - share)), int(size * share), length=size // 100))
+        for tick, size in looks
+    ]
+
+
+RISES = ((12, 1200), (18, 1800), (27, 2700), (90, 9000))
+TICKS = [8, 12, 18, 27, 90, 136, 204]
+
+
+def test_a_store_of_graphs_that_is_emptied_is_a_tooth() -> None:
+    tooth = piles_of({STORE: stored(*RISES, (136, 1600), (204, 8400))}, [], TICKS)[STORE]
+    assert [tick for tick, _ in tooth.run] == [12, 18, 27, 90] and tooth.ended == 136
+    gone = piles_of({STORE: stored(*RISES)}, [], TICKS)[STORE]
+    assert gone.ended == 136, "an empty store is at no look"
+
+
+def test_only_graphs_that_were_kept_for_long_make_a_tooth() -> None:
+    assert not piles_of({STORE: stored(*RISES, share=0.2)}, [], TICKS), "collected on purpose"
+    assert not piles_of({STORE: stored(*RISES)}, [], TICKS[:5]), "to the last look: it grows"
+    assert not piles_of({STORE: stored(*RISES[:3])}, [], TICKS), "three looks"
+    assert not piles_of({STORE: stored((8, 800), (12, 1200), (18, 1800), (24, 2400))}, [], TICKS), "24 steps"
+    assert not piles_of({STORE: stored(*RISES)}, [STORE[:2]], TICKS), "its holder grows all the same"
+    assert not piles_of({NAME: sawtooth(*LONG)}, [], TICKS), "carried on"
+
+
+def test_the_innermost_name_is_the_store() -> None:
+    whole = [(tick, holding("self", graph=held.graph + 50, container="Net")) for tick, held in stored(*RISES)]
+    assert set(piles_of({STORE: stored(*RISES), STORE[:2]: whole}, [], TICKS)) == {STORE}
+
+
+def test_what_is_filled_again_after_it_was_emptied() -> None:
+    again = stored(*RISES, (136, 1600), (204, 8400), share=0.0)
+    assert [tick for tick, _ in refilled({STORE: again}, [], 204)[STORE]] == [136, 204]
+    assert set(refilled({STORE: again, STORE[:2]: again}, [], 204)) == {STORE[:2]}, "once"
+    assert not refilled({STORE: again}, [STORE], 204) and not refilled({STORE: again}, [STORE[:2]], 204)
+    assert not refilled({STORE: stored(*RISES)}, [], 90), "it was never emptied"
+    assert not refilled({STORE: stored(*RISES, (136, 8000), (204, 8400))}, [], 204), "hardly emptied"
+    batch = [(tick, holding("x", size, tensors=2)) for tick, size in ((12, 900), (90, 100), (204, 800))]
+    assert not refilled({NAME: batch}, [], 204), "batches of other lengths"

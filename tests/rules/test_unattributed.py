@@ -136,6 +136,18 @@ def test_a_heap_that_grows_by_far_more_than_storages_do_is_what_counts() -> None
     assert tensors.measured.bytes_per_step == 50_000
 
 
+def test_only_what_was_counted_twice_is_ruled_out() -> None:
+    (never,) = found(windows(), heap(80, grows=60_000))
+    assert "Ruled out: storages of 2 sampled stretches that died" in never.cause
+    same = [census(t, categories={"parameters": 9_000}) for t in TICKS]
+    (steady,) = found(windows(), heap(80, grows=60_000), same)
+    assert "Ruled out: parameters, gradients, optimizer state; " in steady.cause
+    more = [census(t, categories={"parameters": 9_000 + 50_000 * t}) for t in TICKS]
+    (grown,) = found(windows(), heap(80, grows=60_000), more)
+    assert grown.cause.startswith("parameters, gradients and optimizer state grow by 50.0 kB per step")
+    assert "Ruled out: 0 names" in grown.cause
+
+
 def test_a_profiler_that_is_on_is_a_cause_where_nothing_else_grows() -> None:
     on = msgspec.structs.replace(traced(900), profiler=Place(FILE, 3, ""))
     (one,) = found(windows(), heap(80, grows=60_000), on)

@@ -23,9 +23,11 @@ from torchvet.analysis.growth_series import (
     rising_tail,
     series_of,
     size_of,
+    with_gaps,
 )
+from torchvet.analysis.idle_models import is_of_models, later_by, pile_up, with_beginnings
 from torchvet.analysis.memory_limit import memory_left
-from torchvet.analysis.sawtooth import Tooth, teeth_of
+from torchvet.analysis.sawtooth import Tooth, piles_of, refilled, teeth_of
 from torchvet.analysis.steps import steps_between, steps_of_bursts, steps_until
 from torchvet.recording.reader import RankRecording
 from torchvet.recording.records.base import NODE_BYTES, Census, Holding, Source, StepKind, Survivors
@@ -59,6 +61,8 @@ class Growth:
     memory_left: int | None
     exhausted_at: int | None
     """The step at which the memory limit would be reached, None where nothing grows by bytes."""
+    idle_per_step: float = 0.0
+    """Of the direct bytes, those of models that are not trained, or not any more."""
     partial: bool = False
     """Whether the searches ran out of time: the bytes are what was reached, the name may hold more."""
     length_before: int | None = None
@@ -81,10 +85,12 @@ class GrowthSummary:
 
     growths: list[Growth] = field(default_factory=list)
     dropped: list[Growth] = field(default_factory=list)
-    """Graphs that were carried on over many steps and then freed: a sawtooth, by epoch as a rule."""
+    """Graphs that were carried on, or kept, over many steps and then freed: a sawtooth, by epoch as a rule."""
     measured: float = 0.0
     explained: float = 0.0
     unreached: float = 0.0
+    refilled: list[Growth] = field(default_factory=list)
+    """Names that rise at the run's end and had been emptied before: no growth, and yet the heap rises by them."""
     kind: StepKind = "training"
 
     @property
@@ -116,18 +122,22 @@ def compared(rank: RankRecording) -> GrowthSummary:
     first, last = usable[0], usable[-1]
     kind, steps = steps_between(rank, first.tick, last.tick)
     summary.kind = kind
-    series = series_of(usable)
+    series = with_beginnings(with_gaps(series_of(usable), usable), usable)
     growing = _growing(rank, usable, series, survived)
     # After `localise`, as the holder may be renewed and an item of it not.
     chosen = [key for key in localise(growing) if not _is_renewed(rank, growing[key])]
     limit = memory_left(rank, last)
     for key in chosen:
-        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last))
+        growth = _growth(rank, growing[key], limit, _carrier_ops(key, last), usable)
         # A search that is cut short has been cut in the graphs: it walks these last.
         partial = not last.complete and growth.graph_per_step > 0.5 * growth.bytes_per_step
         summary.growths.append(replace(growth, partial=partial))
     summary.growths.sort(key=lambda g: (-g.bytes_per_step, -g.nodes_per_step))
-    summary.dropped = [_dropped(rank, tooth) for tooth in teeth_of(series, chosen).values()]
+    looks = [c.tick for c in usable]
+    teeth = teeth_of(series, chosen) | piles_of(series, chosen, looks)
+    summary.dropped = [_dropped(rank, tooth) for tooth in teeth.values()]
+    again = refilled(series, chosen, last.tick)
+    summary.refilled = [_growth(rank, points, None, (), usable) for points in again.values()]
     # Names may share storages, so their sum can exceed it; it is a bound for what survivors say, not for names.
     by_total = (last.total - first.total) / max(1, steps)
     summary.explained = sum(g.bytes_per_step for g in summary.growths)
@@ -145,11 +155,12 @@ def _growing(
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
     few = not (last.final and ended_by_itself(rank)) or survived > 0
     looks = {c.tick: c for c in usable}
-    growing = {
-        key: points
-        for key, points in series.items()
-        if grows(points, last.tick, ends.get(key), few and (survived > 0 or not _taken_over(points, looks)))
-    }
+
+    def goes_on(key: Key, points: Points) -> bool:
+        two = few and (survived > 0 or not _taken_over(points, looks))
+        return grows(points, last.tick, ends.get(key), two) and (not is_of_models(points) or pile_up(points))
+
+    growing = {key: points for key, points in series.items() if goes_on(key, points)}
     # Survivors are counted without any search: where they grow, something does.
     if survived or all(c.complete for c in usable):
         return growing
@@ -193,10 +204,25 @@ def growth_by_pass(rank: RankRecording, kind: StepKind = "evaluation") -> list[G
     return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
 
 
-def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Census]]:
-    """Two censuses in a row that were taken in the middle of one evaluation, or of one step."""
+def gathered(rank: RankRecording) -> list[Growth]:
+    """What an evaluation gathered from batch to batch, where much memory rose in it; the largest first. Names that live
+    on from evaluation to evaluation grow from step to step as well and are not among them."""
+    lasting = {key_of(g.holding) for g in growth_of(rank).growths}
+    found: dict[Key, Growth] = {}
+    for first, last in _pairs_amid(rank, "evaluation", gathers=True):
+        series = series_of([first, last], by_pass=True)
+        growing = {k: p for k, p in series.items() if len(p) == 2 and size_of(p[1][1]) > size_of(p[0][1])}
+        for key in localise(growing):
+            run, per = growing[key], last.passes - first.passes
+            found[key] = _rates(rank, run, "evaluation", per, now=last.passes, left=memory_left(rank, last), ops=())
+    return sorted((g for k, g in found.items() if k not in lasting), key=lambda g: -g.bytes_per_step)
+
+
+def _pairs_amid(rank: RankRecording, kind: StepKind, gathers: bool = False) -> list[tuple[Census, Census]]:
+    """Two censuses in a row that were taken in the middle of one evaluation, or of one step: for its graphs, or since
+    it `gathers`."""
     # Complete ones alone: the difference of two cut searches is chance.
-    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete]
+    amid = [c for c in rank.all(Census) if c.amid and c.kind == kind and c.complete and (c.amid < 0) == gathers]
     # `amid` is the number of the evaluation: two of different ones do not compare.
     return [(a, b) for a, b in itertools.pairwise(amid) if a.amid == b.amid and a.passes < b.passes]
 
@@ -204,7 +230,7 @@ def _pairs_amid(rank: RankRecording, kind: StepKind) -> list[tuple[Census, Censu
 def outlives_evaluation(rank: RankRecording, growth: Growth) -> bool:
     """Whether what one evaluation left under a name was still there in the next."""
     key = key_of(growth.holding)
-    evaluations = [c for c in rank.all(Census) if c.amid and c.kind == "evaluation"]
+    evaluations = [c for c in rank.all(Census) if c.amid > 0 and c.kind == "evaluation"]
     amid = [(c.amid, size_of(h)) for c in evaluations for h in c.holdings if key_of(h) == key]
     return any(a[0] != b[0] and 0 < a[1] <= b[1] for a, b in itertools.pairwise(amid))
 
@@ -224,6 +250,17 @@ def unreached_rate(rank: RankRecording) -> float:
     # By window: its survivors are checked again and again, and its steps count once.
     steps = {s.window: s.steps for s in rank.since_restart(Survivors) if s.tick <= census.tick}
     return census.unreached / max(1, sum(steps.values()))
+
+
+def known_rate(rank: RankRecording) -> float | None:
+    """By how many bytes per step parameters, buffers, gradients and optimizer state have grown from the first search to
+    the last; None where they were not counted twice."""
+    looks = usable_censuses(rank)
+    if len(looks) < 2:
+        return None
+    first, last = looks[0], looks[-1]
+    _, steps = steps_between(rank, first.tick, last.tick)
+    return (sum(last.categories.values()) - sum(first.categories.values())) / max(1, steps)
 
 
 def usable_censuses(rank: RankRecording) -> list[Census]:
@@ -333,9 +370,13 @@ def _dropped(rank: RankRecording, tooth: Tooth) -> Growth:
     return replace(growth, dropped_at=tooth.ended)
 
 
-def _growth(rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...]) -> Growth:
+def _growth(
+    rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...], looks: list[Census]
+) -> Growth:
     run = rising_tail(points)
     kind, steps = steps_between(rank, run[0][0], run[-1][0])
+    if is_of_models(run):
+        steps += later_by(run, looks)
     per = steps_of_bursts(rank, run, kind) or max(1, steps)
     growth = _rates(rank, run, kind, per, steps_until(rank, run[-1][0], kind), left, carrier_ops)
     return replace(growth, steps=steps)
@@ -354,6 +395,7 @@ def _rates(
         direct_per_step=(b.direct - a.direct) / per,
         graph_per_step=(b.graph - a.graph) / per,
         ctx_per_step=(b.ctx - a.ctx) / per,
+        idle_per_step=(b.idle - a.idle) / per,
         visible_per_step=(b.visible - a.visible) / per,
         tensors_per_step=(b.tensors - a.tensors) / per,
         nodes_per_step=(b.nodes - a.nodes) / per,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from torchvet.recording.records.base import Census, Holding
 
@@ -15,8 +19,10 @@ FOLLOWS = 0.02
 """A line that leaves less than this share of the variance is what the bytes follow."""
 _OUTGROWN = 1.5
 """What grows along a line must have grown by half to be told from batches of different lengths."""
-_STORES = 8
+STORES = 8
 """Tensors or nodes more from which on two points are enough however far apart."""
+_EMPTIED = 4
+"""Points of a rise from nothing, where there was something before, from which on it is no tooth."""
 _MAIN = 0.75
 """Share of what a container has gained that one item must have gained in its time to be what grows."""
 _WORTH = 0.05
@@ -39,6 +45,11 @@ def size_of(h: Holding) -> int:
     return h.direct + h.graph + h.ctx
 
 
+def beside_known(h: Holding) -> int:
+    """Bytes that hang from a name and are in no category of known memory."""
+    return size_of(h) - h.idle
+
+
 def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Points]:
     """The points of every name; `by_pass` takes an evaluation's passes for ticks."""
     series: dict[Key, Points] = defaultdict(list)
@@ -48,6 +59,29 @@ def series_of(censuses: list[Census], *, by_pass: bool = False) -> dict[Key, Poi
             # another.
             series[key_of(holding)].append((census.passes if by_pass else census.tick, holding))
     return series
+
+
+def nothing_at(tick: int, like: Holding) -> tuple[int, Holding]:
+    """A name as the point at which it held nothing."""
+    empty = dict.fromkeys(("direct", "idle", "visible", "graph", "ctx", "nodes", "tensors"), 0)
+    return tick, msgspec.structs.replace(like, **empty, length=None)
+
+
+def with_gaps(series: Mapping[Key, Points], looks: Sequence[Census]) -> dict[Key, Points]:
+    """The points of every name; between two of them a look that has no such name, and memory as much less, as one at
+    which it held nothing: the list of an evaluation that is over, before that of the next."""
+    totals = {look.tick: look.total for look in looks}
+    found = {}
+    for key, points in series.items():
+        filled = points[:1]
+        for before, after in itertools.pairwise(points):
+            most = totals[before[0]] - size_of(before[1]) / 2
+            # Under another name it would be in the total all the same.
+            gone = (t for t, total in totals.items() if before[0] < t < after[0] and total <= most < totals[before[0]])
+            filled += [nothing_at(tick, before[1]) for tick in gone][:1]
+            filled.append(after)
+        found[key] = filled
+    return found
 
 
 def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = True) -> bool:
@@ -68,7 +102,7 @@ def grows(points: Points, last: int, at_the_end: int | None = None, few: bool = 
     # now and then) or one in every second step, and what is left of it after the end must not have shrunk.
     (first, a), (then, b) = run
     stores = max(b.tensors - a.tensors, b.nodes - a.nodes)
-    enough = stores >= min(_STORES, max(2, (then - first) / 2))
+    enough = stores >= min(STORES, max(2, (then - first) / 2))
     return few and then - first >= 3 and enough and (at_the_end is None or at_the_end >= size_of(b))
 
 
@@ -97,8 +131,10 @@ def rising_tail(points: Points) -> Points:
     if len(run) < len(points):
         # It fell before: the contents are dropped now and then. Growth only if it passed its former height.
         highest = max(size_of(h) for _, h in points[: len(points) - len(run)])
-        # Half above: the height of such teeth varies with when the look comes.
-        if size_of(points[-1][1]) <= highest * 1.5:
+        # Half above: the height of such teeth varies with when the look comes. By far more where it was emptied: then
+        # it is to rise over several looks.
+        emptied = size_of(run[0][1]) == 0 and len(run) < _EMPTIED
+        if emptied or size_of(points[-1][1]) <= highest * 1.5:
             return run[-1:]
     # A leak that starts late is measured from there: with the flat beginning its rate would be too low.
     while len(run) > 1 and rise(run[0], run[1]) == 0:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from torchvet.analysis.growth import usable_censuses
-from torchvet.analysis.growth_series import key_of, size_of
+from torchvet.analysis.growth_series import beside_known, key_of
 from torchvet.analysis.memory_limit import LASTING
 from torchvet.analysis.memory_series import device_sizes, heap_sizes, resident_sizes
 from torchvet.recording.reader import RankRecording
@@ -66,5 +66,5 @@ def _add_names(need: Need) -> None:
     for key, holding in held.items():
         # Outermost ones: what an inner name holds is in the outer one's size.
         if key[:-1] not in held:
-            need.parts[f"`{holding.name}`"] += size_of(holding)
+            need.parts[f"`{holding.name}`"] += beside_known(holding)
             need.names[f"`{holding.name}`"] = holding

@@ -36,6 +36,15 @@ def steps_until(rank: RankRecording, tick: int, kind: StepKind) -> int:
     return sum(s.count for s in current_steps(rank) if s.n <= tick and s.kind in kinds)
 
 
+def longest_evaluation(rank: RankRecording) -> int:
+    """The most evaluation steps in a row."""
+    most = now = 0
+    for step in current_steps(rank):
+        now = now + step.count if step.kind == "evaluation" else 0
+        most = max(most, now)
+    return most
+
+
 def steps_between(rank: RankRecording, first: int, last: int) -> tuple[StepKind, int]:
     """The kind of step that a rate goes by, and how many of it lie between two ticks.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torchvet.analysis.growth_series import size_of
+from torchvet.analysis.growth_series import beside_known
 from torchvet.charts import Chart, Node
 from torchvet.formatting import percent, size
 from torchvet.recording.records.base import Census, Window
@@ -65,13 +65,13 @@ class Boxes:
 def holders_chart(recording: Recording, ranks: Sequence[RankRecording]) -> Chart | None:
     """The highest sampled peak of each rank, and what names have kept beside it from earlier steps."""
     shown = [(rank, *_held(rank)) for rank in ranks[:MOST_RANKS]]
-    total = sum(sum(categories.values()) + sum(map(size_of, names)) for _, categories, names in shown)
+    total = sum(sum(categories.values()) + sum(map(beside_known, names)) for _, categories, names in shown)
     if not total:
         return None
     boxes = Boxes()
     root = boxes.add("all ranks" if len(ranks) > 1 else "the program", total, role="other")
     for rank, categories, names in shown:
-        of_rank = sum(categories.values()) + sum(map(size_of, names))
+        of_rank = sum(categories.values()) + sum(map(beside_known, names))
         outer = boxes.add(f"rank {rank.rank}", of_rank, root, "other") if len(ranks) > 1 else root
         _add_rank(boxes, outer, recording, rank, categories, names)
     notes = ["of a sampled step and of a name only the largest origins were written down"]
@@ -105,10 +105,10 @@ def _add_rank(
     names: Sequence[Holding],
 ) -> None:
     if names:
-        box = boxes.add("kept by names", sum(map(size_of, names)), root, "growing")
+        box = boxes.add("kept by names", sum(map(beside_known, names)), root, "growing")
         for holding in names:
-            inner = boxes.add(holding.name, size_of(holding), box, "growing")
-            _add_sites(boxes, inner, "growing", size_of(holding), recording, holding.sites)
+            inner = boxes.add(holding.name, beside_known(holding), box, "growing")
+            _add_sites(boxes, inner, "growing", beside_known(holding), recording, holding.sites)
     highest = max(rank.since_restart(Window), key=lambda w: w.peak, default=None)
     for category, held in sorted(categories.items(), key=lambda c: -c[1]):
         box = boxes.add(category, held, root, category)
@@ -158,10 +158,10 @@ def gaining(rank: RankRecording) -> list[Holding]:
     searched = searches(rank)
     if len(searched) < 2:
         return []
-    before = {tuple(h.path): size_of(h) for h in searched[0].holdings}
+    before = {tuple(h.path): beside_known(h) for h in searched[0].holdings}
 
     def gain(holding: Holding) -> int:
-        return size_of(holding) - before.get(tuple(holding.path), 0)
+        return beside_known(holding) - before.get(tuple(holding.path), 0)
 
     kept: list[Holding] = []
     for holding in sorted(searched[-1].holdings, key=lambda h: (-gain(h), -len(h.path))):

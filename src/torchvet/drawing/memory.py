@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchvet.analysis.growth_series import size_of
+from torchvet.analysis.growth_series import beside_known
 from torchvet.analysis.memory_limit import limit_of
 from torchvet.analysis.memory_series import device_sizes, heap_sizes, resident_sizes
 from torchvet.analysis.steps import current_steps
@@ -134,7 +134,7 @@ def _areas(searched: list[Census], names: list[Holding]) -> list[Series]:
     if len(searched) < 2:
         return []
     x = [float(c.tick) for c in searched]
-    held = [{tuple(h.path): size_of(h) for h in c.holdings} for c in searched]
+    held = [{tuple(h.path): beside_known(h) for h in c.holdings} for c in searched]
     rows = [(name, name, _column([c.categories for c in searched], name)) for name in _names(searched)]
     rows += [(holding.name, "growing", _column(held, tuple(holding.path))) for holding in names]
     told = [sum(y[at] for _, _, y in rows) for at in range(len(searched))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,9 @@ from torchvet.probes.base import graphs
 from torchvet.probes.base.by_storage import ByStorage
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.recording.records.base import Place
+
+_DEEP = 4
+"""Deep enough for LBFGS, which keeps lists of tensors by name for each parameter."""
 
 
 class KnownMemory:
@@ -29,6 +32,8 @@ class KnownMemory:
         # A counter and no clock: two events within a clock's tick would have no order.
         self._moments = itertools.count(1)
         """When each optimizer was made and when it stepped last, by identity: numbers that only rise."""
+        self.newest = 0
+        """The tick at which the newest optimizer was made."""
         self.roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self.loaded: ByStorage[Place] = ByStorage()
         """The line that loaded a storage from a file."""
@@ -36,8 +41,9 @@ class KnownMemory:
         """The device of an optimizer's parameters when it was built, where it was one."""
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
 
-    def add_optimizer(self, optimizer: Optimizer) -> None:
-        """Note an optimizer that was made or stepped."""
+    def add_optimizer(self, optimizer: Optimizer, tick: int = 0) -> None:
+        """Note an optimizer that was made or stepped, at a tick."""
+        self.newest = tick
         self.optimizers[id(optimizer)] = weakref.ref(optimizer)
         self._made[id(optimizer)] = next(self._moments)
         # The identity may be that of an optimizer that has died.
@@ -95,10 +101,44 @@ class KnownMemory:
         for gradient in self.gradients():
             _claim(found, gradient, "gradients")
         for optimizer in self._in_use():
-            # Deep enough for LBFGS, which keeps lists of tensors by name for each parameter.
-            for tensor in _tensors_below(optimizer.state, 4):
+            for tensor in _tensors_below(optimizer.state, _DEEP):
                 _claim(found, tensor, "optimizer state")
         return found
+
+    def idle(self, stored: Collection[int]) -> set[int]:
+        """Of the keys of `storages` those that no training needs any more.
+
+        They belong to models that are not trained: an optimizer was made after theirs had stepped last, or they never
+        had one, as the copy that an average is kept in. One such model may be wanted; ever more of them are a leak.
+        """
+        busy = self._busy()
+        needed: dict[int, tuple[str, int]] = {}
+        for tensor in self._needed_by(busy):
+            _claim(needed, tensor, "")
+        return set(stored) - needed.keys() if busy else set()
+
+    def _busy(self) -> list[Optimizer]:
+        """The optimizers in use but for those that stepped last before another was made; none if none has stepped."""
+        trained = [o for o in self.live_optimizers() if id(o) in self._stepped]
+        # Of those that have stepped: one that is made and not used yet says nothing of the others.
+        newest = max((self._made[id(o)] for o in trained), default=0)
+        old = {id(o) for o in trained if self._stepped[id(o)] < newest}
+        return [o for o in self._in_use() if id(o) not in old] if newest else []
+
+    def _needed_by(self, busy: list[Optimizer]) -> Iterator[torch.Tensor]:
+        """What some optimizers train with, and the whole of each model of which they train a part."""
+        parameters = [p for o in busy for group in o.param_groups for p in group["params"]]
+        trained = set(map(id, parameters))
+        for root in self.live_roots():
+            mine = list(root.parameters())
+            # Frozen parts of a model that is trained in part are parts of it.
+            if not trained.isdisjoint(map(id, mine)):
+                parameters += mine
+                yield from root.buffers()
+        yield from parameters
+        yield from (gradient for p in parameters if (gradient := gradient_of(p)) is not None)
+        for optimizer in busy:
+            yield from _tensors_below(optimizer.state, _DEEP)
 
     def _in_use(self) -> Iterator[Optimizer]:
         """The optimizers but for those that others have replaced, made after their last step over the same parameters:

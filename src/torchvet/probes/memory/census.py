@@ -125,6 +125,7 @@ class CensusTaker:
         seconds = time.perf_counter() - start
         census = Census(tick=tick, kind=kind, seconds=seconds, complete=one.complete, total=one.total)
         census.categories, census.holdings, census.final = one.categories, holdings, final
+        census.idle, census.renewed = sum(one.stored[key][1] for key in one.idle), self._known.newest
         # A window that was cut short amid a step gives no rate: a GAN's leak was 7 steps' worth in 6.
         census.unreached = sum(b.nbytes for b in one.unreached().values() if b.rated)
         census.unreached_sites, census.strangers, census.garbage = sites, found.strangers, found.garbage
@@ -212,8 +213,9 @@ class _Count:
         self._known = known
         self.stored = known.storages()
         """By key, of parameters and the like: category and bytes."""
-        # Parameters, gradients and optimizer state are claimed from the start: they are nobody's leak.
-        self.claimed: set[int] = set(self.stored)
+        self.idle = known.idle(self.stored)
+        # Claimed from the start: they are nobody's leak, but for what belongs to models that nothing trains.
+        self.claimed: set[int] = self.stored.keys() - self.idle
         self.categories: dict[str, int] = defaultdict(int)
         for category, size in self.stored.values():
             self.categories[category] += size
@@ -306,17 +308,20 @@ class _Count:
 
     def _claim_direct(self, tensor: torch.Tensor) -> None:
         key = id(tensor)
-        size = 0
+        size = idle = 0
         for storage in graphs.storages_of(tensor):
             identity = storage._cdata
             if identity not in self.claimed:
                 self.claimed.add(identity)
                 size += storage.nbytes()
+                idle += storage.nbytes() if identity in self.idle else 0
                 self.tree.own(key, identity)
-        self.total += size
+        # What is known is in the total from the start.
+        self.total += size - idle
         # Without bytes of its own it is a view: whoever claimed the storage first has them.
         if size:
-            self.tree.add(key, direct=size, visible=min(self._shown(key, tensor, size), size), tensors=1)
+            shown = min(self._shown(key, tensor, size), size)
+            self.tree.add(key, direct=size, idle=idle, visible=shown, tensors=1)
         if tensor.grad_fn is not None and graphs.followed():
             self._slots.append((key, tensor))
 
@@ -429,7 +434,8 @@ class _Count:
         if not self.complete:
             return {}
         # Two steps old at the least: what this step and the last one bind is passing.
-        left = {k: b for k, b in self.births.items() if k not in self.claimed and b.tick < self._tick - 1}
+        found = self.claimed | self.idle
+        left = {k: b for k, b in self.births.items() if k not in found and b.tick < self._tick - 1}
         windows = {b.window for b in left.values()}
         # Storages of two windows are a habit, those of one may be a single act.
         return {} if len(windows) == 1 and self._made_once(*windows) else left

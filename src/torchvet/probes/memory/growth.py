@@ -13,12 +13,15 @@ from torchvet.probes.base.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES
 from torchvet.probes.base.unchecked import of_unreadable
 from torchvet.probes.memory.census import CensusTaker
 from torchvet.probes.memory.cohorts import Cohort, Cohorts
+from torchvet.probes.memory.gathering import Gathering
 from torchvet.probes.memory.heap_trend import HeapTrend
 from torchvet.probes.memory.object_lines import under_way
 from torchvet.recording.records.training import Host as HostRecord
 
 _CENSUS_SECONDS = 0.03
 """What a census is expected to take before there was one."""
+_GATHERED_SECONDS = 0.5
+"""What one may take amid an evaluation that gathers much."""
 
 
 class GrowthProbe(Watcher):
@@ -33,6 +36,7 @@ class GrowthProbe(Watcher):
         # Names amid an evaluation are compared only with each other: at a boundary its variables may be gone.
         # Two takers, because each compares with its own census before.
         self._census, self._amid = CensusTaker(host.known), CensusTaker(host.known)
+        self._gathering = Gathering()
         self._suspected_at_end = False
 
     def restarted(self) -> None:
@@ -67,6 +71,10 @@ class GrowthProbe(Watcher):
             self._survivors(tick)
             if self._cohorts.suspicious():
                 self._schedule.suspect(tick)
+        gathers = self._gathering.boundary(kind) and not under_way.is_set()
+        if gathers and not self.host.clock.provisional:
+            # Rare, and known to be about tens of megabytes: worth what a suspicion is.
+            self._count_amid(-self._gathering.evaluation, self._gathering.batches, kind, _GATHERED_SECONDS)
         # What is learnt about parts of steps is void once they are known for that: names cost too much for it.
         elapsed = self.host.elapsed()
         # `tracemalloc` makes a walk several times as slow, and the census's own objects would be traced.
@@ -78,9 +86,12 @@ class GrowthProbe(Watcher):
     def graphs_piled(self, stretch: int, passes: int, kind: StepKind) -> None:
         """Who keeps the graphs of an evaluation, or of a step, that is not over? Its variables may be gone at the next
         boundary."""
+        self._count_amid(stretch, passes, kind)
+
+    def _count_amid(self, stretch: int, passes: int, kind: StepKind, least: float = 0.0) -> None:
         if "names" not in self.host.broken:
             # No suspicion is noted: the schedule's censuses are those at boundaries.
-            self._amid.budget = self._schedule.census_budget(time.perf_counter() - self.host.started)
+            self._amid.budget = max(least, self._schedule.census_budget(time.perf_counter() - self.host.started))
             with self.host.looking("names amid an evaluation or a step", "censuses"):
                 census = self._amid.take(self.host.tick, kind, self.host.ledger)
                 self.host.write(msgspec.structs.replace(census, amid=stretch, passes=passes))

@@ -27,7 +27,7 @@ _PART, _PARTS = 2, 2
 """Hops of the names that say where most of what many threads keep is, and how many such names."""
 
 
-_SUMMED = ("direct", "visible", "graph", "ctx", "nodes", "tensors")
+_SUMMED = ("direct", "idle", "visible", "graph", "ctx", "nodes", "tensors")
 """What an object holds, in bytes or by number, by its names in a `Holding`."""
 
 
@@ -247,7 +247,9 @@ class HoldingTree:
         return found
 
     def _sites(self, key: int, births: dict[int, Birth]) -> list[SiteBytes]:
-        return sum_by_site((births[s] for s in self._storages(key) if s in births), _SITES)
+        # What was there before anybody looked has no line that made it.
+        made = (births[s] for s in self._storages(key) if s in births)
+        return sum_by_site((b for b in made if b.op != "adopted"), _SITES)
 
     def _storages(self, key: int) -> list[int]:
         """Storages that an object claimed, or what it leads to."""

@@ -151,7 +151,7 @@ class OptimizerProbe(Watcher):
             state.never = {id(p) for p in parameters if p.requires_grad}
             state.asked = frozenset(state.never)
             self._states[id(optimizer)] = state
-            self._known.add_optimizer(optimizer)
+            self._known.add_optimizer(optimizer, self.host.tick)
         return state
 
     def backward_starts(self, tensors: Any, is_grad: bool) -> None:

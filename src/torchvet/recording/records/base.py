@@ -149,15 +149,17 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `name` is what a person would write (`trainer.stats.losses`), `path` leads there hop by hop, `scope` is the module
     or function that the root lives in. `direct` bytes belong to tensors reached by reference, `graph` bytes to what
-    their autograd graphs saved, over `nodes` graph nodes. `visible` sums the bytes that the tensors show (elements
-    times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of items that the
-    container can have, where it has such a limit. `carried` says that the graph of this name's value at the previous
-    census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is the line that
-    changes it in place, if one does. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`, `iterator`,
-    `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of many holds.
-    `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are the types of
-    the last items of that item and so on, while they are lists, deques or dicts. Many threads that run one function
-    are one name of the kind `thread`: `place` is the line that most of them are at, `parts` name what keeps the most.
+    their autograd graphs saved, over `nodes` graph nodes. `idle` of the direct ones are parameters, gradients and
+    optimizer state of models that are not trained, or not any more. `visible` sums the bytes that the tensors show
+    (elements times size), less than `direct` where views pin larger storages. `capacity` is the greatest number of
+    items that the container can have, where it has such a limit. `carried` says that the graph of this name's value at
+    the previous census hangs below its value now, `carrier_ops` name the operators on the ways there, and `updated` is
+    the line that changes it in place, if one does. `via` lists the special hops (`hook`, `cache`, `exception`, `ctx`,
+    `iterator`, `queue`, `grad`, `frame`, `closure`); `below` are those on the way to the most of what a container of
+    many holds. `item_type` is the type of its last item, `item_kind` tells functions and modules, `inner_types` are the
+    types of the last items of that item and so on, while they are lists, deques or dicts. Many threads that run one
+    function are one name of the kind `thread`: `place` is the line that most of them are at, `parts` name what keeps
+    the most.
     """
 
     name: str
@@ -171,6 +173,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     capacity: int | None = None
     tensors: int = 0
     direct: int = 0
+    idle: int = 0
     visible: int = 0
     graph: int = 0
     ctx: int = 0
@@ -216,12 +219,15 @@ class Stranger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Census(Record):
     """Every tensor byte that Python names reach, by name, at one boundary.
 
-    `categories` are the known ones (parameters, buffers, gradients, optimizer state). `unreached` are storages of
-    sampled steps that are alive although no name leads to them; `complete` is false when the time budget ended first.
-    `garbage` bytes of all storages, sampled or not, are held by reference cycles only, where that was looked into.
+    `categories` are the known ones (parameters, buffers, gradients, optimizer state); `idle` of these bytes belong to
+    models that are not trained, or not any more, and count for names as well. `renewed` is the tick at which the newest
+    optimizer was made. `unreached` are storages of sampled steps that are alive although no name leads to them;
+    `complete` is false when the time budget ended first. `garbage` bytes of all storages, sampled or not, are held by
+    reference cycles only, where that was looked into.
 
     `amid` numbers the evaluation in whose middle it was taken, after `passes` forward passes whose graph was still
-    alive; of the `kind` training, the step, after `passes` backward calls. 0 for a census at a boundary.
+    alive; of the `kind` training, the step, after `passes` backward calls. 0 for a census at a boundary. A negative
+    one numbers the evaluation in which memory rose, of which `passes` batches were over.
     """
 
     tick: int
@@ -230,6 +236,8 @@ class Census(Record):
     complete: bool
     total: int
     categories: dict[str, int] = {}
+    idle: int = 0
+    renewed: int = 0
     holdings: list[Holding] = []
     unreached: int = 0
     unreached_sites: list[SiteBytes] = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Recording, SourceFile, Store
+from torchvet.rules.memory import _stores
 from torchvet.rules.memory._lasting import bindings_at
 from torchvet.source.model import Event, Unit, is_call, name_set, receiver, terminal, value_bound
 from torchvet.source.model import torch_names as names
@@ -83,6 +84,19 @@ def passed_graphs(file: SourceFile, node: ast.expr, event: Event) -> list[tuple[
             if graph is not None:
                 found.append((value, caller, graph))
     return found
+
+
+def goes_backward(store: Store, recording: Recording) -> bool:
+    """Whether what a line stores may go into a backward later, as an episode's log-probabilities do: then its graph is
+    needed until that; or the text does not show it."""
+    file = recording.model(store.path)
+    kept = [one for one in _stores.collected(file) if one.event.line == store.line] if file is not None else []
+    if file is None or not kept:
+        return True
+    flow = Destinations(file)
+    for one in kept:
+        flow.held_by(one.holder, one.event)
+    return flow.follow().backward
 
 
 def _kept_parameter(node: ast.expr, event: Event) -> str:

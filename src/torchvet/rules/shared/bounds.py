@@ -32,7 +32,10 @@ class Bound:
 def bound_of(growth: Growth, recording: Recording) -> Bound | None:
     """The tightest limit that is known; None when there is none."""
     if growth.dropped_at is not None:
-        return Bound(f"it was released by step {growth.dropped_at:,}", growth.bytes)
+        # The text may tell how much more it comes to until then.
+        emptied = _removal(growth, recording)
+        released = Bound(f"it was released by step {growth.dropped_at:,}", growth.bytes)
+        return emptied if emptied is not None and emptied.bytes is not None else released
     # What the run shows comes before what the text says, and a limit of the type before any statement.
     return (
         _capacity(growth)

@@ -166,8 +166,10 @@ def _sum(parts: list[Growth]) -> Growth:
     )  # fmt: skip
 
 
-_RATES = tuple(f"{what}_per_step" for what in ("bytes", "direct", "graph", "ctx", "visible", "tensors", "nodes"))
-_SIZES = ("tensors", "direct", "visible", "graph", "ctx", "nodes")
+_RATES = tuple(
+    f"{what}_per_step" for what in ("bytes", "direct", "idle", "graph", "ctx", "visible", "tensors", "nodes")
+)
+_SIZES = ("tensors", "direct", "idle", "visible", "graph", "ctx", "nodes")
 
 
 def _remedy(lead: _Part, rest: list[_Part]) -> Remedy:

@@ -163,7 +163,8 @@ def windows_followed(rank: RankRecording) -> int:
 
 def device_memory(rank: RankRecording) -> Witness:
     """What the device's caching allocator has given out."""
-    return _sampled(rank, "device memory", device_sizes(rank), (_named_bytes(rank), _named_bytes(rank)))
+    named, again = _named_bytes(rank), sum(g.bytes_per_step for g in growth_of(rank).refilled)
+    return _sampled(rank, "device memory", device_sizes(rank), (named, named + again))
 
 
 def heap(rank: RankRecording) -> Witness:
@@ -173,10 +174,11 @@ def heap(rank: RankRecording) -> Witness:
     there = not _on_device(rank) or (rank.program is not None and rank.program.simulated is not None)
     least = _named_bytes(rank) if there else 0.0
     # A kept tensor costs the heap more than its bytes: its objects and its nodes are explained growth as well.
-    objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in growth.growths)
+    objects = sum(_TENSOR_MOST * max(0.0, g.tensors_per_step) for g in (*growth.growths, *growth.refilled))
     objects += _ENTRY_MOST * _recorded(rank)
     # An interval: how large objects are differs with what they have cached.
-    explained = (least, least + objects + _NODE_MOST * max(0.0, _named_nodes(rank)))
+    again = sum(g.bytes_per_step + _NODE_MOST * g.nodes_per_step for g in growth.refilled) if there else 0.0
+    explained = (least, least + again + objects + _NODE_MOST * max(0.0, _named_nodes(rank)))
     # The resident set where there is no count of the heap: it moves in pages and by what others do.
     sizes = heap_sizes(rank)
     if sizes:
@@ -239,7 +241,16 @@ def _sampled(rank: RankRecording, name: WitnessName, sizes: Sizes, explained: tu
     # Floors and peaks must rise, over a stretch that no warming up takes.
     if low > small and ceiling > low / 2 and trend.last - trend.first >= _SPAN:
         return replace(base, state="grows", reason=f"the {name} grows by {size(rate)} per step ({between})")
-    return replace(base, reason=f"the {name} varies too much to rule out growth: {between}", fix=_more(rank))
+    return replace(base, reason=_open(name, between, low > small, ceiling > low / 2), fix=_more(rank))
+
+
+def _open(name: WitnessName, between: str, rises: bool, higher: bool) -> str:
+    """Why it is not known whether something grows: it `rises`, and `higher` than before, or it goes up and down."""
+    if not rises:
+        return f"the {name} varies too much to rule out growth: {between}"
+    if higher:
+        return f"the {name} rises ({between}), for too few steps to tell growth from warming up"
+    return f"the {name} rises ({between}), but hardly above where it was before: it may fall again"
 
 
 def _more(rank: RankRecording) -> str:

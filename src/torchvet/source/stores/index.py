@@ -12,7 +12,16 @@ from collections.abc import Collection, Container, Mapping, Sequence, Set
 from torchvet.source import running, syntax
 from torchvet.source.program.module import Module
 from torchvet.source.program.project import Project
-from torchvet.source.stores import copies, indirect_stores, limits, name_resolution, occasions, ranking, rebinding
+from torchvet.source.stores import (
+    copies,
+    handed,
+    indirect_stores,
+    limits,
+    name_resolution,
+    occasions,
+    ranking,
+    rebinding,
+)
 from torchvet.source.stores import removals as removing
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
@@ -94,6 +103,11 @@ class SourceIndex:
         found = [stored(site.node, site.scope, "call", value, site.again) for site, value in passed]
         # `sorted` is stable: the order of the files remains among equals.
         return sorted(found, key=lambda s: not s.in_loop)
+
+    def handed_to(self, path: str, line: int, name: str) -> Store | None:
+        """The call that hands what the statement at a line binds to a holder, or to what that is an attribute of, and
+        whose result is used: `model = pool.prepare(model)` for `pool._models`. None where there is none."""
+        return handed.handed_to(self._module(path), line, name)
 
     def removals(self, name: str, scope: str, path: str, files: Sequence[str] = ()) -> list[Removal]:
         """What bounds a holder: removals from it, limits, and where it is made anew; in the order of the files."""

@@ -5,12 +5,24 @@ from __future__ import annotations
 import ast
 import re
 
+from torchvet.analysis import growth_of
 from torchvet.finding import NOTHING_MORE, About, Edit, Location
 from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.core import grading
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, Severity, SnapshotMemory, SourceFile, Store
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Growth,
+    RankRecording,
+    Recording,
+    Severity,
+    SnapshotMemory,
+    SourceFile,
+    Store,
+)
 from torchvet.rules.memory import _lasting, _stores
-from torchvet.rules.memory._graphs import computes_loss, own_graph, passed_graphs
+from torchvet.rules.memory._graphs import computes_loss, goes_backward, own_graph, passed_graphs
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -49,6 +61,15 @@ class GraphRetained(GrowthRule):
         # A node in every second step: what grows by fewer is a count's chance.
         longer = bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5
         return saved or (longer and not (of_numbers(growth) and not self._is_updated(growth, recording)))
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Graphs that are kept to the end, and those that were kept for long before the store was emptied."""
+        yield from super().in_rank(rank, recording)
+        for growth in growth_of(rank).dropped:
+            # What is carried on is MEM103's; an evaluation's variables die at its end by themselves.
+            store = None if growth.carrier_ops or growth.kind == "evaluation" else self.store(growth, recording)
+            if store is not None and self.recognises(growth, recording) and not goes_backward(store, recording):
+                yield self.finding(growth, rank, recording)
 
     def _is_updated(self, growth: Growth, recording: Recording) -> bool:
         return line_of_update(growth, self.store(growth, recording)) is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.finding import About, Severity
+from torchvet.finding import About, Related, Severity
 from torchvet.formatting import count
 from torchvet.recording.records.base import Holding
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Recording, SnapshotMemory, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._collected import result_of
+from torchvet.rules.memory._idle_models import ADVICE, cause_of, is_of_models, line_of, makers_of
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
 from torchvet.rules.memory.fixes.memos import evicted
@@ -47,9 +48,21 @@ class TensorsAccumulate(GrowthRule):
         text, function = super().message(growth, recording), result_of(growth, recording)
         return f"{text}; {function}() joins and returns it, so that it is as large as its result" if function else text
 
+    def store(self, growth: Growth, recording: Recording) -> Store | None:
+        """Of models that pile up the call that hands them in, where no other line is sure to store them."""
+        found = super().store(growth, recording)
+        return line_of(growth, found, recording) if is_of_models(growth) else found
+
+    def related(self, growth: Growth, recording: Recording) -> list[Related]:
+        """Of models that pile up the lines that make their optimizers, and how often they do."""
+        found = super().related(growth, recording)
+        return [*makers_of(growth, recording), *found] if is_of_models(growth) else found
+
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
+        if is_of_models(growth):
+            return cause_of(growth)
         # A thread's variables are no container that something is put into.
         if growth.holding.kind == "thread":
             return _of_threads(growth.holding)
@@ -83,6 +96,8 @@ class TensorsAccumulate(GrowthRule):
                 "give the function that is to be called numbers and no tensors, or call what `weakref.finalize` "
                 "returns as soon as it is due: its arguments stay until then, or until the object dies"
             )
+        if is_of_models(growth):
+            return ADVICE.format(name=name)
         # Functions and modules have no `.item()`.
         if growth.holding.item_kind is not None:
             return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import About, Finding, Findings, Growth, Recording, Severity, Store
+from torchvet.analysis.growth import gathered
+from torchvet.analysis.steps import longest_evaluation
+from torchvet.finding import Measured
+from torchvet.formatting import count
+from torchvet.rules.core import grading
+from torchvet.rules.kit import About, Finding, Findings, Growth, RankRecording, Recording, Severity, Store
 from torchvet.rules.memory._stores import Stored, root_of, store
-from torchvet.rules.shared.growth_rule import GrowthRule
+from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
+from torchvet.rules.shared.number_format import size
+from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, SourceFile, is_call, name_set
 from torchvet.source.model.origins import made_by
@@ -40,6 +47,38 @@ class FrameworkKeepsOutputs(GrowthRule):
         file = recording.model(store.path) if store is not None and name in _PER_BATCH else None
         owner = file.unit_at(store.line).owner if store is not None and file is not None else None
         return file is not None and owner is not None and bool(file.roles.of_class(owner) & {"lightning", "hooked"})
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """What hooks gather over the run, and what a framework's evaluation gathers until it ends."""
+        yield from super().in_rank(rank, recording)
+        batches = longest_evaluation(rank)
+        for growth in gathered(rank):
+            place = growth.holding.place
+            # What the program's own loop gathers it may want.
+            if place is not None and place.path not in recording.sources and _is_large(growth, batches):
+                yield self._of_evaluation(growth, batches, rank)
+
+    def _of_evaluation(self, growth: Growth, batches: int, rank: RankRecording) -> Finding:
+        name, held = growth.holding.name, _at_the_end(growth, batches)
+        function = growth.holding.scope.rpartition(".")[2]
+        peak = peak_of(rank)
+        share = held / (held + peak)
+        return self.observed(
+            rank,
+            severity=grading.of_waste(held, share),
+            place=growth.holding.called_from or growth.holding.place,
+            message=f"the evaluation gathers {size(growth.bytes_per_step)} of every batch in {name} of {function}(): "
+            f"{size(held)} after {count(batches, 'batch', 'batches')}, until it ends",
+            cause="what the model returns for each batch is kept for the whole evaluation set; a training step takes "
+            f"{size(peak)}",
+            advice="let the model return less in evaluation, or keep less of it: with transformers' `Trainer` "
+            '`ignore_keys_for_eval=["hidden_states", "attentions"]` of `train()` or `evaluate()` leaves out outputs '
+            "that the metrics do not use, `preprocess_logits_for_metrics` reduces them batch by batch, and "
+            "`eval_accumulation_steps` moves them to the host",
+            holder=holder_of(growth),
+            measured=Measured(bytes=held, peak_bytes=peak, share=share),
+            related=[allocated(site) for site in growth.holding.sites[:3]],
+        )
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Which hook gathers them."""
@@ -101,6 +140,18 @@ class FrameworkKeepsOutputs(GrowthRule):
             advice="give `preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)`, or what else of the "
             "logits the metrics need",
         )
+
+
+def _at_the_end(growth: Growth, batches: int) -> int:
+    """Bytes that a name comes to in an evaluation of so many batches, as it was seen to grow."""
+    return growth.bytes + round(growth.bytes_per_step * max(0, batches - growth.last_step))
+
+
+def _is_large(growth: Growth, batches: int) -> bool:
+    return _at_the_end(growth, batches) >= _LARGE
+
+
+_LARGE = 32 << 20
 
 
 def _size(file: SourceFile, kept: Stored) -> Severity | None:

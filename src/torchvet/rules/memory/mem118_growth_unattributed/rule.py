@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchvet.analysis import growth_of
-from torchvet.analysis.growth import searched, usable_censuses
+from torchvet.analysis.growth import known_rate, searched, usable_censuses
 from torchvet.formatting import count
 from torchvet.recording.records.base import Census, SiteBytes, Survivors, Window
 from torchvet.recording.records.training import CollectorUse
@@ -66,7 +66,7 @@ class GrowthUnattributed(Rule):
         return self.observed(
             rank, severity=severity, place=first_place(sites),
             message=message,
-            cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank)}",
+            cause=f"{_kind(rank)}. Ruled out: {_ruled_out(rank, rate)}",
             advice="look at what the result of this line is handed to: a queue, a thread, a C extension, a hook or an "
             "iterator outlives the step and keeps it",
             measured=self._measured(rank, rate, end),
@@ -88,7 +88,7 @@ class GrowthUnattributed(Rule):
             severity=self._grade(rank, rate) if sure else "info",
             place=shown.place or first_place(sites),
             message=f"the {counted.name} grows by {size(rate)} per step ({between}) beyond the tensors that were noted",
-            cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank)}",
+            cause=f"{shown.cause or likely}. Ruled out: {_ruled_out(rank, rate)}",
             advice=shown.advice,
             measured=self._measured(rank, rate, end),
             holder=shown.holder,
@@ -126,6 +126,8 @@ _MOST_OF_IT = 5.0
 _STRETCHES = 2
 _BESIDE = 2.0
 """Times what names explain of an allocator's growth that the rest must be: each tensor costs more than it shows."""
+_MOST_KNOWN, _NOT_KNOWN = 0.5, 0.1
+"""Shares of what grows from which on it is known memory, and up to which that has no part in it."""
 _STEADY = 0.5
 """The least share of its rate that the lower end of the interval has where growth is steady."""
 
@@ -137,6 +139,12 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
     rate = counted.measured or 0.0
     steady = (counted.low or 0.0) >= _STEADY * rate and (counted.name == "device memory" or rate > large)
     # What is known before what is only likely.
+    known = known_rate(rank)
+    if known is not None and known >= _MOST_KNOWN * rate > 0:
+        return (
+            f"parameters, gradients and optimizer state grow by {size(known)} per step: models or optimizers are made "
+            "again and again while those of before stay alive"
+        ), steady
     if nodes(rank, counted).state == "grows":
         return "autograd graphs get longer from step to step and no name leads to their end", steady
     if shapes_change(rank):
@@ -182,10 +190,12 @@ def _kind(rank: RankRecording) -> str:
     return "something that Python's names do not lead to holds them: an iterator, a thread, a C extension or C++"
 
 
-def _ruled_out(rank: RankRecording) -> str:
+def _ruled_out(rank: RankRecording, rate: float) -> str:
     """What was looked at and does not hold it."""
     looks = [c for c in rank.all(Census) if c.complete]
-    found = ["parameters, gradients, optimizer state"]
+    known = known_rate(rank)
+    # Counted at one look, or at none, nobody knows whether they grow.
+    found = ["parameters, gradients, optimizer state"] if known is not None and known <= _NOT_KNOWN * rate else []
     if looks:
         names = max(len(c.holdings) for c in looks)
         found.append(
