@@ -238,7 +238,8 @@ class RowCallsProbe(TimeWatcher):
         if sampled <= 0 or not steps:
             return
         least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
-        worth = [site for site in self._sites.values() if site.tape is not None and site.seconds >= least]
+        sites = [site for site in self._sites.values() if site.tape is not None and site.loops]
+        worth = [site for site in sites if site.seconds >= least]
         if worth and how not in _ENDED:
             loops = f"{len(worth)} loop{'s' * (len(worth) > 1)} called a module row by row"
             self.host.write(Unchecked(check=CHECK, reason=f"{loops}, and the program did not come to its end"))

@@ -141,7 +141,9 @@ def _program(tape: Tape, differentiated: bool) -> Callable[..., Tensors]:
 
 
 def _cuts(entry: Entry) -> bool:
-    return bare_name(entry.func) == "detach"
+    name = bare_name(entry.func)
+    # `backward` itself begins with `ones_like` of the loss.
+    return name == "detach" or name.endswith("_like") or name.startswith("new_")
 
 
 def _nodes(graph: Any, entry: Entry, node: Callable[[Slot], Any]) -> list[Any]:

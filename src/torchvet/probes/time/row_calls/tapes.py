@@ -117,12 +117,14 @@ class Recorder:
             read = []
         now = self.calls - 1
         marks = [mark for one in read if (mark := self._written.get(_key(one))) is not None]
-        earlier = any(iteration < now or summed for iteration, summed in marks)
+        # A view reads nothing.
+        view = not targets and {_key(one) for one in made} <= {_key(one) for one in read}
+        earlier = not view and any(iteration < now or summed for iteration, summed in marks)
         if earlier and name not in _SUMS:
             raise Unlike
-        # A view of a weight, or of a batch, is no result of the module's.
-        view = not targets and {_key(one) for one in made} <= {_key(one) for one in read}.difference(self._made)
-        of = now if marks or (self.within and not view) else None
+        # One of a weight, or of a batch, is no result of the module's.
+        given_before = view and self._made.isdisjoint(map(_key, made))
+        of = now if marks or (self.within and not given_before) else None
         if not made:
             # `item()` and the like.
             self._reads_host = self._reads_host or bool(marks) or self.within
@@ -248,16 +250,21 @@ def _compare(first: Tape, other: Tape) -> None:
     alike = len(first.entries) == len(other.entries) and len(first.given) == len(other.given)
     if not alike or first.sums != other.sums:
         raise Unlike
-    for one, two in zip(first.given, other.given, strict=True):
-        if one._replace(storage=0, offset=0) != two._replace(storage=0, offset=0):
-            raise Unlike
+    if not _same_shapes(first.given, other.given):
+        raise Unlike
     for mine, theirs in zip(first.entries, other.entries, strict=True):
-        if mine.func is not theirs.func or mine.outs != theirs.outs:
+        if mine.func is not theirs.func or mine.outs != theirs.outs or not _same_shapes(mine.views, theirs.views):
             raise Unlike
         # Numbers may differ: which row it is, or its weight.
         pairs = zip(leaves([mine.args, mine.kwargs]), leaves([theirs.args, theirs.kwargs]), strict=False)
         if any(type(a) is not type(b) or (isinstance(a, Slot) and a != b) for a, b in pairs):
             raise Unlike
+
+
+def _same_shapes(views: list[View], others: list[View]) -> bool:
+    """Whether tensors differ in no more than where they lie."""
+    pairs = zip(views, others, strict=False)
+    return all(one._replace(storage=0, offset=0) == two._replace(storage=0, offset=0) for one, two in pairs)
 
 
 def _picks(tapes: list[Tape]) -> dict[int, list[list[int]]]:
