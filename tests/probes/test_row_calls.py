@@ -28,7 +28,7 @@ NET = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.LayerNorm(8), nn.Dropout(0.1)
 SQUARE = nn.Linear(6, 6)
 CELL = nn.RNNCell(6, 6)
 CONV = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(75, 3))
-NORMED = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+NORMED = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
 WORDS = nn.Sequential(nn.Embedding(7, 6), nn.Flatten(), nn.Linear(24, 3))
 NETS = nn.ModuleList([nn.Linear(6, 3) for _ in range(12)])
 
@@ -188,14 +188,8 @@ def one_input() -> None:
 
 
 def batch_norm() -> None:
-    for i in range(0, 12):
-        NORMED(X[i : i + 1].expand(2, 6))
-        NORMED[1](NORMED[0](X[i : i + 1]).repeat(2, 1))
-
-
-def other_lengths() -> None:
-    for i in range(1, 12):
-        SQUARE(X[:i].mean(0)), NET(X[i - 1 : i].repeat(1, 1)), functional.pad(X[i], (0, i)).sum().item()
+    for image in IMAGES:
+        NORMED(image[None])
 
 
 def of_different_shapes() -> None:

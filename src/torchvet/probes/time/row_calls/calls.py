@@ -122,7 +122,8 @@ class RowCallsProbe(TimeWatcher):
             parent.last[key] = time.perf_counter(), private.sequence_nr()
             parent.began.setdefault(key, parent.last[key])
             if parent.counts[key] >= _FIRST:
-                self._again(module, parent, key, args)
+                with self.host.looking(CHECK):
+                    self._again(module, parent, key, args)
         self._running.append(_Call(key))
 
     def _again(self, module: torch.nn.Module, parent: _Call, key: _Key, args: Any) -> None:
@@ -158,7 +159,7 @@ class RowCallsProbe(TimeWatcher):
 
     def _ended(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """It returned."""
-        if not self._running:
+        if not self._running or not self.host.active:
             return
         ended = self._running.pop()
         taping = self._taping

@@ -101,6 +101,9 @@ class Recorder:
         """By storage: the iteration that has computed what is there, and whether it was added to what others have."""
         self._count = 0
         self._reads_host = False
+        self._lifted = 0
+        self._aliases: dict[int, int] = {}
+        """What storages that Python has made are called, by their address: that is soon another's."""
 
     def hear(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run. Raises `Unlike`."""
@@ -110,20 +113,23 @@ class Recorder:
         given, made = list(tensors_within([args, kwargs])), list(tensors_within(out))
         if not all(map(_is_plain, (*given, *made))):
             raise Unlike
-        writes = _writes(func)
-        targets = list(tensors_within(args[0])) if writes and args else []
+        targets = list(tensors_within(args[0])) if _writes(func) and args else []
         read = given[len(targets) :] if name in _OVERWRITES else given
         if name == "lift_fresh":
-            read = []
+            # What Python has made of numbers: at each time another tensor, if at the same address.
+            self._lifted += 1
+            self._aliases[_address(out)] = -self._lifted
+            return
+        self._renew(given, made)
         now = self.calls - 1
-        marks = [mark for one in read if (mark := self._written.get(_key(one))) is not None]
+        marks = [mark for one in read if (mark := self._written.get(self._key(one))) is not None]
         # A view reads nothing.
-        view = not targets and {_key(one) for one in made} <= {_key(one) for one in read}
+        view = not targets and {*map(self._key, made)} <= {*map(self._key, read)}
         earlier = not view and any(iteration < now or summed for iteration, summed in marks)
         if earlier and name not in _SUMS:
             raise Unlike
         # One of a weight, or of a batch, is no result of the module's.
-        given_before = view and self._made.isdisjoint(map(_key, made))
+        given_before = view and self._made.isdisjoint(map(self._key, made))
         of = now if marks or (self.within and not given_before) else None
         if not made:
             # `item()` and the like.
@@ -134,41 +140,54 @@ class Recorder:
 
     def _note(self, of: int | None, entry: Entry, read: list[Any], made: list[Any], earlier: bool) -> None:
         if earlier:
-            own = [one for one in read if self._written.get(_key(one)) == (of, False)]
+            own = [one for one in read if self._written.get(self._key(one)) == (of, False)]
             entry.joins = [self._slot(one) for one in own]
             entry.args, entry.kwargs = (), {}
         else:
             entry.args, entry.kwargs = mapped(entry.args, self._slot), mapped(entry.kwargs, self._slot)
             for one in made:
                 entry.outs.append(self._count)
-                entry.views.append(view := _view(one))
+                entry.views.append(view := self._view(one))
                 # A transposed transpose is what was given.
                 if view not in self._given_views:
                     self._slots[view] = self._count
                 self._count += 1
         self._entries.append((of, entry))
 
+    def _renew(self, given: list[Any], made: list[Any]) -> None:
+        """Storages that are new have the addresses of others that are gone."""
+        before = set(map(_address, given))
+        for address in map(_address, made):
+            if address not in before:
+                self._made.add(address)
+                self._aliases.pop(address, None)
+                self._written.pop(address, None)
+
     def _mark(
         self, name: str, of: int | None, targets: list[Any], given: list[Any], made: list[Any], earlier: bool
     ) -> None:
         """Note whose results storages have now."""
-        known = {_key(one) for one in given} if name != "lift_fresh" else set()
-        for key in map(_key, made):
-            if key in known:
-                continue
-            self._made.add(key)
-            self._written.pop(key, None)
-            if of is not None:
+        before = set(map(self._key, given))
+        for key in map(self._key, made):
+            if key not in before and of is not None:
                 self._written[key] = (of, earlier)
-        for key in map(_key, targets):
+        for key in map(self._key, targets):
             if name in _CLEARS:
                 self._written.pop(key, None)
             elif of is not None or key not in self._made:
                 # What is written outside of the module counts as well: the next row may be made of it.
                 self._written[key] = (self.calls - 1, earlier)
 
+    def _key(self, tensor: torch.Tensor) -> int:
+        address = _address(tensor)
+        return self._aliases.get(address, address)
+
+    def _view(self, tensor: torch.Tensor) -> View:
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        return View(self._key(tensor), tensor.storage_offset(), shape, stride, tensor.dtype)
+
     def _slot(self, tensor: torch.Tensor) -> Slot:
-        view = _view(tensor)
+        view = self._view(tensor)
         made = self._slots.get(view)
         if made is not None:
             return Slot(True, made)
@@ -338,12 +357,9 @@ def _writes(func: Any) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def _key(tensor: torch.Tensor) -> int:
+def _address(tensor: torch.Tensor) -> int:
+    """Of its storage."""
     return int(tensor.untyped_storage()._cdata)
-
-
-def _view(tensor: torch.Tensor) -> View:
-    return View(_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

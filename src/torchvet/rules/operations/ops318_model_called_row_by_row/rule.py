@@ -114,16 +114,11 @@ def _cost(timing: Timing, seen: RowCalls, loop: list[LineTime]) -> Cost | None:
     known = {id(part) for part in loop}
     after = [part for part in timing.times.lines if seen.late and part.phase == "backward" and id(part) not in known]
     everything = sum(part.seconds for part in (*loop, *after))
-    now = timing.per_step(sum(part.seconds for part in loop) + seen.late * sum(part.seconds for part in after))
-    turns = seen.loops / seen.sampled
-    a_row = now / (turns * seen.rows)
-    # Where the machine was busy as it was timed, that took longer than in the loop.
-    slower = max(1.0, seen.one / a_row) if a_row else 1.0
-    together = a_row + max(0.0, seen.together * seen.rows / seen.timed - seen.one) / slower
-    then = turns * together
-    if not now or then > _QUICKER * now:
+    now = sum(part.seconds for part in loop) + seen.late * sum(part.seconds for part in after)
+    kept = seen.together / (seen.timed * seen.one) if seen.one else 1.0
+    if not now or kept > _QUICKER:
         return None
-    return Cost(timing, [*loop, *after], saved=(now - then) / timing.per_step(everything))
+    return Cost(timing, [*loop, *after], saved=now * (1 - kept) / everything)
 
 
 def _often(seen: RowCalls) -> str:
