@@ -238,10 +238,71 @@ def seen(run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, how: str = "f
 def test_rows_that_could_go_through_together(run: Any, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = seen(run, monkeypatch)
     assert (one.rows, one.loops, one.sampled, one.differentiated) == (12, 1, 1, how)
-    assert run.__name__ in one.place.function and 0 < one.one and 0 < one.together and one.timed == 12
+    assert run.__name__ in one.place.function and min(one.one, one.together) > 0 and one.timed == 12
     assert (one.late > 0.3) is (run in (losses_of_rows, sum_of_losses))
 
 
 @pytest.mark.parametrize("run", TOGETHER)
 def test_rows_that_need_each_other_or_are_none(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(run, monkeypatch) == []
+
+
+def test_what_is_not_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = seen(losses_of_rows, monkeypatch, how="error")
+    assert isinstance(one, Unchecked) and "1 loop called a module row by row" in one.reason
+
+    def refused(*_: Any) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(replay, "timed", refused)
+    (one,) = seen(losses_of_rows, monkeypatch)
+    assert isinstance(one, Unchecked) and "NotImplementedError" in one.reason
+
+
+def test_timing_draws_no_random_numbers_and_changes_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Tensor] = []
+    timed = replay.timed
+
+    def watched(*given: Any) -> Any:
+        before = torch.get_rng_state(), [p.clone() for p in NET.parameters()]
+        taken = timed(*given)
+        drawn.append(torch.get_rng_state() == before[0])
+        drawn.extend(p == q for p, q in zip(NET.parameters(), before[1], strict=True))
+        return taken
+
+    monkeypatch.setattr(replay, "timed", watched)
+    seen(gradients_added_up, monkeypatch)
+    assert len(drawn) > 1 and all(one.all() for one in drawn)
+
+
+def test_of_large_rows_a_part_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "_MOST_BYTES", 20_000)
+    (one,) = seen(written_to_a_table, monkeypatch)
+    assert 4 <= one.timed < 12 == one.rows
+    monkeypatch.setattr(replay, "_MOST_BYTES", 2_000)
+    assert seen(written_to_a_table, monkeypatch) == []
+
+
+PROGRAM = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+def loss_of(row):
+    return net(row).square()
+for step in range(30):
+    losses = []
+    for row in torch.randn(40, 16):
+        losses.append(loss_of(row))
+    optimizer.zero_grad()
+    torch.cat(losses).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    forked(PROGRAM, tmp_path)
+    (one,) = read(tmp_path / RECORDING).ranks[0].all(RowCalls)
+    assert (one.place.line, one.callers[0].line, one.rows) == (8, 12, 40)
+    assert one.loops == one.sampled > 2 and one.differentiated == "summed" and one.late > 0.9

@@ -338,12 +338,12 @@ class PairDifferences(Record):
 
 
 Differentiated = Literal["", "summed", "each"]
-"""Whether a backward pass goes through a result, and whether the gradients of all rows are added up or are used each."""
+"""Whether a backward pass goes through a result; if so, whether gradients are added up or those of each row used."""
 
 
 class RowCalls(Record):
-    """A line that calls a module once for each of `rows` rows, in `loops` loops of `sampled` sampled steps. `callers` are
-    the lines that have called the line's function, innermost first.
+    """A line that calls a module once for each of `rows` rows, in `loops` loops of `sampled` sampled steps. `callers`
+    are the lines that have called the line's function, innermost first.
 
     An iteration's operators took `one` seconds for one row, and `together` for `timed` rows at once by `torch.vmap`:
     measured after the run on made tensors of the same shapes. With gradients that are `summed` a backward pass is part

@@ -286,7 +286,7 @@ class RowCallsProbe(TimeWatcher):
 def _seen(tensor: torch.Tensor) -> _Given:
     """Of a row there is one in the first dimension, or it has no other than its own."""
     strided = tensor.layout is torch.strided and not tensor.is_nested
-    storage, offset = (tensor.untyped_storage()._cdata, tensor.storage_offset()) if strided else (0, 0)
+    storage, offset = (tensor.untyped_storage()._cdata, int(tensor.storage_offset())) if strided else (0, 0)
     return _Given(storage, offset, strided and _is_row(tuple(tensor.shape), tensor.dtype))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -184,7 +185,7 @@ class Recorder:
 
     def _view(self, tensor: torch.Tensor) -> View:
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-        return View(self._key(tensor), tensor.storage_offset(), shape, stride, tensor.dtype)
+        return View(self._key(tensor), int(tensor.storage_offset()), shape, stride, tensor.dtype)
 
     def _slot(self, tensor: torch.Tensor) -> Slot:
         view = self._view(tensor)
@@ -332,7 +333,7 @@ def _take_rows(tape: Tape, picks: set[int]) -> None:
 
 def _is_even(numbers: list[int]) -> bool:
     """Whether they grow by the same each time."""
-    return len({after - before for before, after in zip(numbers, numbers[1:], strict=False)}) == 1
+    return len({after - before for before, after in pairwise(numbers)}) == 1
 
 
 def _trains_norm(name: str, args: Any) -> bool:
