@@ -239,7 +239,7 @@ def test_rows_that_could_go_through_together(run: Any, how: str, monkeypatch: py
     (one,) = seen(run, monkeypatch)
     assert (one.rows, one.loops, one.sampled, one.differentiated) == (12, 1, 1, how)
     assert run.__name__ in one.place.function and min(one.one, one.together) > 0 and one.timed == 12
-    assert (one.late > 0.3) is (run in (losses_of_rows, sum_of_losses))
+    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses))
 
 
 @pytest.mark.parametrize("run", TOGETHER)
@@ -305,4 +305,4 @@ def test_a_whole_run(tmp_path: Path) -> None:
     forked(PROGRAM, tmp_path)
     (one,) = read(tmp_path / RECORDING).ranks[0].all(RowCalls)
     assert (one.place.line, one.callers[0].line, one.rows) == (8, 12, 40)
-    assert one.loops == one.sampled > 2 and one.differentiated == "summed" and one.late > 0.9
+    assert one.loops == one.sampled > 2 and one.differentiated == "summed" and one.late > 0

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _QUICKER = 0.8
 """What all rows at once take of the loop's time, up to which it is worth a word."""
-_AROUND = 1.5
-"""How many times what its operators take an iteration takes, at most: what is around them is Python."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TEXTS: dict[Differentiated, tuple[str, str]] = {
     "": ("forward", "one call with all rows; with a loss, `reduction='none'` gives that of each row"),
@@ -117,20 +115,11 @@ def _cost(timing: Timing, seen: RowCalls, loop: list[LineTime]) -> Cost | None:
     after = [part for part in timing.times.lines if seen.late and part.phase == "backward" and id(part) not in known]
     everything = sum(part.seconds for part in (*loop, *after))
     now = sum(part.seconds for part in loop) + seen.late * sum(part.seconds for part in after)
-    kept = _kept(seen, timing.per_step(now) * seen.sampled / (seen.loops * seen.rows))
+    # What is around the operators, calls of modules and nodes of autograd's, is taken to shrink as they do.
+    kept = seen.together / (seen.timed * seen.one) if seen.one else 1.0
     if not now or kept > _QUICKER:
         return None
     return Cost(timing, [*loop, *after], saved=now * (1 - kept) / everything)
-
-
-def _kept(seen: RowCalls, a_row: float) -> float:
-    """The share of the loop's time that one call would still take; an iteration takes `a_row` seconds."""
-    # Beside its operators a row has calls of modules and nodes of autograd's, which one call has once. Gradients of
-    # each row take as much again: transforms have their own. What is beyond is a machine that was busy.
-    most = 1.0 if seen.differentiated == "each" else _AROUND
-    a_row = min(max(a_row, seen.one), most * seen.one)
-    together = seen.together * seen.rows / seen.timed
-    return (a_row + max(0.0, together - seen.one)) / (seen.rows * a_row) if a_row else 1.0
 
 
 def _often(seen: RowCalls) -> str:
