@@ -109,35 +109,45 @@ class Recorder:
     def hear(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run. Raises `Unlike`."""
         name = bare_name(func)
-        if len(self._entries) >= MOST or private.functorch_level() is not None or _trains_norm(name, args):
-            raise Unlike
         given, made = list(tensors_within([args, kwargs])), list(tensors_within(out))
-        if not all(map(_is_plain, (*given, *made))):
+        if self._is_strange(name, args, [*given, *made]):
             raise Unlike
-        targets = list(tensors_within(args[0])) if _writes(func) and args else []
-        read = given[len(targets) :] if name in _OVERWRITES else given
         if name == "lift_fresh":
             # What Python has made of numbers: at each time another tensor, if at the same address.
             self._lifted += 1
             self._aliases[_address(out)] = -self._lifted
             return
         self._renew(given, made)
-        now = self.calls - 1
-        marks = [mark for one in read if (mark := self._written.get(self._key(one))) is not None]
-        # A view reads nothing.
-        view = not targets and {*map(self._key, made)} <= {*map(self._key, read)}
-        earlier = not view and any(iteration < now or summed for iteration, summed in marks)
-        if earlier and name not in _SUMS:
-            raise Unlike
-        # One of a weight, or of a batch, is no result of the module's.
-        given_before = view and self._made.isdisjoint(map(self._key, made))
-        of = now if marks or (self.within and not given_before) else None
+        targets = _targets(func, args)
+        read = given[len(targets) :] if name in _OVERWRITES else given
+        marks = self._marks(read)
         if not made:
             # `item()` and the like.
             self._reads_host = self._reads_host or bool(marks) or self.within
             return
+        # A view reads nothing.
+        view = not targets and {*map(self._key, made)} <= {*map(self._key, read)}
+        earlier = not view and self._are_earlier(marks)
+        if earlier and name not in _SUMS:
+            raise Unlike
+        # One of a weight, or of a batch, is no result of the module's.
+        given_before = view and self._made.isdisjoint(map(self._key, made))
+        of = self.calls - 1 if marks or (self.within and not given_before) else None
         self._note(of, Entry(func, args, kwargs, [], private.graph_task() != -1), read, made, earlier)
         self._mark(name, of, targets, given, made, earlier)
+
+    def _is_strange(self, name: str, args: Any, tensors: list[torch.Tensor]) -> bool:
+        """Whether an operator rules it out that rows go through together, or that it is told."""
+        known = len(self._entries) < MOST and private.functorch_level() is None and all(map(_is_plain, tensors))
+        return not known or _trains_norm(name, args)
+
+    def _marks(self, read: list[Any]) -> list[tuple[int, bool]]:
+        """What is known of the storages that are read."""
+        return [mark for one in read if (mark := self._written.get(self._key(one))) is not None]
+
+    def _are_earlier(self, marks: list[tuple[int, bool]]) -> bool:
+        """Whether something of an earlier iteration is among what is read."""
+        return any(iteration < self.calls - 1 or summed for iteration, summed in marks)
 
     def _note(self, of: int | None, entry: Entry, read: list[Any], made: list[Any], earlier: bool) -> None:
         if earlier:
@@ -231,19 +241,7 @@ class Recorder:
 
 def _tape(entries: list[tuple[int | None, Entry]], views: list[View], number: int) -> Tape:
     """The operators of one iteration and those that they need, with slots of their own."""
-    needed: set[int] = set()
-    kept: list[Entry] = []
-    sums: list[Slot] = []
-    summed = False
-    for of, entry in reversed(entries):
-        if of != number and (of is not None or not needed.intersection(entry.outs)):
-            continue
-        if entry.joins or not entry.outs:
-            sums += entry.joins
-            summed |= entry.backward
-        else:
-            kept.append(entry)
-        needed.update(slot.number for slot in (*slots_in([entry.args, entry.kwargs]), *entry.joins) if slot.made)
+    kept, sums, summed = _needed(entries, number)
     made: dict[int, int] = {}
     given: dict[int, int] = {}
 
@@ -256,13 +254,31 @@ def _tape(entries: list[tuple[int | None, Entry]], views: list[View], number: in
         return Slot(True, made[slot.number])
 
     tape: list[Entry] = []
-    for entry in reversed(kept):
+    for entry in kept:
         args, kwargs = mapped(entry.args, own), mapped(entry.kwargs, own)
         for out in entry.outs:
             made[out] = len(made)
         tape.append(Entry(entry.func, args, kwargs, [made[out] for out in entry.outs], entry.backward, entry.views))
     ended = [own(slot) for slot in sums]
     return Tape(tape, [views[number] for number in given], sums=ended, summed_gradients=summed)
+
+
+def _needed(entries: list[tuple[int | None, Entry]], number: int) -> tuple[list[Entry], list[Slot], bool]:
+    """The operators, what is added up over the iterations, and whether gradients are."""
+    needed: set[int] = set()
+    kept: list[Entry] = []
+    sums: list[Slot] = []
+    summed = False
+    for of, entry in reversed(entries):
+        if of != number and (of is not None or not needed.intersection(entry.outs)):
+            continue
+        if entry.outs:
+            kept.append(entry)
+        else:
+            sums += entry.joins
+            summed |= entry.backward
+        needed.update(slot.number for slot in (*slots_in([entry.args, entry.kwargs]), *entry.joins) if slot.made)
+    return kept[::-1], sums, summed
 
 
 def _compare(first: Tape, other: Tape) -> None:
@@ -326,9 +342,14 @@ def _take_rows(tape: Tape, picks: set[int]) -> None:
             rows.update(Slot(True, out) for out in entry.outs)
     tape.entries = kept
     tape.sums = [now(slot) for slot in tape.sums]
-    written = [slot for entry in kept if _writes(entry.func) for slot in slots_in(entry.args[:1]) if not slot.made]
-    # Each row writes its own.
-    tape.rows.update(slot.number for slot in written)
+    for entry in kept:
+        # Each row writes its own.
+        tape.rows.update(slot.number for slot in _written_by(entry))
+
+
+def _written_by(entry: Entry) -> list[Slot]:
+    """What was there before and is written."""
+    return [slot for slot in slots_in(entry.args[:1]) if not slot.made] if _writes(entry.func) else []
 
 
 def _is_even(numbers: list[int]) -> bool:
@@ -349,6 +370,11 @@ def _is_plain(one: torch.Tensor) -> bool:
         and not one.is_nested
         and one.device.type == "cpu"
     )
+
+
+def _targets(func: Any, args: Any) -> list[torch.Tensor]:
+    """What an operator writes into."""
+    return list(tensors_within(args[0])) if _writes(func) and args else []
 
 
 @functools.cache
