@@ -186,13 +186,22 @@ class RowCallsProbe(TimeWatcher):
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         taping = self._taping
         if taping is not None:
-            try:
-                taping.recorder.hear(func, args, kwargs, out)
-            except Unlike:
-                self._taping = None
-                self._sites[taping.key.at].settled = True
+            with self.host.looking(CHECK):
+                self._note(taping, func, args, kwargs, out)
         if private.graph_task() != -1:
             self._in_backward()
+
+    def _note(self, taping: _Taping, *operator: Any) -> None:
+        noted = False
+        try:
+            taping.recorder.hear(*operator)
+            noted = True
+        except Unlike:
+            pass
+        finally:
+            if not noted:
+                self._taping = None
+                self._sites[taping.key.at].settled = True
 
     def _in_backward(self) -> None:
         """Through which loop's results does it go?"""
