@@ -85,3 +85,15 @@ def test_the_programs_frames_from_the_innermost_outward() -> None:
     (place,) = user_lines(frame, 1)
     assert place.path == __file__
     assert place_in(frame.f_code).function.endswith("outward")
+
+
+def test_what_stands_for_a_tensor_within_a_transform_has_no_storage_to_ask_for() -> None:
+    table: ByStorage[int] = ByStorage()
+    asked: list[int | None] = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        asked.append(table.get(x))
+        return x.sum()
+
+    torch.func.vmap(torch.func.grad(loss))(torch.ones(2, 3))
+    assert asked == [None]

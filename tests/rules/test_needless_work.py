@@ -23,6 +23,7 @@ from torchvet.recording.records.timing import (
     PairDifferences,
     Phase,
     RepeatedPasses,
+    RowCalls,
     RowsSeenAgain,
     ThrownAway,
 )
@@ -46,11 +47,13 @@ def spent(seconds: float, line: int, phase: Phase = "forward") -> LineTime:
     return LineTime(place=Place(PATH, line, "train"), seconds=seconds, looks=80, steps=80, phase=phase)
 
 
-def found(code: str, record: Record, *lines: LineTime, also: tuple[Record, ...] = (), **more: Any) -> list[Finding]:
+def found(
+    code: str, record: Record, *lines: LineTime, also: tuple[Record, ...] = (), text: str = TEXT, **more: Any
+) -> list[Finding]:
     ran = Program(argv=[], path=PATH, cwd="", python="3.11", torch="2.13.0", device="cpu", started=0.0, pid=1, **more)
     seconds = sum(x.seconds for x in lines)
     times = LineTimes(seconds=seconds, steps=100, looks=400, interval=0.01, own=0.0, lines=list(lines))
-    recording = Recording([RankRecording(0, [ran, Source(path=PATH, text=TEXT), times, record, *also])])
+    recording = Recording([RankRecording(0, [ran, Source(path=PATH, text=text), times, record, *also])])
     return [f for f in diagnose(recording, select=[code]).findings if f.code == code]
 
 
@@ -434,3 +437,73 @@ def test_several_forms_of_one_line_are_one_finding() -> None:
     )  # fmt: skip
     (both,) = differences(0.002, other)
     assert "28.8 ms" in both.message and finding.location == both.location
+
+
+def by_row(together: float = 0.002, *also: Record, **more: Any) -> list[Finding]:
+    """Of 100 steps of 50 ms: 20 ms in a loop, 20 ms in the backward pass, of which nine tenths are the loop's."""
+    measured: dict[str, Any] = {"rows": 64, "loops": 10, "sampled": 10, "one": 0.0005, "timed": 64}
+    record = RowCalls(
+        place=Place(PATH, 4, "train"),
+        module="Net",
+        together=together,
+        **{**measured, "differentiated": "summed", "late": 0.9, **more},
+    )
+    lines = [OperatorsAt(place=Place(PATH, line, "train"), count=9) for line in (4, 6, 8, 9)]
+    times = [spent(1.5, 4), spent(0.5, 6), spent(2.0, 9, "backward"), spent(1.0, 12)]
+    return found("OPS318", record, *times, also=(LineOperations(sampled=10, lines=lines), *also), text=LOOP)
+
+
+LOOP = """import torch
+def train(model, optimizer):
+    for row in x:
+        out = model(
+            row)
+        loss = loss + f(out, y)
+        log(loss)
+
+    loss.backward()
+    optimizer.step()
+def log(loss):
+    print(loss)
+"""
+
+
+def test_a_model_called_row_by_row_is_told_with_what_was_measured() -> None:
+    (finding,) = by_row()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert "Net is called for one row at a time, 64 times in a step" in finding.message
+    # Of 38 ms.
+    assert "would save 35.6 ms of a step of 50.0 ms (71 %)" in finding.message
+    assert "64 rows take 32.0 ms one by one, and 2.0 ms at once" in finding.cause
+    assert "reduction='none'" in finding.remedy.summary and [related.line for related in finding.related] == [3]
+
+
+def test_gradients_of_each_row_come_by_a_transform() -> None:
+    (finding,) = by_row(differentiated="each", late=0.0)
+    # Of 20 ms, without the backward pass.
+    assert "would save 18.8 ms" in finding.message and "torch.func.vmap" in finding.remedy.summary
+    (finding,) = by_row(differentiated="", late=0.0)
+    assert "backward" not in finding.remedy.summary + finding.cause
+
+
+def test_several_loops_of_a_step_are_counted() -> None:
+    (finding,) = by_row(loops=40, rows=16, together=0.002, timed=16)
+    assert "16 times in each of 4 loops of a step" in finding.message
+
+
+def test_rows_that_are_no_quicker_together_or_are_told_by_ops308_are_silent() -> None:
+    assert not by_row(0.027)
+    passes = RepeatedPasses(place=Place(PATH, 6, "train"), steps=4, graphs=4, passes=400, nodes=20)
+    assert not by_row(0.002, passes)
+
+
+def test_the_loop_of_the_steps_is_none_over_rows() -> None:
+    record = RowCalls(
+        place=Place(PATH, 4, "train"), module="Net", rows=64, loops=10, sampled=10, one=0.0005, together=0.002,
+        timed=64, differentiated="",
+    )  # fmt: skip
+    lines = [OperatorsAt(place=Place(PATH, line, "train"), count=9) for line in (4, 8, 9, 10)]
+    times = [spent(1.0, 4), spent(1.0, 8), spent(2.0, 9, "backward"), spent(1.0, 10, "optimizer")]
+    # In `TEXT` the call stands in the loop over batches.
+    (finding,) = found("OPS318", record, *times, also=(LineOperations(sampled=10, lines=lines),))
+    assert "of a step of 50.0 ms" in finding.message and "save 9.4 ms" in finding.message

@@ -7,6 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from torchvet.probes.internals import private
+
 T = TypeVar("T")
 
 
@@ -37,6 +39,9 @@ class ByStorage(Generic[T]):
         """The value of a tensor's storage; None where there is none, and for what is no strided tensor."""
         # Sparse tensors have no storage to ask for.
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_nested:
+            return None
+        # Neither have those that stand for others within transforms of `torch.func`.
+        if private.is_functorch_wrapped(tensor):
             return None
         storage = tensor.untyped_storage()
         known = self._known.get(storage._cdata)

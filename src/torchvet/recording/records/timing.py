@@ -349,6 +349,32 @@ class PairDifferences(Record):
     inner: Place | None = None
 
 
+Differentiated = Literal["", "summed", "each"]
+"""Whether a backward pass goes through a result; if so, whether gradients are added up or those of each row used."""
+
+
+class RowCalls(Record):
+    """A line that calls a module once for each of `rows` rows, in `loops` loops of `sampled` sampled steps. `callers`
+    are the lines that have called the line's function, innermost first.
+
+    An iteration's operators took `one` seconds for one row, and `together` for `timed` rows at once by `torch.vmap`:
+    measured after the run on made tensors of the same shapes. With gradients that are `summed` a backward pass is part
+    of both; `late` is the share of the backward passes' seconds that went through such results after the loop.
+    """
+
+    place: Place
+    module: str
+    rows: int
+    loops: int
+    sampled: int
+    one: float
+    together: float
+    timed: int
+    differentiated: Differentiated = ""
+    late: float = 0.0
+    callers: list[Place] = []
+
+
 class RowsOneByOne(Record):
     """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
     other; the loader is made on the line `made`, which makes loaders of such datasets `alone`.

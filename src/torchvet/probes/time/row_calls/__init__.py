@@ -1,0 +1,1 @@
+"""Loops that call a model once for each row of a batch."""
