@@ -86,6 +86,7 @@ PROBES: tuple[str, ...] = (
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
     "time.pairs.tables.PairDifferenceTables",
+    "time.prefixes.growing.GrowingPrefixes",
     "time.rows_seen_again.RowsSeenAgainProbe",
     "time.thrown_away.ThrownAwayProbe",
     "time.step_samples.SampleCounter",

@@ -337,6 +337,30 @@ class PairDifferences(Record):
     inner: Place | None = None
 
 
+class PrefixComputedAgain(Record):
+    """A line that calls a module, of the class `module`, with all columns of the call before and a few more: `calls`
+    times in `steps` of `sampled` sampled steps, up to `row` times in a row. Of their `columns` `again` had been there
+    in the call before.
+
+    `compared` calls had an output for each column: in `same` of them those of the earlier columns had not changed.
+    Their operators took `seconds`; `saved` of these grow with the columns that were computed again.
+    """
+
+    id: int
+    place: Place
+    module: str
+    row: int
+    calls: int
+    columns: int
+    again: int
+    steps: int
+    sampled: int
+    compared: int
+    same: int
+    seconds: float
+    saved: float
+
+
 class RowsOneByOne(Record):
     """The loop on the line `place` reads batches of `rows` rows from that many `tensors` in memory, one row after the
     other; the loader is made on the line `made`, which makes loaders of such datasets `alone`.

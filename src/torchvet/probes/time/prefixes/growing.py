@@ -1,0 +1,289 @@
+"""Finds calls of a module that are given what the call before was given, and a few columns more, many times in a row.
+
+Each sampled step's module calls are heard. Shapes that grow are cheap to see, and only of those a few elements are kept
+and compared. The outermost module that is given the growing tensor by position is the one that is followed.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchvet.probes.base.elements import is_plain
+from torchvet.probes.base.kit import Host, Place, StepKind, bare_name, user_lines
+from torchvet.probes.internals import private
+from torchvet.probes.internals.compiled_regions import ModuleHooks
+from torchvet.probes.time.prefixes.columns import Call, begins_like, begins_with, cost, grown, some_of
+from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.recording.records.timing import PrefixComputedAgain
+
+_WHAT = "calls that are given a longer and longer input"
+_ROW = 8
+"""Calls in a row that grow: a few come about by chance of the lengths."""
+_ROWS, _FEATURES = 64, 8
+"""Elements of a column that are kept, of what a call is given and of what comes out."""
+_SITES, _SPOTS = 512, 20
+_CALLS = 1024
+"""Calls of one line that are timed."""
+_TRAINS = ("training", "manual", "backward")
+_CALL = nn.Module._call_impl.__code__
+"""Of the frame that each call of a module has."""
+
+
+@dataclass
+class _Site:
+    """A module, by what it was given last."""
+
+    module: weakref.ref[nn.Module]
+    shape: tuple[int, ...] = ()
+    dim: int | None = None
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    """Of calls in a row, each a little longer than the one before: the columns, and how many of them are new."""
+    columns: torch.Tensor | None = None
+
+    def begin(self) -> None:
+        """The call under way is the first of a row."""
+        self.dim, self.columns, self.lengths = None, None, []
+
+
+@dataclass
+class _Run:
+    """A row of calls that is followed. The last one has begun as the `number`-th of all calls of modules, when
+    operators had taken so many seconds."""
+
+    site: _Site
+    number: int = 0
+    linear: float = 0.0
+    square: float = 0.0
+    place: Place | None = None
+    calls: list[Call] = field(default_factory=list)
+    compared: int = 0
+    same: int = 0
+    output: torch.Tensor | None = None
+    """Of the module that has ended last with an output for each column."""
+    before: torch.Tensor | None = None
+    """The same of the call before."""
+
+
+@dataclass
+class _Spot:
+    """All rows of one line."""
+
+    id: int
+    module: str
+    calls: list[Call] = field(default_factory=list)
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    row: int = 0
+    compared: int = 0
+    same: int = 0
+    ticks: set[int] = field(default_factory=set)
+
+
+class GrowingPrefixes(TimeWatcher):
+    """Inputs that begin with the whole input of the call before."""
+
+    only_sampled = frozenset(["boundary"])
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._sites: dict[int, _Site] = {}
+        """By the module's identity."""
+        self._under_way: list[int] = []
+        """The numbers of the calls of modules that have begun and not ended, outermost first."""
+        self._numbers = count(1)
+        self._within = 0
+        """How many of those are the followed call and calls within it."""
+        self._run: _Run | None = None
+        self._linear = self._square = 0.0
+        """Seconds of the operators of rows."""
+        self._spots: dict[Place, _Spot] = {}
+        self._before = 0
+
+    def install(self) -> None:
+        """Hear the calls of modules in sampled steps, and the operators in them."""
+        self.host.ledger.asides.append(ModuleHooks(before=self._starts, after=self._ended))
+        self.host.ledger.listeners.append(self._operator)
+
+    def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if self._run is None:
+            return
+        size = self._run.site.lengths[-1][0]
+        square = any(isinstance(one, torch.Tensor) and one.shape.count(size) > 1 for one in (out, *args[:2]))
+        if square or bare_name(func).startswith("_scaled_dot_product"):
+            self._square += self.host.ledger.took
+        else:
+            self._linear += self.host.ledger.took
+
+    def _starts(self, module: nn.Module, args: Any) -> None:
+        if not self.host.active:
+            return
+        self._under_way.append(next(self._numbers))
+        if self._within:
+            self._within += 1
+        elif args and is_plain(args[0]) and args[0].ndim:
+            with self.host.looking(_WHAT):
+                self._within = int(self._given(module, args[0]))
+
+    def _ended(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._under_way:
+            self._under_way.pop()
+        self._within = max(0, self._within - 1)
+        out = output[0] if isinstance(output, tuple) and output else output
+        if self._run is not None and is_plain(out):
+            with self.host.looking(_WHAT):
+                self._came_out(self._run, out)
+
+    def _given(self, module: nn.Module, given: torch.Tensor) -> bool:
+        """A module is called; whether its calls are followed."""
+        site = self._site(module)
+        if site is None:
+            return False
+        before, site.shape = site.shape, tuple(given.shape)
+        dim = grown(before, site.shape)
+        if dim is None or site.dim not in (None, dim) or self._foreign():
+            self._ends(site)
+            return False
+        # The first of the row has nothing that was there before.
+        site.lengths = site.lengths or [(before[dim], before[dim])]
+        site.dim = dim
+        site.lengths.append((site.shape[dim], site.shape[dim] - before[dim]))
+        return len(site.lengths) > 2 and self._grows(site, given, dim)
+
+    def _site(self, module: nn.Module) -> _Site | None:
+        site = self._sites.get(id(module))
+        if site is None or site.module() is not module:
+            if len(self._sites) >= _SITES:
+                self._sites = {key: one for key, one in self._sites.items() if one.module() is not None}
+            if len(self._sites) >= _SITES:
+                return None
+            site = self._sites[id(module)] = _Site(weakref.ref(module))
+        return site
+
+    def _foreign(self) -> bool:
+        """Whether this is a second pass of a checkpoint's, a trace, or a transform of `torch.func`."""
+        tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        if tracing or private.graph_task() != -1 or private.functorch_level() is not None:
+            return True
+        return private.modes_on() > 0 and any(mode is not self.host.ledger for mode in private.dispatch_modes())
+
+    def _grows(self, site: _Site, given: torch.Tensor, dim: int) -> bool:
+        """The shape has grown twice or more: does the input begin with the one before?"""
+        run = self._run
+        if run is not None and run.site is not site:
+            # A part of the model that is followed is given as many columns.
+            if run.site.lengths[-1][0] == given.shape[dim]:
+                return False
+            self._ends(run.site)
+            run = None
+        before, site.columns = site.columns, some_of(given, dim, _ROWS)
+        if before is not None and not begins_with(before, site.columns):
+            self._ends(site)
+            return False
+        if run is None:
+            run = self._run = _Run(site)
+        else:
+            self._called_again(run)
+        run.number, run.linear, run.square = self._under_way[-1], self._linear, self._square
+        return True
+
+    def _called_again(self, run: _Run) -> None:
+        """The call before this one has ended, and the prefix of this one is all of it."""
+        length, new = run.site.lengths[-2]
+        if len(run.calls) < _CALLS:
+            run.calls.append(Call(length, new, self._linear - run.linear, self._square - run.square))
+        alike = None
+        if run.before is not None and run.output is not None:
+            alike = begins_like(run.before, run.output)
+        run.compared += alike is not None
+        run.same += alike is True
+        run.before, run.output = run.output, None
+        if run.place is None:
+            # The outermost of the calls that have begun since: what called it is called only once.
+            run.place = _called_from(sum(number > run.number for number in self._under_way))
+
+    def _came_out(self, run: _Run, out: torch.Tensor) -> None:
+        """A module has ended within a row: a few elements for each column, if there are any."""
+        shape, dim = run.site.shape, run.site.dim or 0
+        if out.is_floating_point() and out.ndim > dim and (out.shape[0], out.shape[dim]) == (shape[0], shape[dim]):
+            run.output = some_of(out, dim, _FEATURES)
+
+    def _ends(self, site: _Site) -> None:
+        """A row has ended; the call that is under way may be the first of another."""
+        run = self._run
+        if run is not None and run.site is site:
+            self._run = None
+            module = site.module()
+            if len(site.lengths) > _ROW and module is not None and run.place is not None:
+                self._add(run, run.place, type(module).__name__)
+        site.begin()
+
+    def _add(self, run: _Run, place: Place, module: str) -> None:
+        spot = self._spots.get(place)
+        if spot is None:
+            if len(self._spots) >= _SPOTS:
+                return
+            spot = self._spots[place] = _Spot(len(self._spots), module)
+        spot.calls += run.calls[: _CALLS - len(spot.calls)]
+        spot.lengths += run.site.lengths
+        spot.row = max(spot.row, len(run.site.lengths))
+        spot.compared += run.compared
+        spot.same += run.same
+        spot.ticks.add(self.host.tick)
+
+    def boundary(self, tick: int, kind: StepKind) -> None:
+        """A step ended: with other weights the same columns are others."""
+        if kind in _TRAINS:
+            self._forget()
+
+    def window_closed(self, tick: int, peak: int, cohort: Any, final: bool) -> None:
+        """What comes until the next window is not heard."""
+        self._forget()
+        self._under_way, self._within = [], 0
+
+    def _forget(self) -> None:
+        if self._run is not None:
+            self._ends(self._run.site)
+        self._sites.clear()
+
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._forget()
+        self._spots.clear()
+        self._before = self.host.sampled_steps
+
+    def totals(self, tick: int) -> Iterator[PrefixComputedAgain]:
+        """Lines that were seen to do so."""
+        for place, spot in self._spots.items():
+            seconds, saved = cost(spot.calls, spot.lengths)
+            yield PrefixComputedAgain(
+                id=spot.id,
+                place=place,
+                module=spot.module,
+                row=spot.row,
+                calls=len(spot.lengths),
+                columns=sum(length for length, _ in spot.lengths),
+                again=sum(length - new for length, new in spot.lengths),
+                steps=len(spot.ticks),
+                sampled=self.host.sampled_steps - self._before,
+                compared=spot.compared,
+                same=spot.same,
+                seconds=seconds,
+                saved=saved,
+            )
+
+
+def _called_from(calls: int) -> Place | None:
+    """The user's line that led to the last so many calls of modules."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and calls:
+        calls -= frame.f_code is _CALL
+        frame = frame.f_back
+    return next(iter(user_lines(frame, 1)), None)
