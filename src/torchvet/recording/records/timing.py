@@ -343,7 +343,8 @@ class PrefixComputedAgain(Record):
     in the call before.
 
     `compared` calls had an output for each column: in `same` of them those of the earlier columns had not changed.
-    Their operators took `seconds`; `saved` of these grow with the columns that were computed again.
+    `timed` such calls took `seconds` in steps that were not sampled; without any, these are the seconds of the
+    operators of `calls`. `saved` of them grow with the columns that were computed again.
     """
 
     id: int
@@ -357,6 +358,7 @@ class PrefixComputedAgain(Record):
     sampled: int
     compared: int
     same: int
+    timed: int
     seconds: float
     saved: float
 

@@ -7,9 +7,12 @@ and compared. The outermost module that is given the growing tensor by position 
 from __future__ import annotations
 
 import sys
+import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from types import FrameType
 from typing import Any
@@ -17,22 +20,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchvet.probes.base.costs import EACH
 from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, StepKind, bare_name, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.probes.time.prefixes.columns import Call, begins_like, begins_with, cost, grown, some_of
+from torchvet.probes.internals.module_calls import ModuleCalls
+from torchvet.probes.time.prefixes.columns import ROW, Call, Rows, begins_like, begins_with, cost, grown, some_of
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import PrefixComputedAgain
 
 _WHAT = "calls that are given a longer and longer input"
-_ROW = 8
-"""Calls in a row that grow: a few come about by chance of the lengths."""
 _ROWS, _FEATURES = 64, 8
 """Elements of a column that are kept, of what a call is given and of what comes out."""
 _SITES, _SPOTS = 512, 20
 _CALLS = 1024
 """Calls of one line that are timed."""
+_PRODUCTS = ("mm", "addmm")
 _TRAINS = ("training", "manual", "backward")
 _CALL = nn.Module._call_impl.__code__
 """Of the frame that each call of a module has."""
@@ -63,6 +67,9 @@ class _Run:
     number: int = 0
     linear: float = 0.0
     square: float = 0.0
+    operators: int = 0
+    weights: int = 0
+    """Of the last call: its operators, and the bytes of the weights that they read."""
     place: Place | None = None
     calls: list[Call] = field(default_factory=list)
     compared: int = 0
@@ -79,8 +86,10 @@ class _Spot:
 
     id: int
     module: str
+    rows: Rows
+    """Of the module, in steps that are not sampled."""
     calls: list[Call] = field(default_factory=list)
-    lengths: list[tuple[int, int]] = field(default_factory=list)
+    lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
     row: int = 0
     compared: int = 0
     same: int = 0
@@ -106,11 +115,19 @@ class GrowingPrefixes(TimeWatcher):
         """Seconds of the operators of rows."""
         self._spots: dict[Place, _Spot] = {}
         self._before = 0
+        self._calls = ModuleCalls()
+        self._followed: dict[int, tuple[weakref.ref[nn.Module], Rows]] = {}
+        """Modules of rows, by identity: each call of theirs is timed from then on."""
 
     def install(self) -> None:
         """Hear the calls of modules in sampled steps, and the operators in them."""
         self.host.ledger.asides.append(ModuleHooks(before=self._starts, after=self._ended))
         self.host.ledger.listeners.append(self._operator)
+
+    def remove(self) -> None:
+        """See `Watcher`."""
+        self._calls.close()
+        super().remove()
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if self._run is None:
@@ -121,6 +138,10 @@ class GrowingPrefixes(TimeWatcher):
             self._square += self.host.ledger.took
         else:
             self._linear += self.host.ledger.took
+        self._run.operators += 1
+        weights = args[-1] if bare_name(func) in _PRODUCTS else None
+        if isinstance(weights, torch.Tensor):
+            self._run.weights += weights.nbytes
 
     def _starts(self, module: nn.Module, args: Any) -> None:
         if not self.host.active:
@@ -196,9 +217,10 @@ class GrowingPrefixes(TimeWatcher):
 
     def _called_again(self, run: _Run) -> None:
         """The call before this one has ended, and the prefix of this one is all of it."""
-        length, new = run.site.lengths[-2]
+        linear, square = self._linear - run.linear, self._square - run.square
         if len(run.calls) < _CALLS:
-            run.calls.append(Call(length, new, self._linear - run.linear, self._square - run.square))
+            run.calls.append(Call(run.site.lengths[-2][0], linear, square, run.operators, run.weights))
+        run.operators = run.weights = 0
         alike = None
         if run.before is not None and run.output is not None:
             alike = begins_like(run.before, run.output)
@@ -221,22 +243,45 @@ class GrowingPrefixes(TimeWatcher):
         if run is not None and run.site is site:
             self._run = None
             module = site.module()
-            if len(site.lengths) > _ROW and module is not None and run.place is not None:
-                self._add(run, run.place, type(module).__name__)
+            if len(site.lengths) > ROW and module is not None and run.place is not None:
+                self._add(run, run.place, module)
         site.begin()
 
-    def _add(self, run: _Run, place: Place, module: str) -> None:
+    def _add(self, run: _Run, place: Place, module: nn.Module) -> None:
         spot = self._spots.get(place)
         if spot is None:
             if len(self._spots) >= _SPOTS:
                 return
-            spot = self._spots[place] = _Spot(len(self._spots), module)
+            spot = self._spots[place] = _Spot(len(self._spots), type(module).__name__, self._follow(module))
         spot.calls += run.calls[: _CALLS - len(spot.calls)]
-        spot.lengths += run.site.lengths
+        spot.lengths.update(run.site.lengths)
         spot.row = max(spot.row, len(run.site.lengths))
         spot.compared += run.compared
         spot.same += run.same
         spot.ticks.add(self.host.tick)
+
+    def _follow(self, module: nn.Module) -> Rows:
+        """Time its calls from now on: looking at operators changes what the others take."""
+        known = self._followed.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        rows = Rows()
+        if self._calls.can_follow(module):
+            self._calls.follow(module, partial(self._called, rows), lambda token, output: None)
+            self._followed[id(module)] = weakref.ref(module), rows
+        return rows
+
+    def _called(self, rows: Rows, args: Any, kwargs: Any) -> None:
+        """A module of a row is called, in any step."""
+        # Of this thread: other programs do not count.
+        now = time.thread_time()
+        if not self.host.active or not args or not is_plain(args[0]):
+            return
+        with self.host.looking(_WHAT, EACH):
+            if self.host.sampling or self._foreign():
+                rows.end()
+            else:
+                rows.add(tuple(args[0].shape), now)
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended: with other weights the same columns are others."""
@@ -262,19 +307,22 @@ class GrowingPrefixes(TimeWatcher):
     def totals(self, tick: int) -> Iterator[PrefixComputedAgain]:
         """Lines that were seen to do so."""
         for place, spot in self._spots.items():
-            seconds, saved = cost(spot.calls, spot.lengths)
+            spot.rows.end()
+            seconds, saved = cost(spot.calls, spot.lengths, spot.rows)
+            columns = sum(times * length for (length, _), times in spot.lengths.items())
             yield PrefixComputedAgain(
                 id=spot.id,
                 place=place,
                 module=spot.module,
                 row=spot.row,
-                calls=len(spot.lengths),
-                columns=sum(length for length, _ in spot.lengths),
-                again=sum(length - new for length, new in spot.lengths),
+                calls=spot.lengths.total(),
+                columns=columns,
+                again=columns - sum(times * new for (_, new), times in spot.lengths.items()),
                 steps=len(spot.ticks),
                 sampled=self.host.sampled_steps - self._before,
                 compared=spot.compared,
                 same=spot.same,
+                timed=spot.rows.lengths.total(),
                 seconds=seconds,
                 saved=saved,
             )

@@ -51,7 +51,7 @@ class PrefixComputedAgain(LineCostRule):
             cause=f"in {seen.steps} of {seen.sampled} sampled steps calls were given all that the call before was "
             f"given, and little more: {percent(seen.again / seen.columns)} of their columns had been computed, with "
             f"the same results in {seen.same} of {seen.compared} calls that were compared; "
-            f"{percent(seen.saved / seen.seconds)} of the time of their operators grows with these columns",
+            f"{percent(seen.saved / seen.seconds)} of the time of these calls grows with such columns",
             advice="keep what later columns need of earlier ones (keys and values of attention, the state of a "
             "recurrent layer), and give the model the new columns alone: `past_key_values` with `use_cache=True` in "
             "transformers, whose `generate` does so unless the config, an argument or gradient checkpointing turns "
@@ -70,14 +70,14 @@ class PrefixComputedAgain(LineCostRule):
 
 
 def _cost(timing: Timing, parts: list[LineTime], seen: Prefix) -> Cost:
-    """What the line takes in steps that are not sampled: the share of it that its operators had, and no more than these
-    took in all such steps, for operators take a part of a step alone."""
+    """What the line takes, by the share of its calls that they would save."""
     line = sum(part.seconds for part in parts)
-    if not line:
-        return Cost(timing, parts)
-    steps = max(part.steps for part in parts)
-    # A line that takes less than a look's interval is seen in few of the steps that have it.
-    if line < _FEW_LOOKS * timing.times.interval * steps:
-        steps = timing.times.steps
-    saved = min(seen.saved / seen.seconds, seen.saved / max(1, seen.steps) * steps / line)
+    saved = seen.saved / seen.seconds
+    # Operators are a part of a call: no more than theirs, in all steps that have the line.
+    if line and not seen.timed:
+        steps = max(part.steps for part in parts)
+        # A line that takes less than a look's interval is seen in few of the steps that have it.
+        if line < _FEW_LOOKS * timing.times.interval * steps:
+            steps = timing.times.steps
+        saved = min(saved, seen.saved / max(1, seen.steps) * steps / line)
     return Cost(timing, parts, saved=min(1.0, saved))
