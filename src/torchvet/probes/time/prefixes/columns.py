@@ -16,7 +16,7 @@ _FEW = 4
 """Columns that a call may have more than the one before."""
 _LENGTHS, _TIMES = 1024, 16
 """Lengths whose calls are timed, and how many calls of each."""
-_AN_OPERATOR, _A_BYTE = 1e-5, 1e-10
+_AN_OPERATOR, _A_BYTE = 5e-6, 6e-11
 """Seconds, about, that an operator takes of a tensor however small, with the Python around it, and that reading a byte
 of weights takes."""
 _DIFFERENT = 4

@@ -71,6 +71,7 @@ class _Run:
     weights: int = 0
     """Of the last call: its operators, and the bytes of the weights that they read."""
     place: Place | None = None
+    module: str = ""
     calls: list[Call] = field(default_factory=list)
     compared: int = 0
     same: int = 0
@@ -105,8 +106,8 @@ class GrowingPrefixes(TimeWatcher):
         super().__init__(host)
         self._sites: dict[int, _Site] = {}
         """By the module's identity."""
-        self._under_way: list[int] = []
-        """The numbers of the calls of modules that have begun and not ended, outermost first."""
+        self._under_way: list[tuple[int, str]] = []
+        """The calls of modules that have begun and not ended, outermost first: their numbers and classes."""
         self._numbers = count(1)
         self._within = 0
         """How many of those are the followed call and calls within it."""
@@ -146,7 +147,7 @@ class GrowingPrefixes(TimeWatcher):
     def _starts(self, module: nn.Module, args: Any) -> None:
         if not self.host.active:
             return
-        self._under_way.append(next(self._numbers))
+        self._under_way.append((next(self._numbers), type(module).__name__))
         if self._within:
             self._within += 1
         elif args and is_plain(args[0]) and args[0].ndim:
@@ -212,7 +213,7 @@ class GrowingPrefixes(TimeWatcher):
             run = self._run = _Run(site)
         else:
             self._called_again(run)
-        run.number, run.linear, run.square = self._under_way[-1], self._linear, self._square
+        run.number, run.linear, run.square = self._under_way[-1][0], self._linear, self._square
         return True
 
     def _called_again(self, run: _Run) -> None:
@@ -229,7 +230,8 @@ class GrowingPrefixes(TimeWatcher):
         run.before, run.output = run.output, None
         if run.place is None:
             # The outermost of the calls that have begun since: what called it is called only once.
-            run.place = _called_from(sum(number > run.number for number in self._under_way))
+            names = [name for number, name in self._under_way if number > run.number]
+            run.place, run.module = _called_from(len(names)), names[0]
 
     def _came_out(self, run: _Run, out: torch.Tensor) -> None:
         """A module has ended within a row: a few elements for each column, if there are any."""
@@ -252,7 +254,7 @@ class GrowingPrefixes(TimeWatcher):
         if spot is None:
             if len(self._spots) >= _SPOTS:
                 return
-            spot = self._spots[place] = _Spot(len(self._spots), type(module).__name__, self._follow(module))
+            spot = self._spots[place] = _Spot(len(self._spots), run.module, self._follow(module))
         spot.calls += run.calls[: _CALLS - len(spot.calls)]
         spot.lengths.update(run.site.lengths)
         spot.row = max(spot.row, len(run.site.lengths))

@@ -42,20 +42,21 @@ class PrefixComputedAgain(LineCostRule):
 
     def _again(self, rank: RankRecording, seen: Prefix, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of the line, with the lines that had called it."""
-        return self.takes(
+        return self.observed(
             rank,
             seen.place,
             f"`{seen.module}` computes all earlier columns again for each new one, in up to {seen.row} calls in a row: "
-            f"with a cache a step would save {cost.of_step()}",
-            cost,
+            f"a cache would save {cost.of_step()}",
             cause=f"in {seen.steps} of {seen.sampled} sampled steps calls were given all that the call before was "
             f"given, and little more: {percent(seen.again / seen.columns)} of their columns had been computed, with "
             f"the same results in {seen.same} of {seen.compared} calls that were compared; "
-            f"{percent(seen.saved / seen.seconds)} of the time of these calls grows with such columns",
+            f"{percent(seen.saved / seen.seconds)} of the time of these calls grows with such columns; with it {cost.left()}",
             advice="keep what later columns need of earlier ones (keys and values of attention, the state of a "
             "recurrent layer), and give the model the new columns alone: `past_key_values` with `use_cache=True` in "
             "transformers, whose `generate` does so unless the config, an argument or gradient checkpointing turns "
             "`use_cache` off",
+            severity=cost.severity(),
+            measured=cost.measured(),
             related=[*self._callers(seen, most)],
         )
 
