@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -72,6 +72,7 @@ class _Run:
     """Of the last call: its operators, and the bytes of the weights that they read."""
     place: Place | None = None
     module: str = ""
+    depth: int = 0
     calls: list[Call] = field(default_factory=list)
     compared: int = 0
     same: int = 0
@@ -87,6 +88,8 @@ class _Spot:
 
     id: int
     module: str
+    dim: int
+    """That of the columns."""
     rows: Rows
     """Of the module, in steps that are not sampled."""
     calls: list[Call] = field(default_factory=list)
@@ -95,6 +98,18 @@ class _Spot:
     compared: int = 0
     same: int = 0
     ticks: set[int] = field(default_factory=set)
+    beside: int = 0
+    """Columns of calls on the line that are of no row."""
+
+
+class _Known(NamedTuple):
+    """A module of rows: each call of it is timed from then on."""
+
+    module: weakref.ref[nn.Module]
+    place: Place
+    spot: _Spot
+    depth: int
+    """How many calls of modules the line leads to, this module's included."""
 
 
 class GrowingPrefixes(TimeWatcher):
@@ -117,8 +132,8 @@ class GrowingPrefixes(TimeWatcher):
         self._spots: dict[Place, _Spot] = {}
         self._before = 0
         self._calls = ModuleCalls()
-        self._followed: dict[int, tuple[weakref.ref[nn.Module], Rows]] = {}
-        """Modules of rows, by identity: each call of theirs is timed from then on."""
+        self._known: dict[int, _Known] = {}
+        """By the module's identity."""
 
     def install(self) -> None:
         """Hear the calls of modules in sampled steps, and the operators in them."""
@@ -172,6 +187,7 @@ class GrowingPrefixes(TimeWatcher):
         dim = grown(before, site.shape)
         if dim is None or site.dim not in (None, dim) or self._foreign():
             self._ends(site)
+            self._beside(module, site.shape)
             return False
         # The first of the row has nothing that was there before.
         site.lengths = site.lengths or [(before[dim], before[dim])]
@@ -231,7 +247,7 @@ class GrowingPrefixes(TimeWatcher):
         if run.place is None:
             # The outermost of the calls that have begun since: what called it is called only once.
             names = [name for number, name in self._under_way if number > run.number]
-            run.place, run.module = _called_from(len(names)), names[0]
+            run.place, run.module, run.depth = _called_from(len(names)), names[0], len(names)
 
     def _came_out(self, run: _Run, out: torch.Tensor) -> None:
         """A module has ended within a row: a few elements for each column, if there are any."""
@@ -254,7 +270,13 @@ class GrowingPrefixes(TimeWatcher):
         if spot is None:
             if len(self._spots) >= _SPOTS:
                 return
-            spot = self._spots[place] = _Spot(len(self._spots), run.module, self._follow(module))
+            spot = self._spots[place] = _Spot(len(self._spots), run.module, run.site.dim or 0, Rows())
+        known = self._known.get(id(module))
+        if known is None or known.module() is not module:
+            self._follow(module, _Known(weakref.ref(module), place, spot, run.depth))
+        elif known.spot is spot:
+            # Its first call did not grow, and counted as one beside it.
+            spot.beside -= run.site.lengths[0][0]
         spot.calls += run.calls[: _CALLS - len(spot.calls)]
         spot.lengths.update(run.site.lengths)
         spot.row = max(spot.row, len(run.site.lengths))
@@ -262,16 +284,17 @@ class GrowingPrefixes(TimeWatcher):
         spot.same += run.same
         spot.ticks.add(self.host.tick)
 
-    def _follow(self, module: nn.Module) -> Rows:
+    def _beside(self, module: nn.Module, shape: tuple[int, ...]) -> None:
+        """A call that does not grow: on the line of rows it takes a part of the line's time."""
+        known = self._known.get(id(module))
+        if known is not None and known.module() is module and _called_from(known.depth) == known.place:
+            known.spot.beside += shape[known.spot.dim] if known.spot.dim < len(shape) else 0
+
+    def _follow(self, module: nn.Module, known: _Known) -> None:
         """Time its calls from now on: looking at operators changes what the others take."""
-        known = self._followed.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
-        rows = Rows()
+        self._known[id(module)] = known
         if self._calls.can_follow(module):
-            self._calls.follow(module, partial(self._called, rows), lambda token, output: None)
-            self._followed[id(module)] = weakref.ref(module), rows
-        return rows
+            self._calls.follow(module, partial(self._called, known.spot.rows), lambda token, output: None)
 
     def _called(self, rows: Rows, args: Any, kwargs: Any) -> None:
         """A module of a row is called, in any step."""
@@ -304,12 +327,15 @@ class GrowingPrefixes(TimeWatcher):
         """Steps are counted anew."""
         self._forget()
         self._spots.clear()
+        self._known.clear()
+        self._calls.close()
         self._before = self.host.sampled_steps
 
     def totals(self, tick: int) -> Iterator[PrefixComputedAgain]:
         """Lines that were seen to do so."""
         for place, spot in self._spots.items():
             spot.rows.end()
+            # A line may have calls that are of no row as well, which take a part of its time.
             seconds, saved = cost(spot.calls, spot.lengths, spot.rows)
             columns = sum(times * length for (length, _), times in spot.lengths.items())
             yield PrefixComputedAgain(
@@ -318,7 +344,7 @@ class GrowingPrefixes(TimeWatcher):
                 module=spot.module,
                 row=spot.row,
                 calls=spot.lengths.total(),
-                columns=columns,
+                columns=columns + max(0, spot.beside),
                 again=columns - sum(times * new for (_, new), times in spot.lengths.items()),
                 steps=len(spot.ticks),
                 sampled=self.host.sampled_steps - self._before,
@@ -326,7 +352,7 @@ class GrowingPrefixes(TimeWatcher):
                 same=spot.same,
                 timed=spot.rows.lengths.total(),
                 seconds=seconds,
-                saved=saved,
+                saved=saved * columns / max(1, columns + spot.beside, columns),
             )
 
 

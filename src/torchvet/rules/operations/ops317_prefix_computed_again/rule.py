@@ -50,7 +50,8 @@ class PrefixComputedAgain(LineCostRule):
             cause=f"in {seen.steps} of {seen.sampled} sampled steps calls were given all that the call before was "
             f"given, and little more: {percent(seen.again / seen.columns)} of their columns had been computed, with "
             f"the same results in {seen.same} of {seen.compared} calls that were compared; "
-            f"{percent(seen.saved / seen.seconds)} of the time of these calls grows with such columns; with it {cost.left()}",
+            f"{percent(seen.saved / seen.seconds)} of the time of these calls grows with such columns; with a cache "
+            f"{cost.left()}",
             advice="keep what later columns need of earlier ones (keys and values of attention, the state of a "
             "recurrent layer), and give the model the new columns alone: `past_key_values` with `use_cache=True` in "
             "transformers, whose `generate` does so unless the config, an argument or gradient checkpointing turns "
@@ -63,10 +64,8 @@ class PrefixComputedAgain(LineCostRule):
     def _callers(self, seen: Prefix, most: LineTime) -> Iterator[Related]:
         """How the program came to the line."""
         way = [most.place, *most.callers]
-        at = max(
-            (n for n, one in enumerate(way) if one.path == seen.place.path and one.line == seen.place.line), default=-1
-        )
-        for caller in way[at + 1 :][:_CALLERS] if at >= 0 else ():
+        own = [n for n, one in enumerate(way) if (one.path, one.line) == (seen.place.path, seen.place.line)]
+        for caller in way[own[-1] + 1 :][:_CALLERS] if own else ():
             yield self.beside("caller", f"`{caller.function}` calls it", caller)
 
 
