@@ -260,21 +260,20 @@ class GrowingPrefixes(TimeWatcher):
         run = self._run
         if run is not None and run.site is site:
             self._run = None
-            module = site.module()
-            if len(site.lengths) > ROW and module is not None and run.place is not None:
-                self._add(run, run.place, module)
+            if len(site.lengths) > ROW and run.place is not None:
+                self._add(run, run.place, site.module())
         site.begin()
 
-    def _add(self, run: _Run, place: Place, module: nn.Module) -> None:
+    def _add(self, run: _Run, place: Place, module: nn.Module | None) -> None:
         spot = self._spots.get(place)
         if spot is None:
             if len(self._spots) >= _SPOTS:
                 return
             spot = self._spots[place] = _Spot(len(self._spots), run.module, run.site.dim or 0, Rows())
         known = self._known.get(id(module))
-        if known is None or known.module() is not module:
+        if module is not None and (known is None or known.module() is not module):
             self._follow(module, _Known(weakref.ref(module), place, spot, run.depth))
-        elif known.spot is spot:
+        elif known is not None and known.spot is spot:
             # Its first call did not grow, and counted as one beside it.
             spot.beside -= run.site.lengths[0][0]
         spot.calls += run.calls[: _CALLS - len(spot.calls)]
