@@ -22,6 +22,7 @@ from torchvet.recording.records.timing import (
     PaddedColumns,
     PairDifferences,
     Phase,
+    PrefixComputedAgain,
     RepeatedPasses,
     RowCalls,
     RowsSeenAgain,
@@ -437,6 +438,38 @@ def test_several_forms_of_one_line_are_one_finding() -> None:
     )  # fmt: skip
     (both,) = differences(0.002, other)
     assert "28.8 ms" in both.message and finding.location == both.location
+
+
+def prefix(**more: Any) -> list[Finding]:
+    """Of 100 steps of 30 ms: 20 ms on the line, three fourths of which a cache would save."""
+    given: dict[str, Any] = {
+        "id": 0, "place": Place(PATH, 4, "train"), "module": "Model", "row": 21, "calls": 210, "columns": 6000,
+        "again": 5790, "steps": 10, "sampled": 10, "compared": 180, "same": 180, "timed": 1800, "seconds": 1.6,
+        "saved": 1.2, **more,
+    }  # fmt: skip
+    return found("OPS317", PrefixComputedAgain(**given), spent(2.0, 4), spent(1.0, 9, "backward"))
+
+
+def test_a_prefix_that_is_computed_again_is_told_with_what_a_cache_would_save() -> None:
+    (finding,) = prefix()
+    assert (finding.severity, finding.location and finding.location.line) == ("warning", 4)
+    assert "`Model` computes all earlier columns again" in finding.message and "21 calls in a row" in finding.message
+    assert "would save 15.0 ms of a step of 30.0 ms (50 %)" in finding.message
+    assert "180 of 180 calls" in finding.cause and "use_cache=True" in finding.remedy.summary
+
+
+def test_a_model_whose_earlier_columns_change_needs_no_cache() -> None:
+    assert prefix(same=100) == [] and prefix(compared=0, same=0) == []
+
+
+def test_operators_of_sampled_steps_promise_no_more_than_they_take() -> None:
+    # 5 ms in a step: the line takes 20 ms, most of it in Python.
+    (finding,) = prefix(timed=0, seconds=0.06, saved=0.05)
+    assert "would save 5.0 ms" in finding.message
+
+
+def test_a_short_text_now_and_then_is_a_trifle() -> None:
+    assert prefix(saved=0.02) == []
 
 
 def by_row(together: float = 0.002, *also: Record, **more: Any) -> list[Finding]:

@@ -23,29 +23,32 @@ class _Around(NamedTuple):
     after: Callable[[Any, Any], None]
 
 
-_AROUND: dict[int, _Around] = {}
+_AROUND: dict[int, list[_Around]] = {}
 """By the identity of a module."""
+_CLASSES: dict[type[nn.Module], tuple[Aside, set[int]]] = {}
+"""With the identities of their modules that are followed."""
 
 
 def _call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     """A module's call, with what is around it."""
-    one = _AROUND.get(id(module))
-    if one is None or one.module() is not module:
+    around = _AROUND.get(id(module))
+    if around is None or around[0].module() is not module:
         # Looked up at each call: `torch.fx` puts another one there while it traces.
         return nn.Module.__call__(module, *args, **kwargs)
-    token = one.before(args, kwargs)
+    tokens = [(one, one.before(args, kwargs)) for one in around]
     output = nn.Module.__call__(module, *args, **kwargs)
-    if token is not None:
-        one.after(token, output)
+    for one, token in reversed(tokens):
+        if token is not None:
+            one.after(token, output)
     return output
 
 
 class ModuleCalls:
-    """The calls of some modules, until they are forgotten."""
+    """The calls of some modules, until they are forgotten. Several may follow one module."""
 
     def __init__(self) -> None:
-        self._classes: dict[type[nn.Module], tuple[Aside, set[int]]] = {}
-        """With the identities of their modules that are followed."""
+        self._own: dict[int, tuple[type[nn.Module], _Around]] = {}
+        """By the identity of a module: its class, and what is around it."""
 
     @staticmethod
     def can_follow(module: nn.Module) -> bool:
@@ -57,29 +60,42 @@ class ModuleCalls:
     ) -> None:
         """Call `before(args, kwargs)` when the module is called, and `after` with what that gave (unless None) and the
         output when it has returned."""
-        kind = type(module)
-        if kind not in self._classes:
+        kind, key = type(module), id(module)
+        self.forget(key)
+        known = _AROUND.get(key)
+        # Another module had this identity, which has died.
+        if known is None or known[0].module() is not module:
+            known = _AROUND[key] = []
+        if kind not in _CLASSES:
 
             def install(undo: ExitStack) -> None:
                 replace(undo, kind, "__call__", _call)
 
-            self._classes[kind] = Aside(install), set()
-            self._classes[kind][0].on()
-        self._classes[kind][1].add(id(module))
-        _AROUND[id(module)] = _Around(weakref.ref(module), before, after)
+            _CLASSES[kind] = Aside(install), set()
+            _CLASSES[kind][0].on()
+        _CLASSES[kind][1].add(key)
+        self._own[key] = kind, _Around(weakref.ref(module), before, after)
+        known.append(self._own[key][1])
 
     def forget(self, key: int) -> None:
         """Leave a module alone, by its identity."""
-        for kind, (aside, keys) in list(self._classes.items()):
-            if key in keys:
-                keys.remove(key)
-                _AROUND.pop(key, None)
-                if not keys:
-                    aside.off()
-                    del self._classes[kind]
+        if key not in self._own:
+            return
+        kind, own = self._own.pop(key)
+        around = _AROUND.get(key, [])
+        around[:] = [one for one in around if one is not own]
+        # A dead module's identity may be one of another class by now.
+        if around and around[0].module() is not None and type(around[0].module()) is kind:
+            return
+        if not around:
+            _AROUND.pop(key, None)
+        aside, keys = _CLASSES.get(kind, (None, set()))
+        keys.discard(key)
+        if aside is not None and not keys:
+            aside.off()
+            del _CLASSES[kind]
 
     def close(self) -> None:
         """Leave all alone."""
-        for _, keys in list(self._classes.values()):
-            for key in list(keys):
-                self.forget(key)
+        for key in list(self._own):
+            self.forget(key)

@@ -91,6 +91,7 @@ PROBES: tuple[str, ...] = (
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
     "time.pairs.tables.PairDifferenceTables",
+    "time.prefixes.growing.GrowingPrefixes",
     "time.row_calls.calls.RowCallsProbe",
     "time.rows_seen_again.RowsSeenAgainProbe",
     "time.thrown_away.ThrownAwayProbe",

@@ -349,6 +349,32 @@ class PairDifferences(Record):
     inner: Place | None = None
 
 
+class PrefixComputedAgain(Record):
+    """A line that calls a module, of the class `module`, with all columns of the call before and a few more: `calls`
+    times in `steps` of `sampled` sampled steps, up to `row` times in a row. Of their `columns` `again` had been there
+    in the call before.
+
+    `compared` calls had an output for each column: in `same` of them those of the earlier columns had not changed.
+    `timed` such calls took `seconds` in steps that were not sampled; without any, these are the seconds of the
+    operators of `calls`. `saved` of them grow with the columns that were computed again.
+    """
+
+    id: int
+    place: Place
+    module: str
+    row: int
+    calls: int
+    columns: int
+    again: int
+    steps: int
+    sampled: int
+    compared: int
+    same: int
+    timed: int
+    seconds: float
+    saved: float
+
+
 Differentiated = Literal["", "summed", "each"]
 """Whether a backward pass goes through a result; if so, whether gradients are added up or those of each row used."""
 
