@@ -11,7 +11,7 @@ import torch
 from handmade import program, recording
 
 from torchvet.finding import Finding
-from torchvet.probes.training.labels.end_tokens import EndTokenProbe, _look
+from torchvet.probes.training.labels.end_tokens import EndTokenProbe, look
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.training import EndTokens
 from torchvet.rules import rule
@@ -36,7 +36,7 @@ def texts(
 def told(ids: torch.Tensor, mask: Any, labels: Any, times: int = 3, text: str = "") -> list[Finding]:
     seen = EndTokens(place=AT)
     for _ in range(times):
-        _look(seen, ids, mask, labels)
+        look(seen, ids, mask, labels)
     sources = [Source(path=PATH, text=text)] if text else []
     return list(rule("TRN127").in_recording(recording(program(), *sources, seen)))
 
@@ -91,6 +91,23 @@ def test_other_labels_are_quiet(labels: Callable[..., Any]) -> None:
     assert told(ids, mask, labels(ids, mask)) == []
 
 
+def test_an_end_that_is_no_padding_is_left_out_for_another_reason() -> None:
+    ids, mask = texts(pad=0)
+    assert told(ids, mask, without(ids).masked_fill(mask == 0, -100)) == []
+    # All of one length: nothing is padded.
+    ids, mask = texts((6, 6, 6, 6))
+    assert told(ids, mask, without(ids)) == []
+
+
+def test_texts_that_were_cut_take_no_time_and_tell_nothing() -> None:
+    ids = torch.arange(40_000).reshape(400, 100)
+    labels = ids.clone()
+    labels[:, -1] = -100
+    seen = EndTokens(place=AT)
+    look(seen, ids, torch.ones_like(ids), labels)
+    assert seen.mixed and seen.only == seen.labeled == 0
+
+
 def test_texts_without_an_end_and_few_texts_are_quiet() -> None:
     ids, mask = texts()
     whole = ids.clone()
@@ -107,7 +124,20 @@ def test_batches_that_are_no_mappings_or_hold_anything_are_passed_by() -> None:
     probe = EndTokenProbe(SimpleNamespace(looking=lambda *_: nullcontext()))  # type: ignore[arg-type]
     probe._place = AT
     ids, mask = texts()
-    for batch in ([ids], {"labels": "none"}, {"input_ids": ids, "attention_mask": mask, "labels": without(ids)}):
+
+    class Odd(dict[str, object]):
+        def get(self, *_: object) -> object:
+            raise KeyError("this mapping has no defaults")
+
+    sparse = {"input_ids": ids, "attention_mask": mask.to_sparse(), "labels": without(ids)}
+    for batch in (
+        [ids],
+        Odd(),
+        Odd(labels="none"),
+        {"labels": "none"},
+        sparse,
+        {"input_ids": ids, "attention_mask": mask, "labels": without(ids)},
+    ):
         probe.batch_got(None, batch)
     (seen,) = probe.sites.values()
     assert (seen.batches, seen.texts, seen.silent, seen.only) == (1, 4, 4, 4)

@@ -179,7 +179,7 @@ def test_workers_whose_first_batches_are_waited_for_are_started_anew(starts: int
     (finding,) = found(recorded(*parts, more=(seen,)), "OPS301")
     assert ("persistent_workers=True" in finding.remedy.summary) is told
     if told:
-        assert "2 workers of a loader are started anew 20 times" in finding.message and finding.severity == "warning"
+        assert "a loader starts 2 workers anew 20 times" in finding.message and finding.severity == "warning"
         # Three fourths of the wait, and all of the ends.
         assert "40.0 ms of a step of 70.0 ms (57 %)" in finding.message
         assert "150.0 ms: 75 % of what all batches" in finding.cause

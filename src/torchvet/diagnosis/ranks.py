@@ -143,9 +143,11 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
 def recorded(recording: Recording) -> tuple[int, int]:
     """How many of how many ranks are recorded."""
     members = [one.member for one in recording.ranks if one.member is not None]
-    # Of a fake group one process is all there is.
-    world = max((member.world_size for member in members if member.backend != "fake"), default=0)
     here = len({member.rank for member in members})
+    # Of a fake group one process is all there is. Without a backend the size is what variables say: a process that is
+    # alone may have inherited them.
+    groups = [member for member in members if member.backend != "fake" and (member.backend or here > 1)]
+    world = max((member.world_size for member in groups), default=0)
     return here, max(here, world)
 
 

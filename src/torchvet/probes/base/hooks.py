@@ -314,6 +314,10 @@ def _tap_pass(listener: Listener, original: Callable[..., Any], is_grad: bool) -
     return run
 
 
+_loading = threading.local()
+"""Whether no loader is asked for a batch on a thread (`outer`)."""
+
+
 def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[[Any], Batch]:
     @functools.wraps(original)
     def __next__(self: Any) -> Batch:
@@ -322,6 +326,8 @@ def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[
             return original(self)
         # The frame is the loop that asks: an evaluation is told by what is around it.
         listener.batch_asked(self, sys._getframe(1))
+        outer = getattr(_loading, "outer", True)
+        _loading.outer = False
         start = time.perf_counter()
         try:
             batch = original(self)
@@ -329,7 +335,10 @@ def _tap_next(listener: Listener, original: Callable[[Any], Batch]) -> Callable[
         except BaseException:
             listener.batch_failed()
             raise
-        listener.batch_got(self, batch, time.perf_counter() - start)
+        finally:
+            _loading.outer = outer
+        # A loader within another one's dataset takes time of that one's.
+        listener.batch_got(self, batch, time.perf_counter() - start if outer else 0.0)
         return batch
 
     return __next__

@@ -15,7 +15,7 @@ from torchvet.probes.base.hooks import sheltered
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import device
 from torchvet.probes.session.looks import Looks
-from torchvet.probes.session.stepping import Boundary
+from torchvet.probes.session.stepping import Boundary, within_backward
 
 if TYPE_CHECKING:
     from torchvet.probes.session.session import Session
@@ -117,9 +117,12 @@ class Observer(Looks):
 
     def backward_ended(self, seconds: float, is_grad: bool) -> None:
         """See `Listener`."""
-        self.log.add("backward", seconds)
-        # A closure's pass is no time of the optimizer's.
-        self._optimizer_began += seconds
+        # A pass within a pass (a checkpoint's) takes time of that one's.
+        if not within_backward():
+            self.log.add("backward", seconds)
+            # A closure's pass is no time of the optimizer's.
+            if self.stepping.in_optimizer:
+                self._optimizer_began += seconds
         if self._pace.steady is None:
             self._end_if_overdue()
             with self._session.guarded("windows"):

@@ -39,15 +39,18 @@ class StepLog:
         """Seconds of the phases of all lines that were written."""
         self._thread = 0
         """The one whose step the last line is of; 0 before the first."""
+        self._aside: dict[int, dict[str, float]] = {}
+        """What was accounted for on other threads since."""
         self._last = started
         self._n = 0
         self._memory: tuple[int, int] | None = None
 
     def add(self, phase: str, seconds: float) -> None:
         """Account for seconds of a phase."""
-        # A thread that loads ahead takes no time of the steps.
-        if self._thread in (0, threading.get_ident()):
-            self.phases[phase] = self.phases.get(phase, 0.0) + seconds
+        here = threading.get_ident()
+        # A thread that loads ahead takes no time of the steps; which threads make steps shows when they have.
+        phases = self.phases if self._thread in (0, here) else self._aside.setdefault(here, {})
+        phases[phase] = phases.get(phase, 0.0) + seconds
 
     def seconds(self, phase: str) -> float:
         """Seconds of a phase since the beginning. Asked by another thread: a line that is being written may count
@@ -77,6 +80,11 @@ class StepLog:
             self._put(time.perf_counter())
 
     def _put(self, now: float) -> None:
+        here, aside, self._aside = threading.get_ident(), self._aside, {}
+        if here != self._thread:
+            for name, seconds in aside.get(here, {}).items():
+                self.phases[name] = self.phases.get(name, 0.0) + seconds
+            self._thread = here
         phases = {k: round(v, 7) for k, v in self.phases.items()}
         self._before = {k: self._before.get(k, 0.0) + self.phases.get(k, 0.0) for k in {*self._before, *self.phases}}
         # What belongs to no phase: data preparation, logging, the forward pass.
@@ -89,5 +97,4 @@ class StepLog:
             # Seconds go to the first kind only: those of several kinds are not told apart.
             phases = {}
         self.phases = {}
-        self._thread = threading.get_ident()
         self._last = now

@@ -112,6 +112,11 @@ class Stepping:
             if passed.era == self._era:
                 self._log.boundary(passed.tick, passed.kind, passed.steps, memory)
 
+    @property
+    def in_optimizer(self) -> bool:
+        """Whether an optimizer's step is under way on this thread."""
+        return threading.get_ident() in self._in_optimizer
+
     def optimizer_starts(self) -> None:
         """An optimizer's step begins on this thread."""
         self._in_optimizer.add(threading.get_ident())

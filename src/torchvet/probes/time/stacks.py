@@ -12,6 +12,7 @@ import functools
 import opcode
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
 from types import CodeType, FrameType
@@ -113,13 +114,16 @@ class Still:
 def still(frame: FrameType, depth: int) -> tuple[FrameType, int]:
     """A stack as it is now, which stays so, and how deep it is. `depth` is a guess at that: at most so many frames are
     read in one moment, in which no other thread runs."""
+    stack: list[FrameType] = []
+    at: tuple[int, ...] = ()
     try:
         at = _instructions(depth)(frame)
     except AttributeError:  # it is less deep
-        at = ()
-    stack = list(outward(frame))
-    if not at:
-        at = _instructions(min(len(stack), _AT_ONCE))(frame)
+        stack = list(outward(frame))
+        # Where a generator gives a value meanwhile, it has no caller any more: each frame is read by itself then.
+        with suppress(AttributeError):
+            at = _instructions(min(len(stack), _AT_ONCE))(frame)
+    stack = stack or list(outward(frame))
     found: Still | None = None
     for number in range(len(stack) - 1, -1, -1):
         one = stack[number]

@@ -166,8 +166,11 @@ class LeftInEvalMode(Record):
 
 class EndTokens(Record):
     """The loop on the line `place` gave `batches` of tokens, with labels that are these tokens or left out. Of `texts`
-    texts, the last token of `silent` has no label, and of `only` of them it alone was left out, wherever it stands. It
-    is one of `tokens`, which have a label `labeled` times in all."""
+    texts, the last token of `silent` has no label; it is one of `tokens`, of which several are `mixed`.
+
+    Of a single one: in `only` of the texts it alone was left out, wherever it stands, and `labeled` times in all it has
+    a label. Of the `padded` places that are not read it stands in `padded_so`.
+    """
 
     place: Place
     batches: int = 0
@@ -176,7 +179,9 @@ class EndTokens(Record):
     only: int = 0
     labeled: int = 0
     tokens: list[int] = []
-    width: int = 0
+    mixed: bool = False
+    padded: int = 0
+    padded_so: int = 0
 
 
 ENOUGH_PASSES = 2

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from torchvet.probes.base.kit import Host, Place, SiteWatcher, tap, user_lines
+from torchvet.probes.base.kit import Host, Place, Record, tap, user_lines
 from torchvet.probes.time.loaders.made import MadeLoaders
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.timing import WorkerStarts
 
 
-class WorkerStartsProbe(TimeWatcher, SiteWatcher[Place, WorkerStarts]):
+class WorkerStartsProbe(TimeWatcher):
     """Passes over loaders with workers that are not kept."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._loaders = MadeLoaders()
+        self._loops: dict[tuple[Place, Place | None], WorkerStarts] = {}
+        """By the loop and the line that made the loader: a line may go over two of them."""
+        self._passes: dict[int, tuple[weakref.ref[Any], WorkerStarts]] = {}
+        """The passes under way, by the identity of their iterators."""
         self._asks: tuple[WorkerStarts, bool] | None = None
         """The loop that asks for a batch now, and whether it is the first of its pass."""
         self._before = 0.0
-        self._here: tuple[int, WorkerStarts] | None = None
-        """The iterator under way, by identity, and its loop."""
 
     def install(self) -> None:
         """Note where loaders are made."""
@@ -40,16 +44,23 @@ class WorkerStartsProbe(TimeWatcher, SiteWatcher[Place, WorkerStarts]):
             return
         first = getattr(iterator, "_num_yielded", 1) == 0
         if first:
-            place = next(iter(user_lines(caller, 1)), None)
-            if place is None:
-                return
-            record = self.sites.setdefault(place, WorkerStarts(place=place, workers=iterator._num_workers))
-            record.starts += 1
-            record.made = next(self._loaders.of(iterator), record.made)
-            self._here = id(iterator), record
-        if self._here is not None and self._here[0] == id(iterator):
-            self._asks = self._here[1], first
+            self._begins(iterator, caller)
+        known = self._passes.get(id(iterator))
+        if known is not None and known[0]() is iterator:
+            self._asks = known[1], first
             self._before = self.host.phase_seconds("data")
+
+    def _begins(self, iterator: Any, caller: FrameType) -> None:
+        place = next(iter(user_lines(caller, 1)), None)
+        if place is None:
+            return
+        made = next(self._loaders.of(iterator), None)
+        record = self._loops.setdefault(
+            (place, made), WorkerStarts(place=place, made=made, workers=iterator._num_workers)
+        )
+        record.starts += 1
+        self._passes = {key: known for key, known in self._passes.items() if known[0]() is not None}
+        self._passes[id(iterator)] = weakref.ref(iterator), record
 
     def batch_got(self, iterator: Any, batch: Any) -> None:
         """See `Watcher`."""
@@ -59,3 +70,7 @@ class WorkerStartsProbe(TimeWatcher, SiteWatcher[Place, WorkerStarts]):
             record.seconds += seconds
             record.first += seconds if first else 0.0
             self._asks = None
+
+    def totals(self, tick: int) -> Iterable[Record]:
+        """Each loop's."""
+        return list(self._loops.values())

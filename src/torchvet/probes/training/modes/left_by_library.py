@@ -32,8 +32,8 @@ class _Part:
 
     module: weakref.ref[torch.nn.Module]
     record: LeftInEvalMode
-    version: int
-    """Of the first of its parameters that has a gradient: a step makes it another."""
+    versions: dict[int, int]
+    """Of its parameters with gradients, by identity: a step makes them others."""
     acted: bool = False
     """Whether it was in train mode at some look."""
 
@@ -92,20 +92,18 @@ class PartsLeftInEvalMode(Watcher):
 
     def _look(self, module: torch.nn.Module, tick: int) -> None:
         known = self._parts.get(id(module))
-        version = _version(module)
+        versions = {id(p): p._version for p in module.parameters() if gradient_of(p) is not None}
         if known is None or known.module() is not module:
-            # Dropout is looked for once: it is the layer's own probability that counts.
-            silent = [one for one in _modules(module) if isinstance(one, private.Dropouts) and one.p > 0]
-            if not silent:
-                return
-            place = self._left[module]
-            record = LeftInEvalMode(part=type(module).__name__, layers=len(silent), place=place, since=tick)
-            self._parts[id(module)] = _Part(weakref.ref(module), record, version)
+            record = LeftInEvalMode(part=type(module).__name__, layers=0, place=self._left[module], since=tick)
+            self._parts[id(module)] = _Part(weakref.ref(module), record, versions)
             return
+        moved = {key for key, version in versions.items() if version > known.versions.get(key, version)}
+        known.versions = versions
+        layers = _silent(module, moved) if moved and not known.acted else 0
         # A part that no step moves is frozen, or computes targets.
-        moved = version > known.version >= 0
-        known.version = version
-        known.record.steps += moved and not known.acted
+        if layers:
+            known.record.steps += 1
+            known.record.layers = layers
 
     def totals(self, tick: int) -> Iterable[Record]:
         """All parts that were looked at: of one that was in train mode since, no step counts."""
@@ -132,6 +130,15 @@ def _modules(module: torch.nn.Module) -> Iterable[torch.nn.Module]:
         yield one
 
 
-def _version(module: torch.nn.Module) -> int:
-    """How often the first parameter with a gradient was written; -1 where none has one."""
-    return next((p._version for p in module.parameters() if gradient_of(p) is not None), -1)
+def _silent(module: torch.nn.Module, moved: set[int]) -> int:
+    """How many layers of dropout do nothing in what is trained; none where one of the part's acts."""
+    silent = 0
+    for holder in _modules(module):
+        for layer in holder.children():
+            if isinstance(layer, private.Dropouts) and layer.p > 0:
+                if layer.training:
+                    return 0
+                # What is frozen, or for the most part, has no use for it.
+                own = [id(p) in moved for p in holder.parameters()]
+                silent += 2 * sum(own) > len(own)
+    return silent

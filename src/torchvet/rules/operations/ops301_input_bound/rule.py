@@ -49,8 +49,8 @@ _STAGES = {
     "": "the loader works",
 }
 _START_ADVICE = (
-    "keep the workers: make the loader once, outside of the loop, with persistent_workers=True; for passes of a few "
-    "batches num_workers=0 may be the fastest"
+    "keep the workers: make the loader once, outside of the loop, with persistent_workers=True (what is set in the dataset "
+    "later does not reach them); for passes of a few batches num_workers=0 may be the fastest"
 )
 _ADVICE = {
     "item": "make an item cheaper, or make what is always the same once before the training; then have the DataLoader "
@@ -118,8 +118,8 @@ class InputBound(TraceRule, LineCostRule):
         return self.takes(
             rank,
             work.site,
-            f"{count(starts.workers, 'worker')} of a loader are started anew {starts.starts:,} times, once for each "
-            f"pass: {cost.of_step()}",
+            f"a loader starts {count(starts.workers, 'worker')} anew {starts.starts:,} times, once for each pass: "
+            f"{cost.of_step()}",
             cost,
             cause=f"the first batch of a pass is waited for {ms(first)}: {percent(starts.first / starts.seconds)} of "
             "what all batches of a pass are waited for",
@@ -167,10 +167,12 @@ class InputBound(TraceRule, LineCostRule):
 def _started_anew(rank: RankRecording, work: Work) -> WorkerStarts | None:
     """How often the loop starts workers, where it waits more for the first batches of its passes than for others."""
     at = work.site.path, work.site.line
-    seen = next((one for one in rank.latest(WorkerStarts) if (one.place.path, one.place.line) == at), None)
-    if seen is None or seen.starts < _PASSES or seen.first < _MOST * seen.seconds:
+    here = [one for one in rank.latest(WorkerStarts, "place", "made") if (one.place.path, one.place.line) == at]
+    # Of two loaders on one line the looks do not say which is waited for.
+    if len(here) != 1 or _stage(work) not in ("wait", "start"):
         return None
-    return seen if _stage(work) in ("wait", "start") else None
+    (seen,) = here
+    return seen if seen.starts >= _PASSES and seen.first > _MOST * seen.seconds else None
 
 
 def _of_starts(work: Work, starts: WorkerStarts) -> float:

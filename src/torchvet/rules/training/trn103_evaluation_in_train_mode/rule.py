@@ -63,8 +63,8 @@ class EvaluationInTrainMode(loops.LoopRule):
                 yield self.observed(
                     rank,
                     left.place,
-                    f"{left.part} is trained without dropout: its {count(left.layers, 'dropout layer')} were in "
-                    f"eval mode in {left.steps:,} checked training steps, from step {left.since:,} on",
+                    f"{left.part} is trained without dropout: {count(left.layers, 'dropout layer')} in eval mode in "
+                    f"{left.steps:,} checked training steps, from step {left.since:,} on",
                     cause="the library that is called here has put it into eval mode, and nothing has put it back",
                     advice="call `train()` on it before the training, or on the whole model at the start of each "
                     "training pass; Lightning keeps the mode that it finds",

@@ -22,8 +22,8 @@ class EndTokenWithoutLabel(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Loops whose texts all end with one token that is left out of the labels, and is nowhere a label."""
         for seen in rank.latest(EndTokens):
-            ends = len(seen.tokens) == 1 and not seen.labeled
-            if ends and seen.texts >= _TEXTS and seen.only >= _MOSTLY * seen.texts:
+            ends = len(seen.tokens) == 1 and not seen.labeled and seen.texts >= _TEXTS
+            if ends and seen.only >= _MOSTLY * seen.texts and 0 < seen.padded == seen.padded_so:
                 yield self._finding(rank, recording, seen)
                 return
 
