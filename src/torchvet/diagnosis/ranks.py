@@ -144,9 +144,10 @@ def recorded(recording: Recording) -> tuple[int, int]:
     """How many of how many ranks are recorded."""
     members = [one.member for one in recording.ranks if one.member is not None]
     here = len({member.rank for member in members})
+    several = here > 1 or any(one.last(Absent) is not None for one in recording.ranks)
     # Of a fake group one process is all there is. Without a backend the size is what variables say: a process that is
     # alone may have inherited them.
-    groups = [member for member in members if member.backend != "fake" and (member.backend or here > 1)]
+    groups = [member for member in members if member.backend != "fake" and (member.backend or several)]
     world = max((member.world_size for member in groups), default=0)
     return here, max(here, world)
 

@@ -49,8 +49,8 @@ _STAGES = {
     "": "the loader works",
 }
 _START_ADVICE = (
-    "keep the workers: make the loader once, outside of the loop, with persistent_workers=True (what is set in the dataset "
-    "later does not reach them); for passes of a few batches num_workers=0 may be the fastest"
+    "keep the workers: make the loader once, outside of the loop, with persistent_workers=True (what is "
+    "set in the dataset later does not reach them); for passes of a few batches num_workers=0 may be the fastest"
 )
 _ADVICE = {
     "item": "make an item cheaper, or make what is always the same once before the training; then have the DataLoader "
