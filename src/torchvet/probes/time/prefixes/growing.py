@@ -38,8 +38,8 @@ _CALLS = 1024
 """Calls of one line that are timed."""
 _PRODUCTS = ("mm", "addmm")
 _TRAINS = ("training", "manual", "backward")
-_CALL = nn.Module._call_impl.__code__
-"""Of the frame that each call of a module has."""
+_CALL = "_call_impl"
+"""The function that runs in each call of a module."""
 
 
 @dataclass
@@ -359,6 +359,6 @@ def _called_from(calls: int) -> Place | None:
     """The user's line that led to the last so many calls of modules."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and calls:
-        calls -= frame.f_code is _CALL
+        calls -= frame.f_code.co_name == _CALL
         frame = frame.f_back
     return next(iter(user_lines(frame, 1)), None)

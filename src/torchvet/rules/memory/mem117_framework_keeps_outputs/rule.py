@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.analysis.growth import gathered
-from torchvet.analysis.steps import longest_evaluation
 from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.rules.core import grading
@@ -51,6 +49,9 @@ class FrameworkKeepsOutputs(GrowthRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What hooks gather over the run, and what a framework's evaluation gathers until it ends."""
         yield from super().in_rank(rank, recording)
+        from torchvet.analysis.growth import gathered
+        from torchvet.analysis.steps import longest_evaluation
+
         batches = longest_evaluation(rank)
         for growth in gathered(rank):
             place = growth.holding.place

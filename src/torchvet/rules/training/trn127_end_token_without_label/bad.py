@@ -16,7 +16,7 @@ def collate(batch):
 table, layer, head = nn.Embedding(11, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 11)
 model = nn.ModuleList([table, layer, head])
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-for epoch in range(3):
+for epoch in range(4):
     for batch in torch.utils.data.DataLoader(texts, batch_size=16, shuffle=True, collate_fn=collate):
         logits = head(layer(table(batch["input_ids"]))[0])[:, :-1]
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
@@ -24,4 +24,4 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
     longest = head(layer(table(torch.arange(1, 8).unsqueeze(0)))[0])[0, -1].softmax(-1)
-    print(f"epoch {epoch} loss {loss.item():.3f}, end after the longest text {longest[END].item():.3f}")
+    print(f"epoch {epoch} loss {loss.item():.3f} probability of the end {longest[END].item():.3f}")

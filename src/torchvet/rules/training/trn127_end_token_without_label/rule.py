@@ -18,6 +18,7 @@ class EndTokenWithoutLabel(Rule):
 
     severity = "warning"
     silence_clears = False
+    fix_changes_results = True
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Loops whose texts all end with one token that is left out of the labels, and is nowhere a label."""
