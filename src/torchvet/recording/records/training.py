@@ -167,8 +167,8 @@ class LeftInEvalMode(Record):
 class EndTokens(Record):
     """The loop on the line `place` gave `batches` of tokens, with labels that are these tokens or left out. Of `texts`
     texts, the last token of `silent` has no label; it is one of `tokens`, of which several are `mixed`. Of a single
-    one: in `only` of the texts it alone was left out, and `labeled` times in all it has a label. It stands in `padded_so` of
-    the `padded` places that are not read."""
+    one: in `only` of the texts it alone was left out, and `labeled` times in all it has a label. It stands in
+    `padded_so` of the `padded` places that are not read."""
 
     place: Place
     batches: int = 0
