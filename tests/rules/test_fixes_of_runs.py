@@ -958,3 +958,52 @@ def test_gradients_are_cleared_before_the_backward_where_another_adds_to_them() 
     )
     lines = [one.strip() for one in apply({FILE: text}, [made])[0][FILE].splitlines()]
     assert lines[lines.index("self.od.zero_grad()") + 1] == "loss.backward()"
+
+
+ENCODER = """
+    class Intents(nn.Module):
+        def __init__(self, checkpoint):
+            super().__init__()
+            self.encoder = Encoder.from_pretrained(
+                checkpoint, pooling=False
+            )
+            self.a, self.b = Encoder.from_pretrained(checkpoint), nn.Linear(2, 2)
+    """
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [("checkpoint, pooling", "self.encoder.train()"), ("self.encoder =", "self.encoder.train()"), ("self.a", "")],
+)
+def test_a_part_that_a_library_left_in_eval_mode_is_trained(at: str, expected: str) -> None:
+    handed_over = About("handed over in eval mode")
+    assert fixed("TRN103", ENCODER, at, about=handed_over).strip() == expected
+    assert fixed("TRN103", ENCODER, at, about=About("training in eval mode")) == ""
+
+
+PASSES = """
+    from torch.utils.data import DataLoader
+    def loader(data):
+        return DataLoader(data, batch_size=4, num_workers=2{more})
+    for epoch in range(3):
+        for x in loader(data):
+            pass
+        for x in DataLoader(data, num_workers=1):
+            pass
+    """
+
+
+@pytest.mark.parametrize(
+    ("more", "made", "expected"),
+    [
+        ("", 6, "num_workers=2, persistent_workers=True)"),
+        (", **options", 6, ""),
+        (", persistent_workers=False", 6, ""),
+        ("", 10, ""),
+    ],
+)
+def test_workers_that_are_started_anew_are_kept(more: str, made: int, expected: str) -> None:
+    """Not where a loop makes a loader for each pass."""
+    seen = Related(role="made", message="", path=FILE, line=made)
+    after = fixed("OPS301", PASSES.format(more=more), "for x in loader", related=[seen], about=About("started anew"))
+    assert after.strip().endswith(expected) and bool(after) == bool(expected)

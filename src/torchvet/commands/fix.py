@@ -52,7 +52,9 @@ class FixCommand(click.Command):
 @click.option("--unsafe-fixes", is_flag=True, help="Include fixes that may change the program's results.")
 @click.option("--verify", is_flag=True, help="Run the program with and without fixes; keep those proven to help.")
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=100, show_default=True, help="With --verify: the steps of each run."
+    "--steps",
+    type=click.IntRange(min=1),
+    help="With --verify: the steps of each run.  [default: 100, and those of ten seconds more]",
 )
 @click.option(
     "--tolerance",

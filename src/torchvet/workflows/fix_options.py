@@ -31,7 +31,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     diff: bool
     unsafe_fixes: bool
     verify: bool
-    steps: int
+    steps: int | None
     tolerance: float
     show_output: bool
     simulate_gpu: str | None

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from torchvet.workflows.report_output import Delivery
 
 SEED = 0
+STEPS, LONGER, MUCH_LONGER = 100, 10.0, 100.0
+"""Steps of a run where the user names none, and the seconds for which it goes on after them: a hundred steps of a
+millisecond end long before an evaluation, a second epoch or what a program does at its end. And where that has shown
+nothing to fix."""
 _PATIENCE = 10
 _LEAST_PATIENCE = 60.0
 """A fixed program may take this many times as long as the one before, and at least so many seconds."""
@@ -36,13 +40,15 @@ class Bench:
 
     target: Program
     delivery: Delivery
-    steps: int
+    steps: int | None
+    """Of each run; None: those of the first run, which has `STEPS` and as many more as `longer` seconds bear."""
     show_output: bool = False
     probes: dict[str, Any] = field(default_factory=dict)
     outside: dict[str, None] = field(default_factory=dict)
     """What the trials did beyond their files, which is not undone."""
     runs: int = 0
     """How many trials have begun."""
+    longer: float = 0.0
     _seconds: float | None = None
 
     def run(self, contents: Mapping[str, bytes], change: str) -> Trial:
@@ -55,17 +61,24 @@ class Bench:
 
         self.runs += 1
         with Keep(None) as keep, Scratch() as folder:
-            probes = {"seed": SEED, "losses": True, **self.probes}
+            first = self.steps is None
+            probes = {"seed": SEED, "losses": True, "longer": self.longer if first else 0.0, **self.probes}
             overlay = write_overlay(folder, contents) if contents else None
             output = folder / "output"
             with Untouched(self.delivery.quiet) as files:
                 observe = Observe(
-                    keep.directory, keep.rank, self.steps, self.delivery.memory_limit, probes, overlay, files.folder
-                )
+                    keep.directory, keep.rank, self.steps or STEPS, self.delivery.memory_limit, probes, overlay,
+                    files.folder,
+                )  # fmt: skip
                 progress = self._shown.progress(keep.directory, f"run {self.runs}, {change}")
                 status, seconds = self._process(child_command(self.target, observe), output, files, progress)
                 recording, outcome = keep.read(status, seconds)
                 files.ended(outcome)
+            if first:
+                # One that ended by itself may do so: its last step is followed by what the program does at its end.
+                self.steps = (
+                    outcome.main_steps if outcome.how == "steps-reached" else 2 * max(outcome.main_steps, STEPS)
+                )
             self.outside.update(dict.fromkeys(files.outside))
             printed = output.read_text("utf-8", "replace")[:_PRINTED]
             self._show(printed)

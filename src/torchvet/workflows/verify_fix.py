@@ -16,7 +16,7 @@ from torchvet.formatting import count
 from torchvet.supervisor import preflight
 from torchvet.supervisor.preflight import Program
 from torchvet.workflows.fix_options import Asked, deliver, write
-from torchvet.workflows.repeat import SEED, Bench
+from torchvet.workflows.repeat import LONGER, MUCH_LONGER, SEED, STEPS, Bench
 from torchvet.workflows.report_output import CLEAN, FINDINGS
 
 if TYPE_CHECKING:
@@ -35,10 +35,15 @@ def verify(asked: Asked) -> int:
     preflight.check(target)
     if not asked.delivery.quiet:
         _warn(asked)
-    bench = Bench(target, asked.delivery, asked.steps, asked.show_output, _probes(asked))
+    bench = Bench(target, asked.delivery, asked.steps, asked.show_output, _probes(asked), longer=LONGER)
     runner = _Timed(bench.run)
     plan = Plan(asked, runner({}, "as it is"))
+    if asked.steps is None and plan.before.stopped and not plan.candidates:
+        bench.steps, bench.longer = None, MUCH_LONGER
+        _say_that_it_goes_on(asked, plan.before.steps)
+        plan = Plan(asked, runner({}, "as it is"))
     verified = plan.verified(runner, lambda fixes: None if asked.delivery.quiet else _announce(fixes, runner.seconds))
+    verified.runs = bench.runs
     report = plan.report(verified)
     report.facts["fix"].update(run_seconds=runner.seconds, not_undone=list(bench.outside))
     if asked.apply:
@@ -80,12 +85,22 @@ def _refuse(asked: Asked) -> None:
 
 def _warn(asked: Asked) -> None:
     """Announce, before anything runs, that the program runs more than once."""
+    most = f"{STEPS} steps and {LONGER:.0f} seconds more" if asked.steps is None else count(asked.steps, "step")
     click.echo(
-        f"torchvet: {asked.script} runs once as it is, and again with the fixes for what that shows, up to "
-        f"{count(asked.steps, 'step')} each, without a terminal. The files that it writes are restored after each run "
+        f"torchvet: {asked.script} runs once as it is, and again with the fixes for what that shows, up to {most} "
+        "each, without a terminal. The files that it writes are restored after each run "
         "(exceptions: docs/fix.md)",
         err=True,
     )
+
+
+def _say_that_it_goes_on(asked: Asked, steps: int) -> None:
+    if not asked.delivery.quiet:
+        click.echo(
+            f"torchvet: {count(steps, 'step')} have shown nothing to fix: it runs again, up to {MUCH_LONGER:.0f} "
+            "seconds longer",
+            err=True,
+        )
 
 
 def _announce(fixes: Sequence[Fix], took: float) -> None:

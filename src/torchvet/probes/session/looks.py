@@ -60,6 +60,7 @@ class Looks(Host):
             # No window ever opens.
             self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
         self._passed = self._next_asked = 0.0
+        self._until: float | None = None
         """When the last boundary was passed."""
         self._before_end = 0.0
         """What looking had cost when the program ended."""
@@ -103,12 +104,18 @@ class Looks(Host):
         self._stop_at_limit()
 
     def _stop_at_limit(self) -> None:
-        limit = self.options.steps
+        limit, reached = self.options.steps, self.clock.main_steps
         # Steps of the kind that marks them: evaluations between do not count.
-        if limit is not None and self.clock.main_steps >= limit:
-            raise StepsReached(limit)
+        if limit is not None and reached >= limit and self._has_gone_on():
+            raise StepsReached(reached if self.options.longer else limit)
         if self.options.stop_file is not None and self._told_to_stop(self.options.stop_file):
             raise StepsReached(self.clock.main_steps)
+
+    def _has_gone_on(self) -> bool:
+        """Whether the program has gone on for as long as it was to, since its last step but those."""
+        if self._until is None:
+            self._until = time.perf_counter() + self.options.longer
+        return time.perf_counter() >= self._until
 
     def _told_to_stop(self, file: str) -> bool:
         """Whether the supervisor has seen enough. Asked twice a second: it takes longer than a boundary."""

@@ -39,6 +39,8 @@ class Options(msgspec.Struct, kw_only=True):
     code: str | None = None
     """The program itself, where it stood on the command line."""
     steps: int | None = None
+    longer: float = 0.0
+    """Seconds for which the program goes on once it has taken that many `steps`."""
     memory_limit: int | None = None
     precision_forecast: bool = False
     amp_mode: str | None = None
@@ -275,6 +277,7 @@ class Session:
         ticks = observer.clock.n if observer is not None else 0
         outcome = Outcome(how=how, status=status, ticks=ticks, seconds=elapsed, error=text, stack=places[-12:])
         outcome.place = places[-1] if places else None
+        outcome.main_steps = observer.clock.main_steps if observer is not None else 0
         # Past the limit of the recording's size.
         self.writer.write_last(outcome)
 

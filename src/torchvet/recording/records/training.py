@@ -433,6 +433,8 @@ class Outcome(Record):
     error: str | None = None
     place: Place | None = None
     stack: list[Place] = []
+    main_steps: int = 0
+    """What a limit on steps counts: `ticks` has the evaluations between as well."""
 
 
 class BatchChange(Record):

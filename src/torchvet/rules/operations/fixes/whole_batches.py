@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits, terminal, walk
+from torchvet.source.model import Event, edits, terminal, walk
 
 _HOME = "torch.utils.data"
 _BY_PLACE = ("dataset", "batch_size", "shuffle")
@@ -20,7 +20,8 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     The order stays: the loader's own sampler draws in the same way. Nothing where the loader is not sure, its dataset
     has no name, or it has arguments of which more would change.
     """
-    call = _maker(file, finding)
+    made = maker_of(file, finding)
+    call = made.call if made is not None else None
     # Of whole batches a loader's own size is None.
     if any(isinstance(node, ast.Attribute) and _is_loaders_size(node) for node in walk(file.tree)):
         return ()
@@ -34,8 +35,8 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     rows = each[0] if len(each) == 1 else f"{each[0]} if {text['shuffle']} else {each[1]}"
     batches = f"{home}BatchSampler({rows}, {text['batch_size']}, {text.get('drop_last', 'False')})"
     rest = "".join(f", {name}={text[name]}" for name in ("num_workers", "pin_memory") if name in text)
-    made = f"{file.segment(call.func)}({text['dataset']}, sampler={batches}, batch_size=None{rest})"
-    return [edits.replace(file, call, made), *imported]
+    whole = f"{file.segment(call.func)}({text['dataset']}, sampler={batches}, batch_size=None{rest})"
+    return [edits.replace(file, call, whole), *imported]
 
 
 def _is_loaders_size(node: ast.Attribute) -> bool:
@@ -63,11 +64,11 @@ def _samplers(given: Mapping[str, ast.expr]) -> list[str]:
     return ["RandomSampler", "SequentialSampler"]
 
 
-def _maker(file: SourceFile, finding: Finding) -> ast.Call | None:
+def maker_of(file: SourceFile, finding: Finding) -> Event | None:
     """The call that makes a loop's loader: on the line where the run saw it, else the only one of the file."""
-    every = [event.call for event in file.calls("DataLoader")]
-    seen = [r for r in finding.related if r.role == "made"]
-    made = [call for call in every if (file.path, call.lineno) in [(r.path, r.line) for r in seen]] if seen else every
+    every = file.calls("DataLoader")
+    seen = [(r.path, r.line) for r in finding.related if r.role == "made"]
+    made = [event for event in every if (file.path, event.call.lineno) in seen] if seen else [*every]
     return made[0] if len(made) == 1 else None
 
 

@@ -20,6 +20,7 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.operations.fixes.kept_workers import kept_workers
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -70,6 +71,7 @@ _OF_LIBRARY = (
 )
 _WORKERS = frozenset(["wait", "start", "end"])
 _ROW_BY_ROW = About(variant="row by row")
+_STARTED_ANEW = About(variant="started anew")
 
 
 class InputBound(TraceRule, LineCostRule):
@@ -79,8 +81,10 @@ class InputBound(TraceRule, LineCostRule):
     lost_in = "loader"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """The loader's batches read by one index, where rows are read one by one."""
-        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else ()
+        """The loader's batches read by one index, where rows are read one by one; workers that are kept."""
+        if about(finding) == _ROW_BY_ROW:
+            return whole_batches(file, finding)
+        return kept_workers(file, finding) if about(finding) == _STARTED_ANEW else ()
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""
@@ -125,6 +129,7 @@ class InputBound(TraceRule, LineCostRule):
             "what all batches of a pass are waited for",
             advice=_START_ADVICE,
             related=[self.beside("made", "the loader is made here", starts.made)] if starts.made is not None else [],
+            about=_STARTED_ANEW,
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:

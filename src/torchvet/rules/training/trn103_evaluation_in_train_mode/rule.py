@@ -8,17 +8,29 @@ import re
 from torchvet.finding import About, about
 from torchvet.formatting import count
 from torchvet.recording.records.training import EvalModeSteps, LeftInEvalMode, TrainModePass
-from torchvet.rules.kit import Effect, Finding, Identity, Iterator, Measured, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import (
+    Edits,
+    Effect,
+    Finding,
+    Identity,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    SourceFile,
+)
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._modes import Moment
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
+from torchvet.rules.training.fixes.trained_parts import put_into_train_mode
 from torchvet.source.model import Event, Loop, Unit, given, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
 
 _STUCK = "stays in eval mode"
 _IN_EVAL_MODE = About("training in eval mode")
+_HANDED_OVER = About("handed over in eval mode")
 _EVALUATION = re.compile(r"eval|valid|test|predict|sample|infer|accuracy", re.IGNORECASE)
 _STANDS_STILL = "dropout is off and batch norm's running statistics stand still"
 _ENOUGH_STEPS = 2
@@ -34,6 +46,10 @@ class EvaluationInTrainMode(loops.LoopRule):
 
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """`train()` on a part that a library has handed over in eval mode."""
+        return put_into_train_mode(file, finding) if about(finding) == _HANDED_OVER else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Passes without gradients in which dropout or batch norm was at work, where source sees an evaluation; and
@@ -69,6 +85,7 @@ class EvaluationInTrainMode(loops.LoopRule):
                     advice="call `train()` on it before the training, or on the whole model at the start of each "
                     "training pass; Lightning keeps the mode that it finds",
                     measured=Measured(steps=left.steps),
+                    about=_HANDED_OVER,
                 )
 
     def _of_model(
