@@ -981,7 +981,7 @@ def test_a_part_that_a_library_left_in_eval_mode_is_trained(at: str, expected: s
     assert fixed("TRN103", ENCODER, at, about=About("training in eval mode")) == ""
 
 
-PASSES = """
+LOADERS = """
     from torch.utils.data import DataLoader
     def loader(data):
         return DataLoader(data, batch_size=4, num_workers=2{more})
@@ -1005,5 +1005,5 @@ PASSES = """
 def test_workers_that_are_started_anew_are_kept(more: str, made: int, expected: str) -> None:
     """Not where a loop makes a loader for each pass."""
     seen = Related(role="made", message="", path=FILE, line=made)
-    after = fixed("OPS301", PASSES.format(more=more), "for x in loader", related=[seen], about=About("started anew"))
+    after = fixed("OPS301", LOADERS.format(more=more), "for x in loader", related=[seen], about=About("started anew"))
     assert after.strip().endswith(expected) and bool(after) == bool(expected)

@@ -41,7 +41,7 @@ class Bench:
     target: Program
     delivery: Delivery
     steps: int | None
-    """Of each run; None: those of the first run, which has `STEPS` and as many more as `longer` seconds bear."""
+    """Of each run; None: as many as the first takes, `STEPS` and those of `longer` seconds."""
     show_output: bool = False
     probes: dict[str, Any] = field(default_factory=dict)
     outside: dict[str, None] = field(default_factory=dict)
@@ -66,19 +66,16 @@ class Bench:
             overlay = write_overlay(folder, contents) if contents else None
             output = folder / "output"
             with Untouched(self.delivery.quiet) as files:
-                observe = Observe(
-                    keep.directory, keep.rank, self.steps or STEPS, self.delivery.memory_limit, probes, overlay,
-                    files.folder,
-                )  # fmt: skip
+                steps, limit = self.steps or STEPS, self.delivery.memory_limit
+                observe = Observe(keep.directory, keep.rank, steps, limit, probes, overlay, files.folder)
                 progress = self._shown.progress(keep.directory, f"run {self.runs}, {change}")
                 status, seconds = self._process(child_command(self.target, observe), output, files, progress)
                 recording, outcome = keep.read(status, seconds)
                 files.ended(outcome)
             if first:
                 # One that ended by itself may do so: its last step is followed by what the program does at its end.
-                self.steps = (
-                    outcome.main_steps if outcome.how == "steps-reached" else 2 * max(outcome.main_steps, STEPS)
-                )
+                taken = outcome.main_steps
+                self.steps = taken if outcome.how == "steps-reached" else 2 * max(taken, STEPS)
             self.outside.update(dict.fromkeys(files.outside))
             printed = output.read_text("utf-8", "replace")[:_PRINTED]
             self._show(printed)

@@ -43,7 +43,7 @@ def verify(asked: Asked) -> int:
         _say_that_it_goes_on(asked, plan.before.steps)
         plan = Plan(asked, runner({}, "as it is"))
     verified = plan.verified(runner, lambda fixes: None if asked.delivery.quiet else _announce(fixes, runner.seconds))
-    verified.runs = bench.runs
+    verified.runs = runner.runs
     report = plan.report(verified)
     report.facts["fix"].update(run_seconds=runner.seconds, not_undone=list(bench.outside))
     if asked.apply:
@@ -57,14 +57,15 @@ Runner = Callable[[Mapping[str, bytes], str], "Trial"]
 
 
 class _Timed:
-    """Runs the program, and knows how long all runs have taken together."""
+    """Runs the program, and knows how many runs there were and how long they took."""
 
     def __init__(self, run: Runner) -> None:
         self._run = run
-        self.seconds = 0.0
+        self.seconds, self.runs = 0.0, 0
 
     def __call__(self, contents: Mapping[str, bytes], change: str) -> Trial:
         began = time.monotonic()
+        self.runs += 1
         trial = self._run(contents, change)
         self.seconds += time.monotonic() - began
         return trial

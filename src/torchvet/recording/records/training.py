@@ -421,7 +421,7 @@ class Ran(Record):
 
 
 class Outcome(Record):
-    """How the program ended; `status` is the exit status that it would have had alone."""
+    """How the program ended, with the status that it would have alone; `ticks` has evaluations, `main_steps` none."""
 
     how: Literal[
         "finished", "exit", "exception", "interrupt", "out-of-memory", "steps-reached", "os-exit", "killed",
@@ -434,7 +434,6 @@ class Outcome(Record):
     place: Place | None = None
     stack: list[Place] = []
     main_steps: int = 0
-    """What a limit on steps counts: `ticks` has the evaluations between as well."""
 
 
 class BatchChange(Record):
@@ -492,8 +491,7 @@ class Unwatched(Record):
 class Unchecked(Record):
     """What a probe could not look at, and why. `voids` says that a leak could hide there, so that a run in which none
     was found says nothing; `graphs`, that autograd graphs were not followed to their end. `failed` names the probe
-    where it does not work at all in this process, or where its own error ended it: what it would have found is not
-    known."""
+    where it does not work in this process, or where its own error ended it: what it would have found is not known."""
 
     check: str
     reason: str

@@ -21,13 +21,13 @@ def whole_batches(file: SourceFile, finding: Finding) -> Edits:
     has no name, or it has arguments of which more would change.
     """
     made = maker_of(file, finding)
-    call = made.call if made is not None else None
     # Of whole batches a loader's own size is None.
-    if any(isinstance(node, ast.Attribute) and _is_loaders_size(node) for node in walk(file.tree)):
+    if made is None or any(isinstance(node, ast.Attribute) and _is_loaders_size(node) for node in walk(file.tree)):
         return ()
-    given = _given(file, call) if call is not None else None
-    names = _names(file, call, _samplers(given)) if call is not None and given is not None else None
-    if call is None or given is None or names is None:
+    call = made.call
+    given = _given(file, call)
+    names = _names(file, call, _samplers(given)) if given is not None else None
+    if given is None or names is None:
         return ()
     home, imported = names
     text = {name: file.segment(value) for name, value in given.items()}
