@@ -984,6 +984,7 @@ def test_a_part_that_a_library_left_in_eval_mode_is_trained(at: str, expected: s
 LOADERS = """
     from torch.utils.data import DataLoader
     def loader(data):
+        common = {{"drop_last": True}}
         return DataLoader(data, batch_size=4, num_workers=2{more})
     for epoch in range(3):
         for x in loader(data):
@@ -996,10 +997,11 @@ LOADERS = """
 @pytest.mark.parametrize(
     ("more", "made", "expected"),
     [
-        ("", 6, "num_workers=2, persistent_workers=True)"),
-        (", **options", 6, ""),
-        (", persistent_workers=False", 6, ""),
-        ("", 10, ""),
+        ("", 7, "num_workers=2, persistent_workers=True)"),
+        (", **common", 7, "**common, persistent_workers=True)"),
+        (", **options", 7, ""),
+        (", persistent_workers=False", 7, ""),
+        ("", 11, ""),
     ],
 )
 def test_workers_that_are_started_anew_are_kept(more: str, made: int, expected: str) -> None:

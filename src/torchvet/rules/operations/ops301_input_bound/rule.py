@@ -79,6 +79,7 @@ class InputBound(TraceRule, LineCostRule):
 
     severity = "warning"
     lost_in = "loader"
+    fix_may_change_losses = True  # workers that are kept draw no seed for each pass: another order of what is shuffled
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The loader's batches read by one index, where rows are read one by one; workers that are kept."""
