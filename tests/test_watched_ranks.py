@@ -30,6 +30,10 @@ PROGRAM = """
     dist.init_process_group("gloo", init_method="file://" + os.path.abspath("met"), rank=rank, world_size=2)
     torch.manual_seed(0)
     kept = []
+    if rank == 0:
+        with torchvet.watch() as alone:
+            pass
+        assert "nothing is known of rank 1" in alone.report.facts["verdict"]["reason"]
     with torchvet.watch(show=True, output="report.json", record="run.vet") as watched:
         model = DistributedDataParallel(torch.nn.Linear(64, 64))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

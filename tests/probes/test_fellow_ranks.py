@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,17 @@ def test_more_ranks_than_a_report_is_quick_for_are_missing(
 
 def test_each_watch_has_records_of_its_own() -> None:
     assert FellowRanks()._prefix != FellowRanks()._prefix
+
+
+def test_a_watch_that_one_rank_alone_has_shifts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prefixes(rank: int) -> list[str]:
+        """As in a process of its own."""
+        monkeypatch.setattr(fellow_ranks, "_begun", Counter())
+        alone = [FellowRanks()._prefix] if rank == 0 else []
+        return [*alone, *(FellowRanks()._prefix for _ in range(2))]
+
+    alone, *shared = prefixes(0)
+    assert shared == prefixes(1) and alone not in shared
 
 
 def test_a_group_that_was_left_is_reached_over_the_launchers_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ that is given up after a bounded time: rank 0 reports on what it has then.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from torchvet.errors import BadInput
+from torchvet.probes.base.frames import user_place
 from torchvet.probes.hosts.exchange import CONNECT, UNTAKEN, Came, Store, collect, deliver
 from torchvet.recording.parcel import pack, unpack
 from torchvet.recording.records.ranks import Member
@@ -41,8 +42,8 @@ _TICK = 0.02
 _UNHEARD = "no watch was heard of there when this one ended"
 _SILENT = "their store gave no answer"
 _TOO_MANY = f"a watch reports on {_MOST_RANKS} ranks at most; `torchvet run` reports on all"
-_numbers = itertools.count(1)
-"""Ranks of one program begin their watches in the same order."""
+_begun: Counter[str] = Counter()
+"""How many watches have begun on each line of the program."""
 
 
 @dataclass
@@ -72,8 +73,7 @@ class FellowRanks:
     def __init__(self) -> None:
         """The watch begins: the others may hear of it."""
         self._began = time.time()
-        run = os.environ.get("TORCHELASTIC_RUN_ID", "").encode("utf-8", "surrogateescape")
-        self._prefix = f"torchvet/{hashlib.sha256(run).hexdigest()[:16]}/watch{next(_numbers)}"
+        self._prefix = f"torchvet/{hashlib.sha256(_which().encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
         self._given_up = False
         self._from_start = self.announce()
 
@@ -179,6 +179,16 @@ class FellowRanks:
 
     def _hears(self, store: Store, rank: int) -> bool:
         return store.check([f"{self._prefix}/{rank}/watches"])
+
+
+def _which() -> str:
+    """What the watch that begins now has in common with those of other ranks: the launch, and which watch of which line
+    of the program it is. One rank may watch what another does not."""
+    place = user_place()
+    # By the file's name alone: each host may have the program in a folder of its own.
+    line = f"{os.path.basename(place.path)}:{place.line} {place.function}" if place is not None else ""
+    _begun[line] += 1
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}\n{line}\n{_begun[line]}"
 
 
 def _joined() -> Group | None:
