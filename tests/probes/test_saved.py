@@ -171,7 +171,7 @@ def test_nothing_is_read_while_another_thread_trains() -> None:
         over.wait(60)
 
     assert len([*saved.saved_tensors(node)]) == 1
-    thread = threading.Thread(target=train)
+    thread = threading.Thread(target=train, daemon=True)
     thread.start()
     assert went.wait(60) and not [*saved.saved_tensors(node)]
     assert not saved.spoilt(node, "freed") and saved.unpack_hook_of(node, x) is None
