@@ -10,10 +10,11 @@ from handmade import census, evidence, heap, holding, outcome, program, rank, re
 
 from torchvet.diagnosis.diagnose import diagnose
 from torchvet.finding import Report
-from torchvet.recording import Recording
+from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Record, Step
 from torchvet.recording.records.dry import DrySize
-from torchvet.recording.records.training import Host, HostSamples, Unchecked
+from torchvet.recording.records.ranks import Member
+from torchvet.recording.records.training import Host, HostSamples, Outcome, Unchecked
 from torchvet.renderers import renderer_for
 from torchvet.renderers.verdict import verdict
 
@@ -93,6 +94,34 @@ def test_a_run_of_many_steps_is_not_told_to_make_so_many() -> None:
 def test_a_gap_that_hides_no_leak_leaves_the_verdict_clean() -> None:
     report = of(evidence(80), Unchecked(check="the GPU's own time", reason="it was simulated"))
     assert report.verdict == "clean" and [n.check for n in report.not_checked] == ["the GPU's own time"]
+
+
+@pytest.mark.parametrize(("how", "status", "reason"), [
+    ("exception", 1, "the program failed: ValueError: the batch is empty"),
+    ("out-of-memory", 1, "the program ran out of memory"),
+    ("exit", 3, "the program ended with exit status 3"),
+    ("exit", 0, ""),
+    ("interrupt", -2, ""),
+])  # fmt: skip
+def test_a_program_that_failed_is_not_clean(how: Any, status: int, reason: str) -> None:
+    ended = Outcome(how=how, status=status, ticks=80, seconds=8.0, error="ValueError: the\nbatch is empty")
+    report = diagnose(recording(program(memory_limit=24 * GIB), steps(80), evidence(80), ended))
+    assert report.verdict == ("undetermined" if reason else "clean") and report.earned != bool(reason)
+    assert report.facts["verdict"]["reason"] == reason
+    assert [gap.reason for gap in report.not_checked] == ([reason] if reason else [])
+
+
+def test_a_rank_that_failed_leaves_the_report_of_all_undetermined() -> None:
+    def one(number: int, **ended: Any) -> RankRecording:
+        end = Outcome(**{"how": "finished", "status": 0, "ticks": 80, "seconds": 8.0} | ended)
+        member = Member(rank=number, world_size=2, host="a")
+        return rank(program(memory_limit=24 * GIB), member, steps(80), evidence(80), end, number=number)
+
+    healthy = diagnose(Recording([one(0), one(1)]))
+    failed = diagnose(Recording([one(0), one(1, how="exception", status=1, error="ValueError: no")]))
+    assert (healthy.verdict, failed.verdict) == ("clean", "undetermined")
+    assert failed.facts["verdict"]["reason"] == "rank 1 failed: ValueError: no"
+    assert verdict(failed) == "No cause found in 80 steps, but rank 1 failed: ValueError: no"
 
 
 def test_notes_do_not_make_a_run_evidence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import textwrap
 from pathlib import Path
@@ -27,9 +28,13 @@ PROGRAM = """
     from torch.nn.parallel import DistributedDataParallel
 
     rank = int(sys.argv[1])
-    dist.init_process_group("gloo", init_method="file://" + os.path.abspath("met"), rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[2], rank=rank, world_size=2)
     torch.manual_seed(0)
     kept = []
+    if rank == 0:
+        with torchvet.watch() as alone:
+            pass
+        assert "nothing is known of rank 1" in alone.report.facts["verdict"]["reason"]
     with torchvet.watch(show=True, output="report.json", record="run.vet") as watched:
         model = DistributedDataParallel(torch.nn.Linear(64, 64))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -50,9 +55,11 @@ def test_what_only_the_second_rank_does_is_in_the_one_report(tmp_path: Path) -> 
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
     known = {n: v for n, v in os.environ.items() if n not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "COLUMNS")}
     known |= {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     ranks = [
         subprocess.Popen(
-            [python(), "train.py", str(rank)],
+            [python(), "train.py", str(rank), str(port)],
             cwd=tmp_path,
             env=known,
             stdout=subprocess.PIPE,

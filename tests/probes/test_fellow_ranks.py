@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch.distributed as dist
 from handmade import outcome, program
 
-from torchvet.probes.hosts import fellow_ranks
+from torchvet.probes.hosts import fellow_ranks, relay
 from torchvet.probes.hosts.fellow_ranks import FellowRanks, Group, Joined
 from torchvet.recording import RecordingWriter
 from torchvet.recording.records.base import Record
@@ -24,8 +26,10 @@ LONG = 60.0
 class Rank:
     """One rank's watch, with its records in a folder of its own."""
 
-    def __init__(self, folder: Path, number: int, store: Any, file: int | None = None, world: int = 2) -> None:
-        self.group = Group(number, world, lambda: store)
+    def __init__(
+        self, folder: Path, number: int, store: Any, file: int | None = None, world: int = 2, port: int | None = None
+    ) -> None:
+        self.group = Group(number, world, lambda: store, ("127.0.0.1", port) if port is not None else None)
         self.fellows = FellowRanks()
         self.fellows._prefix = "p"
         self.own, self.came = folder / f"own{number}", folder / f"came{number}"
@@ -144,6 +148,62 @@ def test_a_store_that_never_answers_is_given_up_and_what_comes_later_is_not_take
     assert ended.wait(LONG) and not list(first.came.iterdir())
 
 
+def test_records_come_over_a_server(tmp_path: Path) -> None:
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    first, second = (Rank(tmp_path, number, None, port=server.port) for number in range(2))
+    came: list[Joined] = []
+    assert second.meanwhile(lambda: came.append(first.join())).went
+    assert came[0].came == [1] and (first.came / "rank1.jsonl").read_bytes() == second.file.read_bytes()
+
+
+def ranks_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "torchvet-ranks"]
+
+
+def test_no_thread_is_left_in_a_call_to_a_server_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would abort the process if the answer came while the interpreter ended. A stopped process does not answer."""
+    for name in ("WAITS", "_GIVEN_UP"):
+        monkeypatch.setattr(fellow_ranks, name, 0.2)
+    monkeypatch.setattr(relay, "CONNECT", 0.1)
+    monkeypatch.setattr(fellow_ranks, "_CUT", LONG)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = Rank(tmp_path, 1, None, port=server.getsockname()[1]).join()
+    assert found.reasons == {0: "their store gave no answer"} and not ranks_threads()
+
+
+@pytest.mark.parametrize("answers", [0, 3])
+def test_a_server_that_stops_in_the_middle_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: int
+) -> None:
+    """After so many of its answers: rank 0 has a watch, and does not take the records."""
+    for name in ("WAITS", "_GIVEN_UP"):
+        monkeypatch.setattr(fellow_ranks, name, 0.2)
+    monkeypatch.setattr(fellow_ranks, "_CUT", LONG)
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    received, left = relay._End.receive, answers
+
+    def receive(end: Any, other: Any) -> bool:
+        nonlocal left
+        if end.socket.getpeername()[1] != server.port:
+            return received(end, other)
+        left -= 1
+        return received(end, other) if left >= 0 else bool(end.socket.recv(1 << 16))
+
+    monkeypatch.setattr(relay._End, "receive", receive)
+    monkeypatch.setattr(relay, "CONNECT", 0.1)
+    found = Rank(tmp_path, 1, None, port=server.port).join()
+    assert found.reasons == {0: "their store gave no answer"} and not ranks_threads()
+
+
+def test_a_server_that_is_gone_costs_no_time(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    (reason,) = Rank(tmp_path, 1, None, port=port).join().reasons.values()
+    assert reason.startswith("their store could not be used: ConnectionRefusedError")
+
+
 def test_without_a_thread_nobody_is_asked(tmp_path: Path, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an exit handler, since Python 3.12."""
     monkeypatch.setattr(threading.Thread, "start", raises)
@@ -199,6 +259,17 @@ def test_each_watch_has_records_of_its_own() -> None:
     assert FellowRanks()._prefix != FellowRanks()._prefix
 
 
+def test_a_watch_that_one_rank_alone_has_shifts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prefixes(rank: int) -> list[str]:
+        """As in a process of its own."""
+        monkeypatch.setattr(fellow_ranks, "_begun", Counter())
+        alone = [FellowRanks()._prefix] if rank == 0 else []
+        return [*alone, *(FellowRanks()._prefix for _ in range(2))]
+
+    alone, *shared = prefixes(0)
+    assert shared == prefixes(1) and alone not in shared
+
+
 def test_a_group_that_was_left_is_reached_over_the_launchers_store(monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(rank=1, world_size=2, host="a", backend="gloo")
     fellows = FellowRanks()
@@ -210,8 +281,7 @@ def test_a_group_that_was_left_is_reached_over_the_launchers_store(monkeypatch: 
     monkeypatch.setenv("MASTER_PORT", str(store.port))
     group = fellows.group(member)
     assert group is not None and (group.rank, group.world) == (1, 2)
-    group.store().set("x", b"1")
-    assert store.get("x") == b"1"
+    assert group.address == ("127.0.0.1", store.port)
     # A program that a rank starts has its variables, and is in no group.
     for other in (None, Member(rank=1, world_size=2, host="a"), Member(rank=1, world_size=2, host="a", backend="fake")):
         assert fellows.group(other) is None

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from torchvet.probes.base import graphs
+from torchvet.probes.base import gradients, graphs
 from torchvet.probes.internals import private, saved
 from torchvet.probes.internals.packing import PACKING, Packing
 
@@ -157,3 +157,24 @@ def test_what_is_freed_or_changed_is_told_apart(older: None) -> None:
         kept.mul_(2)
     assert saved.spoilt(kept.grad_fn, "changed")
     assert keys(kept) == set()
+
+
+def test_nothing_is_read_while_another_thread_trains() -> None:
+    """Its pass may free what is read: that ends the process."""
+    x = torch.ones(2, requires_grad=True)
+    node = (x * x).exp().grad_fn
+    went, over = threading.Event(), threading.Event()
+
+    def train() -> None:
+        gradients.backward_begins()
+        went.set()
+        over.wait(60)
+
+    assert len([*saved.saved_tensors(node)]) == 1
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    assert went.wait(60) and not [*saved.saved_tensors(node)]
+    assert not saved.spoilt(node, "freed") and saved.unpack_hook_of(node, x) is None
+    over.set()
+    thread.join()
+    assert len([*saved.saved_tensors(node)]) == 1, "it has ended"

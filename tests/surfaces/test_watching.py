@@ -227,6 +227,25 @@ def test_the_first_rank_is_the_groups_where_no_launcher_says_it(tmp_path: Path) 
     assert [file.name for file in (tmp_path / "run.vet").glob("*.jsonl")] == ["rank1.jsonl"]
 
 
+@pytest.mark.parametrize(("error", "how"), [
+    (ValueError("the batch is empty"), "exception"),
+    (MemoryError(), "out-of-memory"),
+    (SystemExit("no such file"), "exit"),
+    (SystemExit(0), "exit"),
+    (KeyboardInterrupt(), "interrupt"),
+])  # fmt: skip
+def test_a_block_ends_as_a_program_does(error: BaseException, how: str) -> None:
+    watched = torchvet.watch()
+    with pytest.raises(type(error)), watched:
+        raise error
+    report = watched.report
+    assert report is not None and report.facts["outcome"]["how"] == how
+    # Only one that failed is said to have failed.
+    failed = any(e["witness"] == "end" for e in report.facts["verdict"]["evidence"])
+    assert failed == (how not in ("interrupt",) and getattr(error, "code", 1) != 0)
+    assert report.verdict == "undetermined"
+
+
 def test_the_traceback_of_an_error_is_the_programs(tmp_path: Path) -> None:
     def hook(grad: torch.Tensor) -> None:
         raise ValueError("in a hook")

@@ -133,7 +133,7 @@ class Watch(contextlib.ContextDecorator):
 
     def _ended(self, error: BaseException | None) -> tuple[Report, Drawing]:
         """The report on what was observed, and what is drawn beside it."""
-        from torchvet.probes.session.exception_hook import clean
+        from torchvet.probes.session.exception_hook import clean, how_ended
 
         session, self._session = self._session, None
         if session is None:
@@ -144,7 +144,7 @@ class Watch(contextlib.ContextDecorator):
         assert self._ranks is not None
         if error is None:
             self._ranks.end()
-        session.finish("finished" if error is None else "exception", 0 if error is None else 1, error)
+        session.finish(*how_ended(error), error)
         session.release()
         report, drawing = self._diagnosed(session.writer, self._ranks, failed=error is not None)
         session.writer.close()

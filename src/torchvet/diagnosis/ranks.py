@@ -53,7 +53,7 @@ def restart_facts(earlier: Sequence[RankRecording]) -> dict[str, Any]:
         starts.setdefault(one.member.restart, []).append(one)
     found = []
     for _, processes in sorted(starts.items()):
-        first = _failed_first(processes)
+        first = failed_first(processes)
         ended = first.last(Outcome) if first is not None else None
         if first is not None and ended is not None:
             found.append(outcome_facts(ended) | {"rank": first.rank, "steps": first.ticks})
@@ -132,7 +132,7 @@ def rank_facts(recording: Recording, shown: RankRecording) -> dict[str, Any]:
     table = [_row(one) for one in rows]
     facts: dict[str, Any] = {"rank": shown.rank, "ranks": table, "outliers": list(outliers(table))}
     facts |= unlike_facts(rows) | missing | _absence(recording)
-    first = _failed_first(rows)
+    first = failed_first(rows)
     if first is not None:
         ended = first.last(Outcome)
         assert ended is not None
@@ -223,7 +223,7 @@ def outliers(table: Sequence[dict[str, Any]], columns: Sequence[str] = _COMPARED
                 yield {"rank": rank, "column": column, "value": value, "median": middle}
 
 
-def _failed_first(rows: Sequence[RankRecording]) -> RankRecording | None:
+def failed_first(rows: Sequence[RankRecording]) -> RankRecording | None:
     """The rank whose end made the others end: a launcher terminates the rest, and their connections break."""
     failed: list[tuple[tuple[bool, float], RankRecording]] = []
     for one in rows:

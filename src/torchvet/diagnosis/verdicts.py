@@ -5,13 +5,14 @@ The headline, the exit status and `facts["verdict"]` all derive from `Judged`.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from torchvet.diagnosis import observed
-from torchvet.diagnosis.ranks import recorded
+from torchvet.diagnosis.ranks import failed_first, recorded
 from torchvet.finding import Finding, NotChecked, Verdict
 from torchvet.formatting import count, picked
 from torchvet.recording import RankRecording, Recording
@@ -74,8 +75,8 @@ def judge(recording: Recording, findings: Sequence[Finding], growth: bool = True
         # A leak makes every other series rise or vary: "not seen well enough" would be said of its own
         # effect.
         evidence = [_beside_a_leak(e) for e in evidence]
+    evidence = [*_failure(recording), *evidence, *_unobserved(observed.open_questions(recording))]
     # Ranks that are not here come first: what is here says nothing of them.
-    evidence = [*evidence, *_unobserved(observed.open_questions(recording))]
     evidence = [*_not_here(recording, findings, evidence), *evidence]
     first = _missing(evidence)
     # Never clean by default: it takes evidence and no gap.
@@ -100,6 +101,32 @@ def _beside_a_leak(one: Evidence) -> Evidence:
 
 
 _NOTHING = Evidence(witness="program", state="not seen", reason="nothing was recorded", check="everything")
+
+
+def _failure(recording: Recording) -> list[Evidence]:
+    """The program did not come to its end: what was seen until then is no evidence of a healthy one."""
+    own = recording.members or [rank for rank in recording.ranks if not rank.child]
+    first = failed_first([rank for rank in own if _has_failed(rank)])
+    ended = first.last(Outcome) if first is not None else None
+    if first is None or ended is None:
+        return []
+    who = f"rank {first.rank}" if len(own) > 1 else "the program"
+    why = {"exit": f"ended with exit status {ended.status}", "out-of-memory": "ran out of memory"}.get(ended.how)
+    error = textwrap.shorten(ended.error or "an exception", _LONGEST, placeholder=" …")
+    reason = f"{who} {why or f'failed: {error}'}"
+    return [Evidence(witness="end", state="not seen", reason=reason, check="what was to follow")]
+
+
+def _has_failed(rank: RankRecording) -> bool:
+    """Whether a process ended by an error of its own, and not by a signal from outside."""
+    ended = rank.last(Outcome)
+    if ended is None:
+        return False
+    return ended.how in ("exception", "out-of-memory") or (ended.how == "exit" and ended.status != 0)
+
+
+_LONGEST = 160
+"""Characters of an error's text."""
 
 
 def _unobserved(gaps: Sequence[NotChecked]) -> list[Evidence]:

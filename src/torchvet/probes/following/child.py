@@ -12,10 +12,8 @@ from typing import Any
 from torchvet.probes.session import session as sessions
 from torchvet.probes.session.exception_hook import (
     before_hard_exit,
-    chain,
     clean,
-    exit_status,
-    is_out_of_memory,
+    how_ended,
     on_its_way,
 )
 from torchvet.probes.session.session import Options, Session
@@ -74,7 +72,7 @@ class _Ending:
         # The interpreter sets it for an uncaught exception before `atexit`; there is no other way to know of
         # one here.
         error = getattr(sys, "last_value", None)
-        self._finish(*(_how(error) if isinstance(error, BaseException) else ("finished", 0, None)))
+        self._finish(*_how(error if isinstance(error, BaseException) else None))
 
     def _finish(self, how: str, status: int, error: BaseException | None) -> None:
         with contextlib.suppress(BaseException):  # also KeyboardInterrupt: the exit must go on
@@ -82,10 +80,7 @@ class _Ending:
             self._session.process_ends()
 
 
-def _how(error: BaseException) -> tuple[str, int, BaseException | None]:
+def _how(error: BaseException | None) -> tuple[str, int, BaseException | None]:
     """What an error makes of the process: how it ends, with which status, by what."""
-    if isinstance(error, SystemExit):
-        return "exit", exit_status(error.code), None
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupt", 1, error
-    return "out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception", 1, error
+    how, status = how_ended(error)
+    return how, status, None if how == "exit" else error

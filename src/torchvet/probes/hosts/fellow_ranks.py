@@ -1,38 +1,39 @@
 """Ranks that watch themselves: their records come to rank 0 over the process group's store, when the watches end.
 
-No collective is involved, and nothing is sent while the program trains. What may wait for the network runs on a thread
-that is given up after a bounded time: rank 0 reports on what it has then.
+No collective is involved, and nothing is sent while the program trains. What may wait for the network runs on a thread,
+whose way there is cut after a bounded time (`relay.py`): rank 0 reports on what it has then.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchvet.errors import BadInput
-from torchvet.probes.hosts.exchange import CONNECT, UNTAKEN, Came, Store, collect, deliver
+from torchvet.probes.base.frames import user_place
+from torchvet.probes.hosts.exchange import UNTAKEN, Came, Store, collect, deliver
+from torchvet.probes.hosts.relay import Relay
 from torchvet.recording.parcel import pack, unpack
 from torchvet.recording.records.ranks import Member
 
-WAITS, FAILED = 10.0, 1.0
+WAITS, FAILED = 9.0, 1.0
 """Seconds that a rank waits for the others once its own watch has ended, and rank 0 if that ended by an error: the
 others may stand in a collective then until this process has ended."""
 _SURE, _UNSURE = 0.5, 3.0
 """Seconds in which a rank must be heard of: where this one's watch began in a process group, as theirs did then, and
 where the group came later."""
-_GIVEN_UP = 2.0
-"""Seconds more after which the thread is left alone."""
+_GIVEN_UP, _CUT = 1.0, 1.0
+"""Seconds more after which the store has given no answer, and those that the thread may take to end then."""
 _MOST = 512 << 20
 """Bytes that the records of all other ranks may take."""
 _MOST_RANKS = 256
@@ -41,8 +42,8 @@ _TICK = 0.02
 _UNHEARD = "no watch was heard of there when this one ended"
 _SILENT = "their store gave no answer"
 _TOO_MANY = f"a watch reports on {_MOST_RANKS} ranks at most; `torchvet run` reports on all"
-_numbers = itertools.count(1)
-"""Ranks of one program begin their watches in the same order."""
+_begun: Counter[str] = Counter()
+"""How many watches have begun on each line of the program."""
 
 
 @dataclass
@@ -59,11 +60,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of this program, and what opens the store that they have in common."""
+    """The ranks of this program, and the store that they have in common, with the address of its server, if it has
+    one."""
 
     rank: int
     world: int
     store: Callable[[], Store]
+    address: tuple[str, int] | None = None
 
 
 class FellowRanks:
@@ -72,8 +75,7 @@ class FellowRanks:
     def __init__(self) -> None:
         """The watch begins: the others may hear of it."""
         self._began = time.time()
-        run = os.environ.get("TORCHELASTIC_RUN_ID", "").encode("utf-8", "surrogateescape")
-        self._prefix = f"torchvet/{hashlib.sha256(run).hexdigest()[:16]}/watch{next(_numbers)}"
+        self._prefix = f"torchvet/{hashlib.sha256(_which().encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
         self._given_up = False
         self._from_start = self.announce()
 
@@ -99,33 +101,43 @@ class FellowRanks:
             found.reasons = dict.fromkeys(others, _TOO_MANY)
             return found
         collect = partial(self._collect, group, found, folder, kept, failed)
-        failure = self._bounded(collect if group.rank == 0 else partial(self._deliver, group, found, own, failed))
+        act = collect if group.rank == 0 else partial(self._deliver, group, found, own, failed)
+        failure = self._bounded(group, act)
         if failure:
             found.reasons = dict.fromkeys(others, failure)
         return found
 
-    def _bounded(self, act: Callable[[], None]) -> str:
+    def _bounded(self, group: Group, act: Callable[[Store], None]) -> str:
         """Do something that talks to the store, for a bounded time. Gives what went wrong."""
+        until = time.monotonic() + WAITS + _GIVEN_UP
         trouble: list[str] = []
+        try:
+            relay = Relay(*group.address) if group.address is not None else None
+        except OSError as error:
+            return _unusable(error)
 
         def run() -> None:
             try:
-                act()
+                act(relay.client() if relay is not None else group.store())
             except Exception as error:  # whatever the store raises
-                first = (str(error).splitlines() or [""])[0]
-                trouble.append(f"their store could not be used: {type(error).__name__}: {first}"[:300])
+                trouble.append(_unusable(error))
 
         thread = threading.Thread(target=run, name="torchvet-ranks", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the interpreter is ending: since Python 3.12 none is started then
-            return f"no thread could be started: {error}"
-        thread.join(WAITS + _GIVEN_UP)
-        self._given_up = True
-        return trouble[0] if trouble else _SILENT if thread.is_alive() else ""
+        with relay or nullcontext():
+            try:
+                thread.start()
+            except RuntimeError as error:  # the interpreter is ending: since Python 3.12 none is started then
+                return f"no thread could be started: {error}"
+            if relay is not None:
+                relay.pass_on(lambda: not thread.is_alive(), until)
+            thread.join(max(0.0, until - time.monotonic()))
+            self._given_up = True
+            silent = thread.is_alive()
+        if silent:
+            thread.join(_CUT)
+        return _SILENT if silent else trouble[0] if trouble else ""
 
-    def _deliver(self, group: Group, found: Joined, own: Path, failed: bool) -> None:
-        store = group.store()
+    def _deliver(self, group: Group, found: Joined, own: Path, failed: bool, store: Store) -> None:
         store.set(f"{self._prefix}/{group.rank}/watches", b"1")
         number = int(own.stem[len("rank") :])
         try:
@@ -140,9 +152,11 @@ class FellowRanks:
         why = "this rank failed, and did not wait for it" if failed else UNTAKEN.get(answer, "")
         found.reasons = dict.fromkeys(found.reasons, f"rank 0 did not take the records of this rank: {why}")
 
-    def _collect(self, group: Group, found: Joined, folder: Path, kept: Path | None, failed: bool) -> None:
+    def _collect(
+        self, group: Group, found: Joined, folder: Path, kept: Path | None, failed: bool, store: Store
+    ) -> None:
         until = time.monotonic() + (FAILED if failed else WAITS)
-        store, others = group.store(), range(1, min(group.world, _MOST_RANKS))
+        others = range(1, min(group.world, _MOST_RANKS))
         found.reasons |= dict.fromkeys(range(1, group.world), _TOO_MANY) | dict.fromkeys(others, _UNHEARD)
 
         def take(parcel: bytes) -> list[int]:
@@ -181,6 +195,16 @@ class FellowRanks:
         return store.check([f"{self._prefix}/{rank}/watches"])
 
 
+def _which() -> str:
+    """What the watch that begins now has in common with those of other ranks: the launch, and which watch of which line
+    of the program it is. One rank may watch what another does not."""
+    place = user_place()
+    # By the file's name alone: each host may have the program in a folder of its own.
+    line = f"{os.path.basename(place.path)}:{place.line} {place.function}" if place is not None else ""
+    _begun[line] += 1
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}\n{line}\n{_begun[line]}"
+
+
 def _joined() -> Group | None:
     """The group that this process is in, if others are in it."""
     # A watch may begin before torch is imported.
@@ -192,7 +216,19 @@ def _joined() -> Group | None:
     # Of a fake group this process is the only rank, whatever its size.
     if distributed.get_world_size() < 2 or distributed.get_backend() == "fake":
         return None
-    return Group(distributed.get_rank(), distributed.get_world_size(), private.store_of_group)
+
+    def store() -> Any:
+        """Without the prefixes that a group puts before its keys, which other clients do not know."""
+        found = private.store_of_group()
+        while isinstance(found, distributed.PrefixStore):
+            found = found.underlying_store
+        return found
+
+    address = None
+    with suppress(Exception):  # torch may not show it
+        if isinstance(found := store(), distributed.TCPStore):
+            address = found.host, found.port
+    return Group(distributed.get_rank(), distributed.get_world_size(), store, address)
 
 
 def _left(member: Member | None) -> Group | None:
@@ -203,14 +239,17 @@ def _left(member: Member | None) -> Group | None:
     if member is None or member.backend in ("", "fake") or member.world_size < 2 or not stored:
         return None
 
-    def connect() -> Store:
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    address = os.environ.get("MASTER_ADDR", ""), int(port)
+    return Group(member.rank, member.world_size, _no_store, address)
 
-        address, seconds = os.environ.get("MASTER_ADDR", ""), timedelta(seconds=CONNECT)
-        # The launcher counts its own clients.
-        return TCPStore(address, int(port), is_master=False, timeout=seconds, wait_for_workers=False)
 
-    return Group(member.rank, member.world_size, connect)
+def _no_store() -> Store:
+    raise ConnectionError("the process group has ended")
+
+
+def _unusable(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    return f"their store could not be used: {type(error).__name__}: {first}"[:300]
 
 
 def _keep(folder: Path, kept: Path, ranks: Collection[int]) -> None:

@@ -3,6 +3,10 @@
 Torch 2.10 and newer show the tensor, or what a hook made of it, in the node's raw slot (`_raw_saved_*`). Older versions
 show it by unpacking only (`_saved_*`), which calls the hook where there is one: under activation checkpointing that
 would run the forward pass again. There, nodes made while saved-tensor hooks were on are skipped.
+
+A backward pass frees what nodes saved with the interpreter unlocked. A thread that reads it meanwhile ends the process
+(a segmentation fault within seconds, seen in torch 2.13). So nothing is read while another thread lives that has begun
+a pass.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from torchvet.probes.base.gradients import is_alone
 from torchvet.probes.internals import private
 from torchvet.probes.internals.packing import PACKING
 
@@ -42,7 +47,10 @@ def forget_types() -> None:
 
 
 def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
-    """The tensors that a node saved for backward. A slot that backward has freed raises, or is None: it holds none."""
+    """The tensors that a node saved for backward. A slot that backward has freed raises, or is None: it holds none.
+    None either where another thread trains."""
+    if not is_alone():
+        return iter(())
     if not private.SLOTS_SHOW_TENSORS:
         # A list made at once: unpacking runs within `DisableTorchDispatch`, which must not stay on between
         # two items.
@@ -80,8 +88,9 @@ def _filled_slots(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def unpack_hook_of(node: Any, tensor: torch.Tensor) -> Any:
-    """The program's function that unpacks what a node keeps a tensor itself in; None where torch does not show it."""
-    if not private.SLOTS_SHOW_TENSORS:
+    """The program's function that unpacks what a node keeps a tensor itself in; None where torch does not show it, and
+    where another thread trains."""
+    if not is_alone() or not private.SLOTS_SHOW_TENSORS:
         return None
     slots = (slot for slot, data in _filled_slots(node) if any(one is tensor for one in tensors_in(data)))
     return next((getattr(slot, "unpack_hook", None) for slot in slots), None)
@@ -109,7 +118,10 @@ def _unpack(node: Any, name: str) -> Any:
 
 
 def spoilt(node: Any, why: Why) -> bool:
-    """Whether something that a node saved was freed by a backward pass, or has been changed in place since."""
+    """Whether something that a node saved was freed by a backward pass, or has been changed in place since. Not known
+    where another thread trains."""
+    if not is_alone():
+        return False
     judge = _slot_spoilt if private.SLOTS_SHOW_TENSORS else _refused
     return any(judge(node, name, why) for name in slots_of(node))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from torchvet.probes.base.gradients import is_alone
 from torchvet.probes.base.host import record as host_record
 from torchvet.probes.base.kit import Host, StepKind, Unchecked, Watcher, frames
 from torchvet.probes.base.schedule import EARLY_ALLOWANCE, SUSPECT_CENSUSES
@@ -38,6 +39,8 @@ class GrowthProbe(Watcher):
         self._census, self._amid = CensusTaker(host.known), CensusTaker(host.known)
         self._gathering = Gathering()
         self._suspected_at_end = False
+        self._graphs_unread = False
+        """Whether what graphs saved was not looked at, as another thread trained: see `internals/saved.py`."""
 
     def restarted(self) -> None:
         """See `Watcher`."""
@@ -115,6 +118,11 @@ class GrowthProbe(Watcher):
         """See `Watcher`."""
         if self._suspected_at_end:  # else it is nobody's question
             yield from of_unreadable(self._census.unreadable)
+            if self._graphs_unread:
+                why = (
+                    "several threads run backward passes, and one may free what another's graph saved while it is read"
+                )
+                yield Unchecked(check="what autograd graphs keep", reason=why)
 
     def totals(self, tick: int) -> tuple[HostRecord]:
         """See `Watcher`."""
@@ -133,6 +141,7 @@ class GrowthProbe(Watcher):
         self._census.budget = self._schedule.census_budget(elapsed, final)
         self._census.windows = self._cohorts.followed(tick)
         says = True
+        self._graphs_unread |= not is_alone()
         with self.host.looking("names", "censuses"):
             census = self._census.take(tick, kind, self.host.ledger, final)
             says = census.complete or self._census.budget > EARLY_ALLOWANCE  # else an early look, cut off

@@ -141,6 +141,17 @@ def exit_status(code: object) -> int:
     return code & 0xFF if isinstance(code, int) else 1
 
 
+def how_ended(error: BaseException | None) -> tuple[str, int]:
+    """How code ends that this error leaves, None at its own end, and the exit status that is due."""
+    if error is None:
+        return "finished", 0
+    if isinstance(error, SystemExit):
+        return "exit", exit_status(error.code)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupt", 1
+    return "out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception", 1
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed: Python's, a device's (`torch.OutOfMemoryError`) or torch's own on the host."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

@@ -24,8 +24,7 @@ from torchvet.probes.session.exception_hook import (
     before_hard_exit,
     chain,
     clean,
-    exit_status,
-    is_out_of_memory,
+    how_ended,
 )
 from torchvet.probes.session.overlay import install as install_overlay
 from torchvet.probes.session.program import Target
@@ -96,12 +95,9 @@ class Launch:
         # The program may have raised something else while it was being ended.
         if any(isinstance(e, self.steps_reached) for e in chain(error)):
             return "steps-reached", 0
-        if isinstance(error, SystemExit):
-            return "exit", exit_status(error.code)
+        how, status = how_ended(error)
         # -2: the interpreter ends itself by SIGINT afterwards.
-        if isinstance(error, KeyboardInterrupt):
-            return "interrupt", -2
-        return ("out-of-memory" if any(map(is_out_of_memory, chain(error))) else "exception"), 1
+        return how, -2 if how == "interrupt" else status
 
     def _exited(self, error: SystemExit) -> None:
         """`sys.exit`: the interpreter drops the frames before it joins the threads, and a thread may wait for that."""
