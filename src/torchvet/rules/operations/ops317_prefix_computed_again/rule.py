@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
+from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.timing import PrefixComputedAgain as Prefix
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
 from torchvet.rules.operations._model_calls import prefixes_of
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
     from torchvet.recording.records.timing import LineTime
 
-_CALLERS = 2
+_CALLERS, _LINES = 2, 4
+_CACHE = re.compile(r"use_(\w+_)?cache")
 
 
 class PrefixComputedAgain(LineCostRule):
@@ -46,8 +50,16 @@ class PrefixComputedAgain(LineCostRule):
             "`use_cache` off",
             severity=cost.severity(),
             measured=cost.measured(),
-            related=[*self._callers(seen, most)],
+            related=[*self._turned_off(rank), *self._callers(seen, most)],
         )
+
+    def _turned_off(self, rank: RankRecording) -> Iterator[Related]:
+        """Lines of the program after which a model keeps no cache, as their names say."""
+        for source in rank.all(Source):
+            lines = source.text.splitlines()
+            for line in turned_off(source.text)[:_LINES]:
+                place = Place(source.path, line, "")
+                yield self.beside("turned-off", f"`{lines[line - 1].strip()}` turns a cache off", place)
 
     def _callers(self, seen: Prefix, most: LineTime) -> Iterator[Related]:
         """How the program came to the line."""
@@ -55,3 +67,31 @@ class PrefixComputedAgain(LineCostRule):
         own = [n for n, one in enumerate(way) if (one.path, one.line) == (seen.place.path, seen.place.line)]
         for caller in way[own[-1] + 1 :][:_CALLERS] if own else ():
             yield self.beside("caller", f"`{caller.function}` calls it", caller)
+
+
+def turned_off(text: str) -> list[int]:
+    """The lines of a file that set `use_cache` to False: of an object, of a class, or where a configuration or a model
+    is made. A call of a model may well go without."""
+    if "use_" not in text:
+        return []
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return sorted({line for node in nodes for line in _sets(node)})
+
+
+def _sets(node: ast.AST) -> Iterator[int]:
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_false(node.value):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [getattr(target, "attr", getattr(target, "id", "")) for target in targets]
+        yield from (node.lineno for name in names if _CACHE.fullmatch(name))
+    elif isinstance(node, ast.Call):
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called[:1].isupper() or called.startswith("from_"):
+            off = (one for one in node.keywords if _CACHE.fullmatch(one.arg or "") and _is_false(one.value))
+            yield from (one.value.lineno for one in off)
+
+
+def _is_false(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
