@@ -275,6 +275,21 @@ def test_timing_draws_no_random_numbers_and_changes_no_weights(monkeypatch: pyte
     assert len(drawn) > 1 and all(one.all() for one in drawn)
 
 
+def test_gradients_of_each_row_are_timed_as_a_program_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    grad = torch.func.grad
+
+    def heard(function: Any) -> Any:
+        asked.append(function)
+        return grad(function)
+
+    monkeypatch.setattr(torch.func, "grad", heard)
+    for run, how in ALONE:
+        asked.clear()
+        seen(run, monkeypatch)
+        assert len(asked) == (how == "each")
+
+
 def test_of_large_rows_a_part_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_MOST_BYTES", 20_000)
     (one,) = seen(written_to_a_table, monkeypatch)

@@ -19,6 +19,8 @@ from torchvet.probes.time.row_calls.tapes import Entry, Slot, Tape, View, mapped
 
 _MOST_BYTES = 256 << 20
 """Of what is made for one loop, in all. The program may have left little memory."""
+_CACHES = 32 << 20
+"""Bytes, about, of a processor's caches."""
 _SECONDS = 0.5
 _ROUNDS = (3, 15)
 _LEAST_ROWS = 4
@@ -59,6 +61,7 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
         taken: list[list[float]] = [[] for _ in ways]
         for way in ways:
             way()
+        other = torch.ones(_CACHES // 4)
         end = time.perf_counter() + _SECONDS
         # What the machine does meanwhile does not count, where this thread does all.
         clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -67,6 +70,9 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
                 break
             # In turn, so that a busy time of the machine hits both of them.
             for way, seconds, times in zip(ways, taken, (_TURNS, 1, 1, 1), strict=False):
+                if times == 1:
+                    # A step comes to one call after all its other work, and to a row after another row.
+                    other.add_(1)
                 started = clock()
                 for _ in range(times):
                     way()
