@@ -58,31 +58,37 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
         ways = _ways(tape, rows, differentiated)
         if tape.has_backward and not differentiated:
             ways += [_gradients(tape, rows), _ways(_passes(tape), rows, False)[1]]
-        taken: list[list[float]] = [[] for _ in ways]
-        for way in ways:
-            way()
-        other = torch.ones(_CACHES // 4)
-        end = time.perf_counter() + _SECONDS
-        # What the machine does meanwhile does not count, where this thread does all.
-        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        for number in range(_ROUNDS[1]):
-            if number >= _ROUNDS[0] and time.perf_counter() > end:
-                break
-            # In turn, so that a busy time of the machine hits both of them.
-            for way, seconds, times in zip(ways, taken, (_TURNS, 1, 1, 1), strict=False):
-                if times == 1:
-                    # A step comes to one call after all its other work, and to a row after another row.
-                    other.add_(1)
-                started = clock()
-                for _ in range(times):
-                    way()
-                seconds.append((clock() - started) / times)
-    one, together, *more = map(statistics.median, taken)
+        one, together, *more = _medians(ways)
     if more:
         # What is computed of the gradients comes after them, as it does in the record.
         gradients, passes = more
         together = max(together, gradients + together - passes)
     return Taken(one, together, rows)
+
+
+def _medians(ways: list[Callable[[], object]]) -> list[float]:
+    """Seconds of one row, which comes first, and of each way to compute many at once."""
+    taken: list[list[float]] = [[] for _ in ways]
+    for way in ways:
+        way()
+    other = torch.ones(_CACHES, dtype=torch.uint8, device="cpu")
+    end = time.perf_counter() + _SECONDS
+    # What the machine does meanwhile does not count, where this thread does all.
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    for number in range(_ROUNDS[1]):
+        if number >= _ROUNDS[0] and time.perf_counter() > end:
+            break
+        # In turn, so that a busy time of the machine hits all of them.
+        for at, (way, seconds) in enumerate(zip(ways, taken, strict=True)):
+            times = 1 if at else _TURNS
+            if at:
+                # A step comes to one call after all its other work, and to a row after another row.
+                other.add_(1)
+            started = clock()
+            for _ in range(times):
+                way()
+            seconds.append((clock() - started) / times)
+    return [statistics.median(seconds) for seconds in taken]
 
 
 def _ways(tape: Tape, rows: int, differentiated: bool) -> list[Callable[[], object]]:
