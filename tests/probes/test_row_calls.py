@@ -222,6 +222,7 @@ def seen(run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, how: str = "f
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)
     probe = calls.RowCallsProbe(host)
+    monkeypatch.setattr(replay, "_CACHES", 4096)
     probe.install()
     NET.zero_grad()
     host.ledger.enter()
@@ -273,6 +274,22 @@ def test_timing_draws_no_random_numbers_and_changes_no_weights(monkeypatch: pyte
     monkeypatch.setattr(replay, "timed", watched)
     seen(gradients_added_up, monkeypatch)
     assert len(drawn) > 1 and all(one.all() for one in drawn)
+
+
+def test_gradients_of_each_row_are_timed_as_a_program_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    grad = torch.func.grad
+
+    def heard(function: Any) -> Any:
+        asked.append(function)
+        return grad(function)
+
+    monkeypatch.setattr(torch.func, "grad", heard)
+    # One run of each kind.
+    for how, run in {how: run for run, how in ALONE}.items():
+        asked.clear()
+        seen(run, monkeypatch)
+        assert len(asked) == (how == "each")
 
 
 def test_of_large_rows_a_part_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

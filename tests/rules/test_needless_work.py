@@ -440,14 +440,14 @@ def test_several_forms_of_one_line_are_one_finding() -> None:
     assert "28.8 ms" in both.message and finding.location == both.location
 
 
-def prefix(**more: Any) -> list[Finding]:
+def prefix(text: str = TEXT, **more: Any) -> list[Finding]:
     """Of 100 steps of 30 ms: 20 ms on the line, three fourths of which a cache would save."""
     given: dict[str, Any] = {
         "id": 0, "place": Place(PATH, 4, "train"), "module": "Model", "row": 21, "calls": 210, "columns": 6000,
         "again": 5790, "steps": 10, "sampled": 10, "compared": 180, "same": 180, "timed": 1800, "seconds": 1.6,
         "saved": 1.2, **more,
     }  # fmt: skip
-    return found("OPS317", PrefixComputedAgain(**given), spent(2.0, 4), spent(1.0, 9, "backward"))
+    return found("OPS317", PrefixComputedAgain(**given), spent(2.0, 4), spent(1.0, 9, "backward"), text=text)
 
 
 def test_a_prefix_that_is_computed_again_is_told_with_what_a_cache_would_save() -> None:
@@ -456,6 +456,22 @@ def test_a_prefix_that_is_computed_again_is_told_with_what_a_cache_would_save() 
     assert "`Model` computes all earlier columns again" in finding.message and "21 calls in a row" in finding.message
     assert "would save 15.0 ms of a step of 30.0 ms (50 %)" in finding.message
     assert "180 of 180 calls" in finding.cause and "use_cache=True" in finding.remedy.summary
+
+
+def test_the_lines_that_turn_the_cache_off_are_named() -> None:
+    text = TEXT + (
+        "def prepare(model):\n"
+        "    model.config.use_cache = False\n"
+        "    model.config.use_cache = True\n"
+        "    return Config(use_cache=False), load(use_kv_cache=False)\n"
+        "class Config:\n"
+        "    use_cache: bool = False\n"
+        "    def forward(self, ids, use_cache=False): ...\n"
+    )
+    (finding,) = prefix(text=text)
+    off = [one.line for one in finding.related if one.role == "turned-off"]
+    assert off == [12, 14, 16] and "`model.config.use_cache = False`" in finding.related[0].message
+    assert not [one for one in prefix()[0].related if one.role == "turned-off"]
 
 
 def test_a_model_whose_earlier_columns_change_needs_no_cache() -> None:

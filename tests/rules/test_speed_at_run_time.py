@@ -19,6 +19,7 @@ from torchvet.recording.records.timing import (
     LineTime,
     LineTimes,
     OperatorsAt,
+    PrefixComputedAgain,
     RowsOneByOne,
     SlidingWindow,
     UpdateTimes,
@@ -70,7 +71,9 @@ def span(line: int, text: str) -> tuple[int, int, int, int]:
 STEP = [spent(1.0, 13, phase="backward"), spent(0.5, 14, phase="optimizer"), spent(0.5, 12, phase="forward")]
 
 
-def recorded(*lines: LineTime, steps: int = 100, more: tuple[Record, ...] = (), **program: Any) -> Recording:
+def recorded(
+    *lines: LineTime, steps: int = 100, more: tuple[Record, ...] = (), text: str = "", **program: Any
+) -> Recording:
     every = [*STEP, *lines]
     times = LineTimes(
         seconds=sum(x.seconds for x in every), steps=steps, looks=400, interval=0.01, own=0.0, lines=every
@@ -78,7 +81,7 @@ def recorded(*lines: LineTime, steps: int = 100, more: tuple[Record, ...] = (), 
     ran = Program(
         argv=[], path=PATH, cwd="", python="3.11", torch="2.13.0", device="cpu", started=0.0, pid=1, **program
     )
-    return Recording([RankRecording(0, [ran, Source(path=PATH, text=TEXT), times, *more])])
+    return Recording([RankRecording(0, [ran, Source(path=PATH, text=text or TEXT), times, *more])])
 
 
 def found(recording: Recording, code: str) -> list[Finding]:
@@ -112,6 +115,60 @@ def test_the_kind_of_work_is_told_by_what_ran_below_and_by_names(line: LineTime,
     timing = timing_of(rank)
     assert timing is not None
     assert HostWork(timing, {}).kind(line) == kind
+
+
+ROLLOUT = """def train(model, optimizer, data):
+    for x in data:
+        best = 0
+        ids = model.generate(x)
+        seen.append(ids.sum())
+        rewards = judged(ids)
+        loss = (model(ids) * rewards).mean()
+        optimizer.zero_grad()
+        if best:
+            loss = loss + 1
+
+
+        loss.backward()
+        optimizer.step()
+        loss, score = model.score(x)
+        score.best = max(best, score)
+        x, ids = model.generate(x), 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (4, ""),
+        # The name that the loss has is given another value before.
+        (15, "evaluation"),
+        # What is made here is given another value in the next step.
+        (17, "evaluation"),
+    ],
+)
+def test_what_the_loss_is_made_of_is_no_evaluation(line: int, kind: str) -> None:
+    quiet = spent(2.0, 90, at(line), function="Model.generate", phase="forward", quiet=True)
+    timing = timing_of(recorded(quiet, text=ROLLOUT).ranks[0])
+    assert timing is not None
+    assert HostWork(timing, {}).kind(quiet) == kind
+
+
+def test_one_time_is_told_once() -> None:
+    # An evaluation that makes texts without a cache, and prints a while: 20 ms and 10 ms of a step.
+    again = PrefixComputedAgain(
+        id=0, place=at(90, "validate"), module="Model", row=21, calls=210, columns=6000, again=5790, steps=10,
+        sampled=10, compared=180, same=180, timed=1800, seconds=1.6, saved=1.2,
+    )  # fmt: skip
+    lines = [
+        spent(2.0, 9, at(90, "validate"), at(21), function="Model.forward", phase="forward"),
+        spent(1.0, 91, at(21), function="validate", kinds=["log"]),
+    ]
+    report = diagnose(recorded(*lines, more=(again,)), select=["OPS304", "OPS317"])
+    told = {finding.code: finding.message for finding in report.findings}
+    assert "15.0 ms" in told["OPS317"]
+    assert told["OPS304"] == "an evaluation takes 10.0 ms of a step of 50.0 ms (20 %)"
+    assert "30.0 ms" in found(recorded(*lines), "OPS304")[0].message
 
 
 def test_a_line_that_runs_operators_is_no_work_beside_the_model() -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.flows import feeds
 from torchvet.analysis.line_times import Statement, Timing
 from torchvet.recording.records.timing import LineTime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torchvet.recording.records.base import Place
     from torchvet.recording.records.timing import OperatorsAt
@@ -87,6 +88,8 @@ class HostWork:
         self._timing = timing
         self._operators = operators
         self._names: dict[str, dict[str, str]] = {}
+        self._trained: dict[tuple[str, int], bool] = {}
+        """By the statement's line: whether backward passes go through what it makes."""
 
     @cached_property
     def _training(self) -> set[tuple[str, str]]:
@@ -108,12 +111,14 @@ class HostWork:
                 return place, stack[:depth]
         return stack[-1], stack[:-1]
 
-    def works(self) -> list[Work]:
-        """What is done beside the model, by kind and by the statement that trains; the longest first."""
+    def works(self, told: Sequence[LineTime] = ()) -> list[Work]:
+        """What is done beside the model, by kind and by the statement that trains; the longest first. Parts that are
+        `told` as something else are none of it."""
+        without = set(map(id, told))
         found: dict[tuple[str, str, int], list[LineTime]] = defaultdict(list)
         sites: dict[tuple[str, int], Place] = {}
         for one in self._timing.times.lines:
-            kind = self.kind(one)
+            kind = "" if id(one) in without else self.kind(one)
             if kind:
                 place, _ = self.site(one)
                 at = self._timing.files.statement(place, {})
@@ -132,17 +137,32 @@ class HostWork:
             return COLLECTING if "collect" in self._called(one) else AUTOMATIC
         if one.phase in ("backward", "optimizer"):
             return ""
-        _, below = self.site(one)
+        site, below = self.site(one)
         # The function's name without its class: `Evaluator.step` may do anything.
-        if any(_EVALUATES.search(place.function.rpartition(".")[2]) for place in below):
+        named = any(_EVALUATES.search(place.function.rpartition(".")[2]) for place in below)
+        # Without gradients and in a function of its own; a forward pass in the loop may be a frozen part of the model.
+        quiet = one.phase == "forward" and one.quiet and bool(below)
+        # What the loss is made of is the training's own: a rollout, the outputs of a teacher.
+        if (named or quiet) and not self._trains_on(site):
             return "evaluation"
-        if one.phase == "data":
-            return "data"
-        if one.phase == "forward":
-            # Without gradients and in a function of its own; a forward pass in the loop may be a frozen
-            # part of the model.
-            return "evaluation" if one.quiet and below else ""
+        if one.phase in ("data", "forward"):
+            return "data" if one.phase == "data" else ""
         return self._other(one)
+
+    def _trains_on(self, site: Place) -> bool:
+        """Whether backward passes go through what the statement makes."""
+        key = site.path, site.line
+        if key not in self._trained:
+            passes = {
+                place.line
+                for one in self._timing.times.lines
+                if one.phase == "backward"
+                for place in (one.place, *one.callers)
+                if (place.path, place.function) == (site.path, site.function)
+            }
+            nodes = self._timing.files.function(site.path, site.line)
+            self._trained[key] = any(feeds(nodes, site.line, line) for line in passes)
+        return self._trained[key]
 
     def _other(self, one: LineTime) -> str:
         if one.kinds:

@@ -152,6 +152,15 @@ class Files:
         node = self._of(path).get(line)
         return (node.lineno, node.end_lineno or line) if isinstance(node, (ast.For, ast.While)) else None
 
+    def function(self, path: str, line: int) -> list[ast.stmt]:
+        """The statements of the innermost function around a line, or of the module: those of inner functions and
+        classes are left out, and of compound ones the head and the body are told apart."""
+        found: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef = self._tree(path)
+        for node in ast.walk(found):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found = node if node.lineno <= line <= (node.end_lineno or 0) else found
+        return _statements(found.body)
+
     def text(self, path: str, line: int) -> str:
         """A line's text; empty where it is not known."""
         lines = self._texts.get(path, "").splitlines()
@@ -194,6 +203,21 @@ class Files:
                         found[line] = node
             self._starts[path] = found
         return self._starts[path]
+
+
+def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """In the order of their lines."""
+    found: list[ast.stmt] = []
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        found.append(node)
+        for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+            for inner in getattr(node, part, []):
+                found += (
+                    _statements(getattr(inner, "body", [])) if not isinstance(inner, ast.stmt) else _statements([inner])
+                )
+    return found
 
 
 def timing_of(rank: RankRecording) -> Timing | None:

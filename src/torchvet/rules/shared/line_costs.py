@@ -121,12 +121,13 @@ class LineCostRule(Rule):
         )
 
 
-def works_of(rank: RankRecording, timing: Timing) -> list[tuple[Work, Cost]]:
-    """The host's work in the steps, each with what it costs."""
+def works_of(rank: RankRecording, timing: Timing, told: Sequence[LineTime] = ()) -> list[tuple[Work, Cost]]:
+    """The host's work in the steps, each with what it costs, without the parts that are `told` as something else."""
     from torchvet.analysis.host_work import HostWork
     from torchvet.analysis.line_times import operators_of
 
-    return [(work, Cost(timing, work.parts)) for work in HostWork(timing, operators_of(rank)[1]).works()]
+    works = HostWork(timing, operators_of(rank)[1]).works(told)
+    return [(work, Cost(timing, work.parts)) for work in works]
 
 
 def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:

@@ -19,6 +19,8 @@ from torchvet.probes.time.row_calls.tapes import Entry, Slot, Tape, View, mapped
 
 _MOST_BYTES = 256 << 20
 """Of what is made for one loop, in all. The program may have left little memory."""
+_CACHES = 32 << 20
+"""Bytes, about, of a processor's caches."""
 _SECONDS = 0.5
 _ROUNDS = (3, 15)
 _LEAST_ROWS = 4
@@ -54,23 +56,39 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
         around.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         ways = _ways(tape, rows, differentiated)
-        taken: list[list[float]] = [[] for _ in ways]
-        for way in ways:
-            way()
-        end = time.perf_counter() + _SECONDS
-        # What the machine does meanwhile does not count, where this thread does all.
-        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        for number in range(_ROUNDS[1]):
-            if number >= _ROUNDS[0] and time.perf_counter() > end:
-                break
-            # In turn, so that a busy time of the machine hits both of them.
-            for way, seconds, times in zip(ways, taken, (_TURNS, 1), strict=True):
-                started = clock()
-                for _ in range(times):
-                    way()
-                seconds.append((clock() - started) / times)
-    one, together = map(statistics.median, taken)
+        if tape.has_backward and not differentiated:
+            ways += [_gradients(tape, rows), _ways(_passes(tape), rows, False)[1]]
+        one, together, *more = _medians(ways)
+    if more:
+        # What is computed of the gradients comes after them, as it does in the record.
+        gradients, passes = more
+        together = max(together, gradients + together - passes)
     return Taken(one, together, rows)
+
+
+def _medians(ways: list[Callable[[], object]]) -> list[float]:
+    """Seconds of one row, which comes first, and of each way to compute many at once."""
+    taken: list[list[float]] = [[] for _ in ways]
+    for way in ways:
+        way()
+    other = torch.ones(_CACHES, dtype=torch.uint8, device="cpu")
+    end = time.perf_counter() + _SECONDS
+    # What the machine does meanwhile does not count, where this thread does all.
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    for number in range(_ROUNDS[1]):
+        if number >= _ROUNDS[0] and time.perf_counter() > end:
+            break
+        # In turn, so that a busy time of the machine hits all of them.
+        for at, (way, seconds) in enumerate(zip(ways, taken, strict=True)):
+            times = 1 if at else _TURNS
+            if at:
+                # A step comes to one call after all its other work, and to a row after another row.
+                other.add_(1)
+            started = clock()
+            for _ in range(times):
+                way()
+            seconds.append((clock() - started) / times)
+    return [statistics.median(seconds) for seconds in taken]
 
 
 def _ways(tape: Tape, rows: int, differentiated: bool) -> list[Callable[[], object]]:
@@ -96,6 +114,32 @@ def _ways(tape: Tape, rows: int, differentiated: bool) -> list[Callable[[], obje
         return _ended([out.sum(0) for out in outs], [*tensors, *batches], differentiated)
 
     return [one, together]
+
+
+def _gradients(tape: Tape, rows: int) -> Callable[[], object]:
+    """The gradients of each row as a program gets them: `torch.func.grad` within `torch.vmap` dispatches each operator
+    through two more levels, which the recorded operators of a backward pass do not."""
+    tensors = [_made(view, False) for view in tape.given]
+    varying = sorted(tape.rows)
+    batches = [_made(tape.given[number], False, rows) for number in varying]
+    learned = [number for number, view in enumerate(tape.given) if view.learned and number not in tape.rows]
+    run = _program(tape, True)
+
+    def loss(weights: Tensors, *given: torch.Tensor) -> torch.Tensor:
+        now = list(tensors)
+        for number, tensor in zip((*learned, *varying), (*weights, *given), strict=True):
+            now[number] = tensor
+        return run(*now)[-1].sum()
+
+    each = torch.vmap(torch.func.grad(loss), in_dims=(None, *[0] * len(varying)), randomness="different")
+    weights = [tensors[number] for number in learned]
+    return lambda: each(weights, *batches)
+
+
+def _passes(tape: Tape) -> Tape:
+    """Up to the end of the backward pass."""
+    last = max(at for at, entry in enumerate(tape.entries) if entry.backward)
+    return Tape(tape.entries[: last + 1], tape.given, tape.rows)
 
 
 def _forward(entries: list[Entry]) -> list[Entry]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity
-from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, works_of
+from torchvet.rules.operations._model_calls import prefixes_of, row_loops_of
+from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, joined_parts, works_of
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
@@ -56,7 +57,8 @@ class StepWaitsForHostWork(LineCostRule):
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
         trains = any(part.phase in ("backward", "optimizer") for part in timing.times.lines)
-        for work, cost in works_of(rank, timing):
+        told = joined_parts([one.parts for of in (prefixes_of, row_loops_of) for one in of(rank, timing)])
+        for work, cost in works_of(rank, timing, told):
             # A program that trains nothing is there for what looks like an evaluation.
             wanted = work.kind == "evaluation" and not trains
             if work.kind in _WORDS and cost.counts and not wanted:

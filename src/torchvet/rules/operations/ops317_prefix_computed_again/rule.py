@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
+from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.timing import PrefixComputedAgain as Prefix
 from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
+from torchvet.rules.operations._model_calls import prefixes_of
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
     from torchvet.recording.records.timing import LineTime
 
-_SAME = 0.9
-"""The share of the calls in which earlier columns came out as before, from which on they may be kept: in a model that
-looks at later columns, or drops some by chance, they do not."""
-_COMPARED = 4
-_CALLERS = 2
-_FEW_LOOKS = 3.0
-"""Seconds in the steps in which a line was seen, in looks, from which on these are all that have it."""
+_CALLERS, _LINES = 2, 4
+_CACHE = re.compile(r"use_(\w+_)?cache")
 
 
 class PrefixComputedAgain(LineCostRule):
@@ -30,15 +29,8 @@ class PrefixComputedAgain(LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines that call a model with longer and longer inputs, whose earlier columns come out as before."""
-        for seen in rank.latest(Prefix, "id"):
-            if seen.compared < _COMPARED or seen.same < _SAME * seen.compared or not seen.seconds:
-                continue
-            statement = timing.files.statement(seen.place, {})
-            below = timing.below(statement.path, statement.line, statement.end)
-            parts = [part for part in below if part.phase not in ("data", "backward", "optimizer")]
-            cost = _cost(timing, parts, seen)
-            if cost.counts:
-                yield self._again(rank, seen, cost, max(parts, key=lambda part: part.seconds))
+        for told in prefixes_of(rank, timing):
+            yield self._again(rank, told.seen, told.cost, max(told.parts, key=lambda part: part.seconds))
 
     def _again(self, rank: RankRecording, seen: Prefix, cost: Cost, most: LineTime) -> Finding:
         """`most` is what was seen most of the line, with the lines that had called it."""
@@ -58,8 +50,16 @@ class PrefixComputedAgain(LineCostRule):
             "`use_cache` off",
             severity=cost.severity(),
             measured=cost.measured(),
-            related=[*self._callers(seen, most)],
+            related=[*self._turned_off(rank), *self._callers(seen, most)],
         )
+
+    def _turned_off(self, rank: RankRecording) -> Iterator[Related]:
+        """Lines of the program after which a model keeps no cache, as their names say."""
+        for source in rank.all(Source):
+            lines = source.text.splitlines()
+            for line in turned_off(source.text)[:_LINES]:
+                place = Place(source.path, line, "")
+                yield self.beside("turned-off", f"`{lines[line - 1].strip()}` turns a cache off", place)
 
     def _callers(self, seen: Prefix, most: LineTime) -> Iterator[Related]:
         """How the program came to the line."""
@@ -69,15 +69,29 @@ class PrefixComputedAgain(LineCostRule):
             yield self.beside("caller", f"`{caller.function}` calls it", caller)
 
 
-def _cost(timing: Timing, parts: list[LineTime], seen: Prefix) -> Cost:
-    """What the line takes, by the share of its calls that they would save."""
-    line = sum(part.seconds for part in parts)
-    saved = seen.saved / seen.seconds
-    # Operators are a part of a call: no more than theirs, in all steps that have the line.
-    if line and not seen.timed:
-        steps = max(part.steps for part in parts)
-        # A line that takes less than a look's interval is seen in few of the steps that have it.
-        if line < _FEW_LOOKS * timing.times.interval * steps:
-            steps = timing.times.steps
-        saved = min(saved, seen.saved / max(1, seen.steps) * steps / line)
-    return Cost(timing, parts, saved=min(1.0, saved))
+def turned_off(text: str) -> list[int]:
+    """The lines of a file that set `use_cache` to False: of an object, of a class, or where a configuration or a model
+    is made. A call of a model may well go without."""
+    if "use_" not in text:
+        return []
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return sorted({line for node in nodes for line in _sets(node)})
+
+
+def _sets(node: ast.AST) -> Iterator[int]:
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_false(node.value):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = [getattr(target, "attr", getattr(target, "id", "")) for target in targets]
+        yield from (node.lineno for name in names if _CACHE.fullmatch(name))
+    elif isinstance(node, ast.Call):
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called[:1].isupper() or called.startswith("from_"):
+            off = (one for one in node.keywords if _CACHE.fullmatch(one.arg or "") and _is_false(one.value))
+            yield from (one.value.lineno for one in off)
+
+
+def _is_false(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
