@@ -100,6 +100,7 @@ def test_a_gap_that_hides_no_leak_leaves_the_verdict_clean() -> None:
     ("exception", 1, "the program failed: ValueError: the batch is empty"),
     ("out-of-memory", 1, "the program ran out of memory"),
     ("exit", 3, "the program ended with exit status 3"),
+    ("os-exit", 1, "the program ended with exit status 1"),
     ("exit", 0, ""),
     ("interrupt", -2, ""),
 ])  # fmt: skip
@@ -120,6 +121,9 @@ def test_a_rank_that_failed_leaves_the_report_of_all_undetermined() -> None:
     healthy = diagnose(Recording([one(0), one(1)]))
     failed = diagnose(Recording([one(0), one(1, how="exception", status=1, error="ValueError: no")]))
     assert (healthy.verdict, failed.verdict) == ("clean", "undetermined")
+    parent = rank(program(memory_limit=24 * GIB), Outcome(how="exit", status=1, ticks=0, seconds=9.0), number=2)
+    started = diagnose(Recording([one(0), one(1), parent]))
+    assert started.facts["verdict"]["reason"] == "the program ended with exit status 1"
     assert failed.facts["verdict"]["reason"] == "rank 1 failed: ValueError: no"
     assert verdict(failed) == "No cause found in 80 steps, but rank 1 failed: ValueError: no"
 

@@ -156,6 +156,15 @@ def test_records_come_over_a_server(tmp_path: Path) -> None:
     assert came[0].came == [1] and (first.came / "rank1.jsonl").read_bytes() == second.file.read_bytes()
 
 
+def test_what_a_rank_sends_last_arrives(tmp_path: Path) -> None:
+    """A client of the store waits for no answer to it."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    rank = Rank(tmp_path, 1, None, port=server.port)
+    for number in range(5):
+        assert rank.fellows._bounded(rank.group, lambda store, n=number: store.set(f"head{n}", b"x" * 200_000)) == ""
+        assert server.check([f"head{number}"])
+
+
 def ranks_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "torchvet-ranks"]
 

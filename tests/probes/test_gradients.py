@@ -88,3 +88,17 @@ def test_what_another_thread_stepped_on_last_is_its_own() -> None:
         assert gradient_of(late) is None
         gradients.stepped(optimizer)
         assert gradient_of(late) is late.grad
+
+
+def test_a_thread_that_python_did_not_start_is_none_that_trains() -> None:
+    """Its stand-in lives on: autograd's own threads run passes within passes, which wait for them."""
+    import _thread
+
+    done = threading.Event()
+
+    def passes() -> None:
+        gradients.backward_begins()
+        done.set()
+
+    _thread.start_new_thread(passes, ())
+    assert done.wait(60) and gradients.is_alone()

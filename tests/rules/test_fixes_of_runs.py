@@ -979,33 +979,3 @@ def test_a_part_that_a_library_left_in_eval_mode_is_trained(at: str, expected: s
     handed_over = About("handed over in eval mode")
     assert fixed("TRN103", ENCODER, at, about=handed_over).strip() == expected
     assert fixed("TRN103", ENCODER, at, about=About("training in eval mode")) == ""
-
-
-LOADERS = """
-    from torch.utils.data import DataLoader
-    def loader(data):
-        common = {{"drop_last": True}}
-        return DataLoader(data, batch_size=4, num_workers=2{more})
-    for epoch in range(3):
-        for x in loader(data):
-            pass
-        for x in DataLoader(data, num_workers=1):
-            pass
-    """
-
-
-@pytest.mark.parametrize(
-    ("more", "made", "expected"),
-    [
-        ("", 7, "num_workers=2, persistent_workers=True)"),
-        (", **common", 7, "**common, persistent_workers=True)"),
-        (", **options", 7, ""),
-        (", persistent_workers=False", 7, ""),
-        ("", 11, ""),
-    ],
-)
-def test_workers_that_are_started_anew_are_kept(more: str, made: int, expected: str) -> None:
-    """Not where a loop makes a loader for each pass."""
-    seen = Related(role="made", message="", path=FILE, line=made)
-    after = fixed("OPS301", LOADERS.format(more=more), "for x in loader", related=[seen], about=About("started anew"))
-    assert after.strip().endswith(expected) and bool(after) == bool(expected)

@@ -137,6 +137,27 @@ ROLLOUT = """def train(model, optimizer, data):
 """
 
 
+EVALUATED = """def train(model, optimizer, data):
+    for x in data:
+        with torch.autocast("cpu"):
+            loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        model.score = model.evaluate(x)
+        loss = model.evaluate(x)
+"""
+
+
+@pytest.mark.parametrize("line", [7, 8])
+def test_an_evaluation_whose_result_has_the_losses_name_is_one(line: int) -> None:
+    """The loss is made anew in the next step, under `with`; another object's attribute is not the object."""
+    backward = spent(1.0, 5, phase="backward")
+    quiet = spent(2.0, 90, at(line), function="Model.evaluate", phase="forward", quiet=True)
+    timing = timing_of(recorded(quiet, backward, text=EVALUATED).ranks[0])
+    assert timing is not None
+    assert HostWork(timing, {}).kind(quiet) == "evaluation"
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,18 @@ def test_the_first_rank_is_the_groups_where_no_launcher_says_it(tmp_path: Path) 
         torch.distributed.destroy_process_group()
     assert not (tmp_path / "report.json").exists()
     assert [file.name for file in (tmp_path / "run.vet").glob("*.jsonl")] == ["rank1.jsonl"]
+
+
+def test_a_generator_that_is_closed_has_not_failed() -> None:
+    watched = torchvet.watch()
+
+    def batches() -> Iterator[int]:
+        with watched:
+            yield 1
+
+    for _ in batches():
+        break
+    assert watched.report is not None and watched.report.facts["outcome"]["how"] == "finished"
 
 
 @pytest.mark.parametrize(("error", "how"), [

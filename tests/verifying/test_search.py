@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from trials_by_hand import finding, trial
 
 from torchvet.finding import Finding, Measured
@@ -135,6 +136,17 @@ def test_a_program_that_goes_on_from_what_it_wrote_is_not_blamed_on_the_fix() ->
     assert why.startswith("cannot judge: the unchanged program took 40 steps, and 9")
     ends = Program(lambda made: trial(*leaks_left(made, A), steps=9 if made else 40), A)
     assert refused(ends.search(Fix(A)))["a"] == "the fixed program ended after 9 steps, not 40"
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_fix_with_which_the_program_does_not_end_is_refused(changes: bool) -> None:
+    """Where the unchanged one ended by itself; one that was stopped, too, or that failed, says nothing of it."""
+    goes_on = Program(lambda made: trial(*leaks_left(made, A), steps=200 if made else 40, stopped=bool(made)), A)
+    why = refused(goes_on.search(Fix(A, changes)))["a"]
+    assert why == "the fixed program had not ended after 200 steps; the unchanged one took 40"
+    cured = Program(lambda made: trial(*leaks_left(made, A), steps=200, stopped=True), A)
+    cured.before = trial(A, failure="MemoryError")
+    assert "not ended" not in str(refused(cured.search(Fix(A, changes))))
 
 
 def test_where_the_fault_is_in_the_mathematics_other_losses_are_no_fault() -> None:

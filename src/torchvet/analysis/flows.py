@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 _KEEPS = frozenset(["add", "append", "extend", "insert", "push", "put", "store"])
 """Methods that put what they are given into what they belong to."""
+_BRANCHES = (ast.For, ast.AsyncFor, ast.While, ast.If)
 _HEADS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try)
 
 
@@ -25,11 +26,20 @@ def feeds(statements: Sequence[ast.stmt], maker: int, user: int) -> bool:
             return not wanted.isdisjoint(made)
         if wanted.isdisjoint(made):
             continue
-        # What stands deeper may not run.
-        if _replaces(one) and one.col_offset <= asked.col_offset:
+        if _replaces(one) and not _may_be_left_out(one, asked, statements):
             wanted -= made
         wanted.update(_read(one))
     return False
+
+
+def _may_be_left_out(one: ast.stmt, asked: ast.stmt, statements: Sequence[ast.stmt]) -> bool:
+    """Whether a branch or a loop is around it in which what is asked for does not stand."""
+    around = [each for each in statements if isinstance(each, _BRANCHES) and _within(one, each)]
+    return not all(_within(asked, each) for each in around)
+
+
+def _within(one: ast.stmt, outer: ast.stmt) -> bool:
+    return one is not outer and outer.lineno <= one.lineno <= (outer.end_lineno or outer.lineno)
 
 
 def _covers(one: ast.stmt, line: int) -> bool:
@@ -69,7 +79,8 @@ def _made(one: ast.stmt) -> Iterator[str]:
                 waiting += node.elts
             elif isinstance(node, (ast.Subscript, ast.Starred)):
                 waiting.append(node.value)
-            elif name := _name(node):
+            # Another object's attribute is not the object: `model.score = …` makes no model.
+            elif (name := _name(node)) and (isinstance(node, ast.Name) or name.startswith("self.")):
                 yield name
 
 

@@ -142,11 +142,12 @@ class Watch(contextlib.ContextDecorator):
             # Whoever prints it prints what plain Python would.
             clean(error)
         assert self._ranks is not None
-        if error is None:
+        how, status = how_ended(error)
+        if not status:
             self._ranks.end()
-        session.finish(*how_ended(error), error)
+        session.finish(how, status, error if status else None)
         session.release()
-        report, drawing = self._diagnosed(session.writer, self._ranks, failed=error is not None)
+        report, drawing = self._diagnosed(session.writer, self._ranks, failed=status != 0)
         session.writer.close()
         self.joined = self._ranks.joined
         if self._folder is not None:

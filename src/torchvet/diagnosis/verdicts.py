@@ -105,13 +105,16 @@ _NOTHING = Evidence(witness="program", state="not seen", reason="nothing was rec
 
 def _failure(recording: Recording) -> list[Evidence]:
     """The program did not come to its end: what was seen until then is no evidence of a healthy one."""
-    own = recording.members or [rank for rank in recording.ranks if not rank.child]
+    # With what started the ranks, which is none of them.
+    ranks = recording.members
+    own = [*ranks, *(one for one in recording.ranks if not one.child and (one.member is None or not ranks))]
     first = failed_first([rank for rank in own if _has_failed(rank)])
     ended = first.last(Outcome) if first is not None else None
     if first is None or ended is None:
         return []
-    who = f"rank {first.rank}" if len(own) > 1 else "the program"
-    why = {"exit": f"ended with exit status {ended.status}", "out-of-memory": "ran out of memory"}.get(ended.how)
+    who = f"rank {first.rank}" if first.member is not None and len(own) > 1 else "the program"
+    status = f"ended with exit status {ended.status}"
+    why = {"exit": status, "os-exit": status, "out-of-memory": "ran out of memory"}.get(ended.how)
     error = textwrap.shorten(ended.error or "an exception", _LONGEST, placeholder=" …")
     reason = f"{who} {why or f'failed: {error}'}"
     return [Evidence(witness="end", state="not seen", reason=reason, check="what was to follow")]
@@ -122,7 +125,7 @@ def _has_failed(rank: RankRecording) -> bool:
     ended = rank.last(Outcome)
     if ended is None:
         return False
-    return ended.how in ("exception", "out-of-memory") or (ended.how == "exit" and ended.status != 0)
+    return ended.how in ("exception", "out-of-memory") or (ended.how in ("exit", "os-exit") and ended.status != 0)
 
 
 _LONGEST = 160

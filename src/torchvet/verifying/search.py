@@ -21,6 +21,9 @@ ALONE = 6
 ROUNDS = 4
 """How often fixes are tried for what the run before has uncovered."""
 
+_MANY = 1.5
+"""Times the steps of the unchanged program, which ended by itself, from which on a fixed one does not end."""
+
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
 
@@ -260,6 +263,10 @@ class Search:
         if self._is_short(after):
             ended = f"the fixed program ended after {after.steps} steps, not {self.before.steps}"
             return self._not_repeatable() or ended
+        if self._is_endless(after):
+            return (
+                f"the fixed program had not ended after {after.steps} steps; the unchanged one took {self.before.steps}"
+            )
         for kind in after.threads.keys() - self.before.threads.keys():
             return f"a thread of the fixed program failed: {kind}: {after.threads[kind]}"
         if not losses:
@@ -297,6 +304,10 @@ class Search:
 
     def _is_short(self, run: Trial) -> bool:
         return run.steps < self.before.steps * 0.9 and not self.before.failure
+
+    def _is_endless(self, run: Trial) -> bool:
+        ended = not self.before.stopped and not self.before.failure
+        return ended and run.stopped and run.steps > _MANY * self.before.steps
 
     def _noise(self) -> float:
         """The largest relative difference of the losses of two unchanged runs."""

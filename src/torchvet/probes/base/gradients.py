@@ -24,7 +24,9 @@ _OWNERS: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
 def backward_begins() -> None:
     """Note that the calling thread trains. To be called before the pass, whether or not anybody listens."""
     mine = threading.get_ident()
-    if mine not in _TRAINING:
+    # A thread of autograd's own runs a pass within a pass, which waits for it: Python knows it by a stand-in, which
+    # lives on when the thread has ended.
+    if mine not in _TRAINING and not isinstance(threading.current_thread(), threading._DummyThread):
         # Weak: a thread that has ended must not count, and its ident is given to the next one.
         _TRAINING[mine] = weakref.ref(threading.current_thread())
 

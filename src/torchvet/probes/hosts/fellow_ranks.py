@@ -118,7 +118,10 @@ class FellowRanks:
 
         def run() -> None:
             try:
-                act(relay.client() if relay is not None else group.store())
+                store = relay.client() if relay is not None else group.store()
+                act(store)
+                # `set` waits for no answer: what it sends is there once the server has answered something later.
+                store.check([self._prefix])
             except Exception as error:  # whatever the store raises
                 trouble.append(_unusable(error))
 

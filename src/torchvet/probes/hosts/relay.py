@@ -75,6 +75,7 @@ class Relay:
                     if events & selectors.EVENT_WRITE:
                         end.send()
                     if events & selectors.EVENT_READ and not end.receive(other):
+                        other.send()
                         return
 
 

@@ -143,7 +143,8 @@ def exit_status(code: object) -> int:
 
 def how_ended(error: BaseException | None) -> tuple[str, int]:
     """How code ends that this error leaves, None at its own end, and the exit status that is due."""
-    if error is None:
+    # A generator that is closed is left at its `yield`.
+    if error is None or isinstance(error, GeneratorExit):
         return "finished", 0
     if isinstance(error, SystemExit):
         return "exit", exit_status(error.code)

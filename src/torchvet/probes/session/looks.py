@@ -60,8 +60,9 @@ class Looks(Host):
             # No window ever opens.
             self.schedule.window_at, self._evaluation_looks = sys.maxsize, _EVALUATION_LOOKS
         self._passed = self._next_asked = 0.0
-        self._until: float | None = None
         """When the last boundary was passed."""
+        self._until: float | None = None
+        """When the program has gone on for long enough after the steps that were asked for."""
         self._before_end = 0.0
         """What looking had cost when the program ended."""
 

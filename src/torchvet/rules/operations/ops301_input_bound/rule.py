@@ -20,7 +20,6 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
-from torchvet.rules.operations.fixes.kept_workers import kept_workers
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -71,7 +70,6 @@ _OF_LIBRARY = (
 )
 _WORKERS = frozenset(["wait", "start", "end"])
 _ROW_BY_ROW = About(variant="row by row")
-_STARTED_ANEW = About(variant="started anew")
 
 
 class InputBound(TraceRule, LineCostRule):
@@ -79,13 +77,12 @@ class InputBound(TraceRule, LineCostRule):
 
     severity = "warning"
     lost_in = "loader"
-    fix_may_change_losses = True  # workers that are kept draw no seed for each pass: another order of what is shuffled
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """The loader's batches read by one index, where rows are read one by one; workers that are kept."""
-        if about(finding) == _ROW_BY_ROW:
-            return whole_batches(file, finding)
-        return kept_workers(file, finding) if about(finding) == _STARTED_ANEW else ()
+        """The loader's batches read by one index, where rows are read one by one."""
+        # None for workers that are started anew. Where they are kept, `iter()` of the loader within a loop over it
+        # starts that loop again, what is set in the dataset later does not reach them, and there must be some.
+        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else ()
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""
@@ -130,7 +127,6 @@ class InputBound(TraceRule, LineCostRule):
             "what all batches of a pass are waited for",
             advice=_START_ADVICE,
             related=[self.beside("made", "the loader is made here", starts.made)] if starts.made is not None else [],
-            about=_STARTED_ANEW,
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:
