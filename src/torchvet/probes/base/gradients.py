@@ -26,7 +26,7 @@ def backward_begins() -> None:
     mine = threading.get_ident()
     # A thread of autograd's own runs a pass within a pass, which waits for it: Python knows it by a stand-in, which
     # lives on when the thread has ended.
-    if mine not in _TRAINING and not isinstance(threading.current_thread(), threading._DummyThread):
+    if mine not in _TRAINING and type(threading.current_thread()).__name__ != "_DummyThread":
         # Weak: a thread that has ended must not count, and its ident is given to the next one.
         _TRAINING[mine] = weakref.ref(threading.current_thread())
 
