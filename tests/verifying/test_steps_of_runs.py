@@ -48,5 +48,9 @@ def test_a_limit_of_the_user_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM, encoding="utf-8")
     CliRunner().invoke(cli, ["fix", "train.py", "TRN110", "--verify", "--steps", "40", "-o", "report.json"])
-    facts = json.loads(Path("report.json").read_text())["facts"]["fix"]
+    report = json.loads(Path("report.json").read_text())
+    facts = report["facts"]["fix"]
     assert facts["runs"] == 1 and facts["steps"] == 40 and not facts["proven"]
+    # Nothing to fix is said of these steps alone.
+    unseen = "the runs were stopped after 40 steps: later steps were not looked at"
+    assert unseen in [one["reason"] for one in report["not_checked"]]

@@ -111,10 +111,10 @@ class HostWork:
                 return place, stack[:depth]
         return stack[-1], stack[:-1]
 
-    def works(self, told: Sequence[LineTime] = ()) -> list[Work]:
+    def works(self, reported: Sequence[LineTime] = ()) -> list[Work]:
         """What is done beside the model, by kind and by the statement that trains; the longest first. Parts that are
-        `told` as something else are none of it."""
-        without = set(map(id, told))
+        `reported` as something else are none of it."""
+        without = set(map(id, reported))
         found: dict[tuple[str, str, int], list[LineTime]] = defaultdict(list)
         sites: dict[tuple[str, int], Place] = {}
         for one in self._timing.times.lines:

@@ -93,12 +93,11 @@ def _is_advice(finding: Finding) -> bool:
 
 
 def not_shown(before: Trial, verified: Verified) -> list[NotChecked]:
-    """What the runs could not show of the proven fixes."""
-    if not verified.proven:
-        return []
-    found = [NotChecked(check="fixes in other processes", reason=SPAWNED)]
+    """What the runs could not show: of the proven fixes, and of what comes after the last step."""
+    found = [NotChecked(check="fixes in other processes", reason=SPAWNED)] if verified.proven else []
     if before.stopped:
-        reason = f"the runs were stopped after {count(before.steps, 'step')}: later steps did not run with the fixes"
+        unseen = "did not run with the fixes" if verified.proven else "were not looked at"
+        reason = f"the runs were stopped after {count(before.steps, 'step')}: later steps {unseen}"
         found.append(NotChecked(check="the rest of the program", reason=reason))
     return found
 

@@ -113,7 +113,7 @@ class Looks(Host):
             raise StepsReached(self.clock.main_steps)
 
     def _has_gone_on(self) -> bool:
-        """Whether the program has gone on for as long as it was to, since its last step but those."""
+        """Whether the program has gone on for as long as it was to after the steps that were asked for."""
         if self._until is None:
             self._until = time.perf_counter() + self.options.longer
         return time.perf_counter() >= self._until

@@ -1,5 +1,5 @@
 """Calls of a model whose work another form would save: earlier columns that are computed again, rows that go through
-one by one. What one rule tells of them no other tells as something else."""
+one by one. What one rule reports of them no other reports as something else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def row_loops_of(rank: RankRecording, timing: Timing) -> Iterator[RowLoop]:
     passes = [seen.place for seen in rank.latest(RepeatedPasses, "place")]
     for seen in rank.all(RowCalls):
         path, first, last, parts = _loop(timing, seen)
-        # OPS308 has told of it: one graph that each row differentiates.
+        # OPS308 reports it: one graph that each row differentiates.
         if any(at.path == path and first <= at.line <= last for at in passes):
             continue
         parts = _working(rank, parts)
