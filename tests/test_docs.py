@@ -112,6 +112,8 @@ def test_the_schema_is_one() -> None:
     schema = json.loads(docs.schema())
     jsonschema.Draft202012Validator.check_schema(schema)
     assert "torchvet.report/1" in schema["title"]
+    # Before 0.23, msgspec left the indentation of docstrings in descriptions.
+    assert "\n   " not in schema["$defs"]["Finding"]["description"]
 
 
 def test_every_rule_has_a_page_that_the_index_links_to() -> None:

@@ -8,6 +8,7 @@ runs examples/leaky.py and puts its output into README.md.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import subprocess
 import sys
@@ -33,6 +34,9 @@ MANIFEST = f"{RULES}/{manifest.FILE}"
 def schema() -> str:
     """The JSON Schema of a report, made from the types."""
     known = msgspec.json.schema(Report)
+    for part in known["$defs"].values():  # msgspec before 0.23 keeps the indentation of docstrings
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"torchvet report ({SCHEMA})"}
     return msgspec.json.format(msgspec.json.encode({**head, **known}), indent=2).decode() + "\n"
 
