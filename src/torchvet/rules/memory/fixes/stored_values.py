@@ -174,15 +174,18 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
     parts = syntax.parts(made) if isinstance(made, (*_OF_PARTS, *syntax.COMPREHENSIONS)) else []
+    spread = [v for k, v in zip(made.keys, made.values, strict=True) if k is None] if isinstance(made, ast.Dict) else []
+    parts = [p for p in parts if p not in spread]
     if isinstance(made, ast.Call) and not may_be_tensor(made):
         parts = syntax.given(made)
     tensors = [p for p in parts if may_be_tensor(p)]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
-    if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
+    if not with_graph and not spread and not isinstance(made, ast.Call):  # a run has seen that there is one
         # If only one part can have it, it is that one.
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
         with_graph = possible if len(possible) == 1 else []
-    return all_or_none(with_method(file, part, method) for part in with_graph)
+    within = (_each_of(file, mapping, "dict", method) for mapping in spread)
+    return all_or_none([*(with_method(file, part, method) for part in with_graph), *within])
 
 
 _EACH = {
@@ -197,11 +200,14 @@ def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str
     """Each tensor of a container that is stored whole goes in by way of a method, where the run has seen its type."""
     # Where it is stored, or where a caller hands it in.
     values = [*(k.value for k in stored_at(file, finding)), *_handed_in(file, finding)]
-    if kind not in _EACH or len(values) != 1 or file.dotted(ast.Name("torch")) != "torch":
-        return ()
-    value = values[0]
+    return _each_of(file, values[0], kind, method) if kind in _EACH and len(values) == 1 else ()
+
+
+def _each_of(file: SourceFile, value: ast.expr, kind: str, method: str) -> Edits:
     plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and edits.on_one_line(value)
-    return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))] if plain else ()
+    if not plain or file.dotted(ast.Name("torch")) != "torch":
+        return ()
+    return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))]
 
 
 def _has_graph(file: SourceFile, node: ast.expr, event: Event, depth: int = 0) -> bool:

@@ -7,8 +7,9 @@ import ast
 from torchvet.finding import Measured
 from torchvet.formatting import count
 from torchvet.rules.core import grading
-from torchvet.rules.kit import About, Finding, Findings, Growth, RankRecording, Recording, Severity, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, RankRecording, Recording, Severity, Store
 from torchvet.rules.memory._stores import Stored, root_of, store
+from torchvet.rules.memory.fixes.framework_lists import left_out_of_evaluation
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -37,6 +38,10 @@ class FrameworkKeepsOutputs(GrowthRule):
     words = ("LightningModule", "Callback", "compute_metrics")
 
     specificity = 1
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """An evaluation that keeps less of what the model returns."""
+        return left_out_of_evaluation(file, finding)
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""

@@ -16,6 +16,7 @@ _BEFORE = {
 }
 """What an operand goes through first. A root's gradient at 1e-12 is 5e5, an arc cosine's a millionth within its domain
 702 in float32 (torch 2.13.0, measured); a logarithm at 1e-12 is -27.6."""
+_SPREADS = ("std", "var", "std_mean", "var_mean")
 _DIVISORS = dict.fromkeys(("norm", "std", "vector_norm"), "clamp(min=1e-12)")
 """What is never negative and is divided by."""
 _COUNTS = re.compile(r"mask|valid|weight|count|keep|present|visible|active|select|attend")
@@ -35,6 +36,8 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     if seen.variant in _NEGATIVE:
         return ()
     calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
+    if seen.variant == "single-sample":
+        return _of_one(file, [one for one in calls if is_call(one, *_SPREADS) and terminal(one) in seen.operands])
     wanted = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in seen.operands]
     if not wanted and not _DIVIDES.isdisjoint(seen.operands):
         wanted = [one for one in calls if is_call(one, "sqrt", *_DIVISORS)]
@@ -44,6 +47,23 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
         return ()
     name = terminal(wanted[0])
     return _after(file, wanted[0], _DIVISORS[name]) if name in _DIVISORS else _before(file, wanted[0], _BEFORE[name])
+
+
+def _of_one(file: SourceFile, calls: Sequence[ast.Call]) -> Sequence[Edit]:
+    """`x.std(correction=min(1, x.numel() - 1))`, which is 0 for a single sample, and what it was for more."""
+    of = receiver(calls[0]) if len(calls) == 1 else None
+    if of is None or file.dotted(of).startswith("torch") or not edits.on_one_line(of):
+        return ()
+    call, number = calls[0], "numel()"
+    given = {k.arg: k.value for k in call.keywords}
+    over = call.args[0] if len(call.args) == 1 else given.pop("dim", None)
+    if isinstance(over, (ast.Constant, ast.UnaryOp)):
+        number = f"size({file.segment(over)})"
+    elif over is not None or call.args:
+        return ()
+    if not given.keys() <= {"keepdim", "dim"}:
+        return ()
+    return edits.with_argument(file, call, f"correction=min(1, {edits.operand(file, of)}.{number} - 1)")
 
 
 def _counted(file: SourceFile, finding: Finding) -> Sequence[Edit]:

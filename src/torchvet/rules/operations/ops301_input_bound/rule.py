@@ -20,6 +20,7 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.operations.fixes.whole_arrays import stacked_first
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
 from torchvet.rules.shared.trace_costs import TraceRule, Worst
@@ -79,10 +80,11 @@ class InputBound(TraceRule, LineCostRule):
     lost_in = "loader"
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """The loader's batches read by one index, where rows are read one by one."""
+        """The loader's batches read by one index, where rows are read one by one; arrays put together before they
+        become a tensor."""
         # None for workers that are started anew. Where they are kept, `iter()` of the loader within a loop over it
         # starts that loop again, what is set in the dataset later does not reach them, and there must be some.
-        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else ()
+        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else stacked_first(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Loops over loaders that wait for their batches for a part of their time."""

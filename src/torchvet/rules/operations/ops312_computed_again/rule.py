@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import count, percent, size
 from torchvet.recording.records.timing import ComputedAgain as Computed
 from torchvet.recording.records.timing import RowsSeenAgain
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Related, SourceFile
+from torchvet.rules.operations.fixes.full_updates import updated_once
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class ComputedAgain(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """A metric that is updated once for each batch."""
+        return updated_once(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose results were the same in the sampled step before, or earlier in the same one."""

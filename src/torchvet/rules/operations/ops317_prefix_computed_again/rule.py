@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import percent
 from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.timing import PrefixComputedAgain as Prefix
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Related, SourceFile
 from torchvet.rules.operations._model_calls import prefixes_of
+from torchvet.rules.operations.fixes.caches import left_on
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class PrefixComputedAgain(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The model's cache left on, where one line turns it off."""
+        return left_on(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines that call a model with longer and longer inputs, whose earlier columns come out as before."""

@@ -22,6 +22,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import suspected_in
 from torchvet.rules.shared.training_loops import Window
+from torchvet.rules.training.fixes.trainer_losses import divided_by_the_trainer
 from torchvet.source.model import Event, edits, is_call, receiver, terminal, walk
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
@@ -43,6 +44,10 @@ class AccumulationNotAveraged(loops.LoopRule):
     fix_changes_results = True
 
     silence_clears = False  # passes whose losses have no mean in them, or come from no loader, are not judged
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """A Trainer that divides the loss itself."""
+        return divided_by_the_trainer(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Places whose passes are micro-batches by what they were given or what they are called, and are summed."""

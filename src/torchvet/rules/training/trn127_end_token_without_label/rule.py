@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 
 from torchvet.recording.records.training import EndTokens
-from torchvet.rules.kit import Finding, Findings, Iterator, Location, RankRecording, Recording, Rule
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Iterator,
+    Location,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+)
+from torchvet.rules.training.fixes.padding_tokens import padded_by_its_own
 
 _MOSTLY = 0.9
 """The share of texts from which on their ends have no label by a rule, and not since they were cut."""
@@ -19,6 +30,10 @@ class EndTokenWithoutLabel(Rule):
     severity = "warning"
     silence_clears = False
     fix_changes_results = True
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """A padding token of its own, where the tokenizer's is set to the one that ends texts."""
+        return padded_by_its_own(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Loops whose texts all end with one token that is left out of the labels, and is nowhere a label."""
