@@ -20,7 +20,8 @@ import torchvet.rules.core.lazy_loading
 from torchvet.commands import main
 from torchvet.docgen.documents import schema
 from torchvet.errors import BadInput
-from torchvet.finding import Finding
+from torchvet.finding import Finding, Report
+from torchvet.renderers.text_fix import fix_page
 from torchvet.source.model import SourceFile
 from torchvet.verifying.trial import Trial
 from torchvet.workflows.fix_options import write
@@ -384,3 +385,15 @@ def test_a_leak_in_an_imported_module_is_fixed_and_proven(bench: Folder) -> None
 def test_an_option_of_the_program_is_told_where_it_belongs(fix: Fix) -> None:
     status, out, err = fix("train.py", "--epochs", "2")
     assert (status, out) == (2, "") and "torchvet fix train.py -- --epochs" in err
+
+
+def test_the_same_advice_for_one_line_is_given_once() -> None:
+    row = {"code": "OPS304", "name": "x", "path": "train.py", "line": 7, "remedy": "do it once"}
+    told = {"verified": False, "written": [], "counts": {}, "refused": [], "unsafe": [], "diff": ""}
+    told["advice"] = [row, row, {**row, "line": 8}]
+    report = Report(
+        subject={"kind": "fix", "path": "train.py", "module": False, "argv": []},
+        verdict="findings",
+        facts={"fix": told},
+    )
+    assert fix_page(report, color=False, width=100).count("do it once") == 2

@@ -114,10 +114,12 @@ def _add_rows(page: Page, title: str, rows: list[dict[str, Any]], describe: Call
     if not rows:
         return
     page.heading(title)
-    for row in rows[:MOST]:
-        page.paragraph(f"{row['code']} {row['name']}: {_place(row)}", indent=2, hang=2, most=1)
-        page.paragraph(describe(row), indent=4, most=3)
-    page.more(len(rows) - MOST)
+    # One line may have several findings with one advice: ranks', or what two callers of it take.
+    told = list(dict.fromkeys((f"{row['code']} {row['name']}: {_place(row)}", describe(row)) for row in rows))
+    for place, text in told[:MOST]:
+        page.paragraph(place, indent=2, hang=2, most=1)
+        page.paragraph(text, indent=4, most=3)
+    page.more(len(told) - MOST)
 
 
 def _add_not_undone(page: Page, acts: list[str]) -> None:

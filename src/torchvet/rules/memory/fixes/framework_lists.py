@@ -7,7 +7,7 @@ import ast
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile, events_at
-from torchvet.source.model import blocks, edits, is_call, receiver
+from torchvet.source.model import Event, blocks, edits, is_call, receiver, walk
 
 _IGNORED = {"train": "ignore_keys_for_eval", "evaluate": "ignore_keys", "predict": "ignore_keys"}
 _KEYS = '["hidden_states", "attentions"]'
@@ -28,16 +28,18 @@ def freed_before_the_next(file: SourceFile, finding: Finding) -> Edits:
     accelerator's lists."""
     unit = unit_of(file, finding)
     held = finding.holder.name if finding.holder is not None else ""
-    calls = unit.calls.get("prepare", ()) if unit is not None else ()
-    mine = [e for e in calls if (on := receiver(e.call)) is not None and held.startswith(f"{file.segment(on)}._")]
-    if unit is None or not mine or file.mentions("free_memory"):
-        return ()
-    around = [*blocks.blocks_around(unit.node, mine[0].statement)]
-    loops = {id(node.body): node for node in ast.walk(unit.node) if isinstance(node, (ast.For, ast.While))}
-    block = next((one for one in around if id(one) in loops), unit.node.body)
-    first = block[1] if block is unit.node.body and _is_text(block[0]) and len(block) > 1 else block[0]
-    return edits.before(file, first, f"{file.segment(receiver(mine[0].call))}.free_memory()")  # type: ignore[arg-type]
+    for event in unit.calls.get("prepare", ()) if unit is not None else ():
+        on = receiver(event.call)
+        if on is not None and held.startswith(f"{file.segment(on)}._") and not file.mentions("free_memory"):
+            return edits.before(file, _head_around(event), f"{file.segment(on)}.free_memory()")
+    return ()
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+def _head_around(event: Event) -> ast.stmt:
+    """The first statement of the innermost loop around an event, or of its function."""
+    whole = event.unit.node
+    repeated = {id(node.body) for node in walk(whole) if isinstance(node, (ast.For, ast.While))}
+    inner = (one for one in blocks.blocks_around(whole, event.statement) if id(one) in repeated)
+    block = next(inner, whole.body)
+    told = isinstance(block[0], ast.Expr) and isinstance(block[0].value, ast.Constant)
+    return block[1] if told else block[0]

@@ -173,12 +173,8 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
 def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Edits:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
-    parts = syntax.parts(made) if isinstance(made, (*_OF_PARTS, *syntax.COMPREHENSIONS)) else []
     spread = [v for k, v in zip(made.keys, made.values, strict=True) if k is None] if isinstance(made, ast.Dict) else []
-    parts = [p for p in parts if p not in spread]
-    if isinstance(made, ast.Call) and not may_be_tensor(made):
-        parts = syntax.given(made)
-    tensors = [p for p in parts if may_be_tensor(p)]
+    tensors = [p for p in _parts_of(made) if may_be_tensor(p) and p not in spread]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
     if not with_graph and not spread and not isinstance(made, ast.Call):  # a run has seen that there is one
         # If only one part can have it, it is that one.
@@ -186,6 +182,12 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
         with_graph = possible if len(possible) == 1 else []
     within = (_each_of(file, mapping, "dict", method) for mapping in spread)
     return all_or_none([*(with_method(file, part, method) for part in with_graph), *within])
+
+
+def _parts_of(made: ast.expr) -> list[ast.expr]:
+    if isinstance(made, (*_OF_PARTS, *syntax.COMPREHENSIONS)):
+        return syntax.parts(made)
+    return syntax.given(made) if isinstance(made, ast.Call) and not may_be_tensor(made) else []
 
 
 _EACH = {
@@ -205,7 +207,7 @@ def _each_with(file: SourceFile, finding: Finding, kind: str | None, method: str
 
 def _each_of(file: SourceFile, value: ast.expr, kind: str, method: str) -> Edits:
     plain = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and edits.on_one_line(value)
-    if not plain or file.dotted(ast.Name("torch")) != "torch":
+    if not plain or file.imports.names.get("torch") != "torch":
         return ()
     return [edits.replace(file, value, _EACH[kind].format(method, file.segment(value)))]
 

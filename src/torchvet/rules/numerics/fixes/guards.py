@@ -32,12 +32,15 @@ _NEGATIVE = ("log-of-negative", "root-of-negative")
 
 def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """The edit for the operator on a finding's line that gave what is not finite; for a division, for its divisor."""
+    variant = about(finding).variant
+    if variant == "single-sample":
+        return _of_one(file, finding)
+    return () if variant in _NEGATIVE else _of_operator(file, finding)
+
+
+def _of_operator(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     seen = about(finding)
-    if seen.variant in _NEGATIVE:
-        return ()
     calls = [e.call for e in events_at(file, finding) if isinstance(e.node, ast.Call)]
-    if seen.variant == "single-sample":
-        return _of_one(file, [one for one in calls if is_call(one, *_SPREADS) and terminal(one) in seen.operands])
     wanted = [one for one in calls if terminal(one) in _BEFORE and terminal(one) in seen.operands]
     if not wanted and not _DIVIDES.isdisjoint(seen.operands):
         wanted = [one for one in calls if is_call(one, "sqrt", *_DIVISORS)]
@@ -49,21 +52,27 @@ def guarded(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     return _after(file, wanted[0], _DIVISORS[name]) if name in _DIVISORS else _before(file, wanted[0], _BEFORE[name])
 
 
-def _of_one(file: SourceFile, calls: Sequence[ast.Call]) -> Sequence[Edit]:
+def _of_one(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     """`x.std(correction=min(1, x.numel() - 1))`, which is 0 for a single sample, and what it was for more."""
+    calls = [e.call for e in events_at(file, finding) if is_call(e.node, *_SPREADS)]
+    calls = [one for one in calls if terminal(one) in about(finding).operands]
     of = receiver(calls[0]) if len(calls) == 1 else None
-    if of is None or file.dotted(of).startswith("torch") or not edits.on_one_line(of):
+    number = _number_of_samples(file, calls[0]) if of is not None else ""
+    if of is None or not number or file.dotted(of).startswith("torch") or not edits.on_one_line(of):
         return ()
-    call, number = calls[0], "numel()"
+    return edits.with_argument(file, calls[0], f"correction=min(1, {edits.operand(file, of)}.{number} - 1)")
+
+
+def _number_of_samples(file: SourceFile, call: ast.Call) -> str:
+    """The method that gives how many values a spread is of; empty for several dimensions, and where the call says how
+    to correct."""
     given = {k.arg: k.value for k in call.keywords}
-    over = call.args[0] if len(call.args) == 1 else given.pop("dim", None)
-    if isinstance(over, (ast.Constant, ast.UnaryOp)):
-        number = f"size({file.segment(over)})"
-    elif over is not None or call.args:
-        return ()
-    if not given.keys() <= {"keepdim", "dim"}:
-        return ()
-    return edits.with_argument(file, call, f"correction=min(1, {edits.operand(file, of)}.{number} - 1)")
+    if len(call.args) > 1 or not given.keys() <= {"keepdim", "dim"}:
+        return ""
+    over = call.args[0] if call.args else given.get("dim")
+    if over is None:
+        return "numel()"
+    return f"size({file.segment(over)})" if isinstance(over, (ast.Constant, ast.UnaryOp)) else ""
 
 
 def _counted(file: SourceFile, finding: Finding) -> Sequence[Edit]:

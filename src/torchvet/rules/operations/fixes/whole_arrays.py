@@ -13,7 +13,7 @@ def stacked_first(file: SourceFile, finding: Finding) -> Edits:
     """`torch.tensor(np.stack(rows))` for `torch.tensor(rows)` in the finding's statement, where `rows` is a list that
     the same function makes and NumPy has a name in the file."""
     unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else None
-    name = next((one for one in ("np", "numpy") if file.dotted(ast.Name(one)) == "numpy"), "")
+    name = next((one for one in ("np", "numpy") if file.imports.names.get(one) == "numpy"), "")
     if unit is None or line is None or not name:
         return ()
     # The first line of a statement is that of its whole.

@@ -1,0 +1,205 @@
+"""What edits do where a fault lies between a program and a library that it is built on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from observed_fixes import FILE, HEAD, fixed_lines
+
+from torchvet.finding import About, Holder, Related
+
+TRAINER = """\
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return model(**inputs).loss * 2  # HERE
+"""
+MADE = """\
+class Weighted(Trainer):
+    def __init__(self, *args, alpha=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.alpha = alpha
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return model(**inputs).loss * self.alpha  # HERE
+"""
+
+
+def test_a_trainer_divides_a_loss_again() -> None:
+    assert fixed_lines("TRN107", MADE, "# HERE") == ([], ["        self.model_accepts_loss_kwargs = False"])
+
+
+def test_a_trainer_without_init_gets_one() -> None:
+    _, new = fixed_lines("TRN107", TRAINER, "# HERE")
+    assert new == [
+        "    def __init__(self, *args, **kwargs):",
+        "        super().__init__(*args, **kwargs)",
+        "        self.model_accepts_loss_kwargs = False",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MADE.replace("self.alpha = alpha", "self.model_accepts_loss_kwargs = True"),
+        MADE.replace("compute_loss", "loss_of"),
+        MADE.replace("super().__init__(*args, **kwargs)", "Trainer.__init__(self, *args, **kwargs)"),
+        "def loss_of(outputs, labels, num_items_in_batch=None):\n    return outputs.loss  # HERE\n",
+    ],
+)
+def test_what_is_no_plain_trainer_is_left_alone(text: str) -> None:
+    assert fixed_lines("TRN107", text, "# HERE") == ([], [])
+
+
+METRIC = """\
+from torchmetrics import Metric
+
+class Distance(Metric):
+    "How far apart."
+    higher_is_better = False
+
+    def features(self, x):
+        return self.net(x)  # HERE
+
+    def update(self, preds, target):
+        self.total += (self.features(preds) - target).sum()
+"""
+
+
+def test_a_metric_is_updated_once() -> None:
+    old, new = fixed_lines("OPS312", METRIC, "# HERE")
+    assert (old, new) == ([], ["    full_state_update = False"])
+    assert fixed_lines("OPS312", METRIC.replace("    higher_is_better = False\n", ""), "# HERE")[1] == new
+    assert fixed_lines("OPS312", METRIC.replace('    "How far apart."\n', ""), "# HERE")[1] == new
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("higher_is_better = False", "full_state_update = True"),
+        ("(Metric)", "(torch.nn.Module)"),
+        ("def update", "def measure"),
+    ],
+)
+def test_what_says_how_it_is_updated_or_is_no_metric_is_left_alone(was: str, now: str) -> None:
+    assert fixed_lines("OPS312", METRIC.replace(was, now), "# HERE") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("trainer.train()", 'trainer.train(ignore_keys_for_eval=["hidden_states", "attentions"])'),
+        ("trainer.evaluate(test)", 'trainer.evaluate(test, ignore_keys=["hidden_states", "attentions"])'),
+        ("trainer.train(**options)", ""),
+        ("trainer.train(ignore_keys_for_eval=[])", ""),
+        ("run()", ""),
+    ],
+)
+def test_an_evaluation_keeps_less(line: str, expected: str) -> None:
+    assert fixed_lines("MEM117", line, line)[1] == ([expected] if expected else [])
+
+
+FOLDS = """\
+def fold(accelerator, data):
+    "One fold."
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())  # HERE
+    model, optimizer = accelerator.prepare(model, optimizer)
+"""
+
+
+def freed(text: str) -> list[str]:
+    holder = Holder(name="accelerator._optimizers", kind="attribute")
+    return fixed_lines("MEM102", text, "# HERE", holder=holder)[1]
+
+
+def test_an_accelerator_is_emptied_before_it_prepares_the_next() -> None:
+    assert freed(FOLDS) == ["    accelerator.free_memory()"]
+    loop = FOLDS.replace("    model", "        model").replace("    optimizer", "        optimizer")
+    assert freed(loop.replace('    "One fold."\n', "    for rows in data:\n")) == ["        accelerator.free_memory()"]
+
+
+def test_another_holder_is_no_accelerator() -> None:
+    assert freed(FOLDS.replace("accelerator.prepare", "store.prepare")) == []
+    assert freed(FOLDS + "    accelerator.free_memory()\n") == []
+
+
+def test_a_dict_that_is_spread_into_another_is_detached_item_by_item() -> None:
+    line = 'rows.append({"loss": loss.detach(), **scores})'
+    found = fixed_lines("MEM101", f"{line}\n", line, holder=Holder(name="rows", kind="global"))[1]
+    each = "**{k: v.detach() if torch.is_tensor(v) else v for k, v in scores.items()}"
+    assert found == [f'rows.append({{"loss": loss.detach(), {each}}})']
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("tokenizer.pad_token = tokenizer.eos_token", 'tokenizer.add_special_tokens({"pad_token": "<pad>"})'),
+        ("self.tok.pad_token = self.tok.eos_token", 'self.tok.add_special_tokens({"pad_token": "<pad>"})'),
+        ("make().pad_token = tokenizer.eos_token", ""),
+        ("tokenizer.pad_token_id = tokenizer.eos_token_id", ""),
+    ],
+)
+def test_a_tokenizer_pads_with_a_token_of_its_own(line: str, expected: str) -> None:
+    assert fixed_lines("TRN127", line, line)[1] == ([expected] if expected else [])
+
+
+def spread(line: str) -> list[str]:
+    return fixed_lines("NUM110", line, line, about=About(variant="single-sample", operands=("std",)))[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "was", "now"),
+    [
+        ("z = (x - x.mean()) / (x.std() + 1e-8)", "std()", "std(correction=min(1, x.numel() - 1))"),
+        ("z = x / x.std(0)", "std(0)", "std(0, correction=min(1, x.size(0) - 1))"),
+        ("z = x / x.std(dim=-1)", "std(dim=-1)", "std(dim=-1, correction=min(1, x.size(-1) - 1))"),
+        ("z = (x * 2).std()", "std()", "std(correction=min(1, (x * 2).numel() - 1))"),
+    ],
+)
+def test_the_spread_of_a_single_sample_is_zero(line: str, was: str, now: str) -> None:
+    assert spread(line) == [line.replace(was, now)]
+
+
+@pytest.mark.parametrize(
+    "of", ["x.std((0, 1))", "x.std(unbiased=True)", "x.std(0, True)", "torch.std(x)", "x.std() / y.std()", "x.var()"]
+)
+def test_a_spread_that_is_not_plain_is_left_alone(of: str) -> None:
+    assert spread(f"z = x / {of}") == []
+
+
+def test_the_spread_of_several_samples_stays_the_same() -> None:
+    x = torch.randn(7, 5)
+    assert torch.equal(x.std(), x.std(correction=min(1, x.numel() - 1)))
+    assert torch.equal(x.std(0), x.std(0, correction=min(1, x.size(0) - 1)))
+    assert x[:1].std(0, correction=min(1, x[:1].size(0) - 1)).eq(0).all()
+
+
+def cached(text: str, *lines: int) -> list[str]:
+    off = [Related(role="turned-off", message="", path=FILE, line=len(HEAD.splitlines()) + n) for n in lines]
+    return fixed_lines("OPS317", text, "generate", related=off)[1]
+
+
+def test_a_cache_is_left_on() -> None:
+    text = "model.config.use_cache = False\nout = model.generate(x)\nconfig = Config(use_cache=False)\n"
+    assert cached(text, 1) == ["model.config.use_cache = True"]
+    assert cached(text, 3) == ["config = Config(use_cache=True)"]
+    assert cached(text) == cached(text, 1, 3) == []
+
+
+COLLATE = """\
+import numpy as np
+def collate(batch):
+    mels = [pad(row[0]) for row in batch]
+    lengths = [row[0].shape[-1] for row in batch]
+    return (  # HERE
+        torch.tensor(mels),
+        torch.tensor(lengths),
+    )
+"""
+
+
+def test_arrays_are_put_together_before_they_become_a_tensor() -> None:
+    assert fixed_lines("OPS301", COLLATE, "# HERE")[1] == ["        torch.tensor(np.stack(mels)),"]
+    assert fixed_lines("OPS301", COLLATE.replace("import numpy as np", "import math"), "# HERE")[1] == []
+    assert fixed_lines("OPS301", COLLATE.replace("[pad(row[0]) for row in batch]", "batch"), "# HERE")[1] == []
