@@ -173,7 +173,7 @@ def _items(file: SourceFile, finding: Finding) -> Iterator[ast.expr]:
 def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> Edits:
     """What an object or a container that is written down there is made of: those of its parts that surely have a
     graph, each by way of a method. Nothing where there is none, or one of them cannot be."""
-    spread = [v for k, v in zip(made.keys, made.values, strict=True) if k is None] if isinstance(made, ast.Dict) else []
+    spread = _spread(made)
     tensors = [p for p in _parts_of(made) if may_be_tensor(p) and p not in spread]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
     if not with_graph and not spread and not isinstance(made, ast.Call):  # a run has seen that there is one
@@ -182,6 +182,11 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
         with_graph = possible if len(possible) == 1 else []
     within = (_each_of(file, mapping, "dict", method) for mapping in spread)
     return all_or_none([*(with_method(file, part, method) for part in with_graph), *within])
+
+
+def _spread(made: ast.expr) -> list[ast.expr]:
+    """The mappings that a dict is written down with: `scores` of `{"loss": loss, **scores}`."""
+    return [v for k, v in zip(made.keys, made.values, strict=True) if k is None] if isinstance(made, ast.Dict) else []
 
 
 def _parts_of(made: ast.expr) -> list[ast.expr]:
