@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from observed_fixes import fixed_lines
 
-from torchvet.finding import Holder
+from torchvet.finding import About, Holder
 
 HEAD = Holder(name="head.weight", kind="attribute", path=["head.weight", "head.bias"])
 
@@ -100,3 +100,53 @@ def test_a_part_that_is_left_out_on_the_optimizer_s_line_is_a_person_s_choice() 
     text = "class N(nn.Module):\n    def __init__(self):\n        self.head = nn.Linear(3, 3)\n\nmodel = N()\n"
     text += "adam = optim.Adam(model.body.parameters())\n"
     assert lines(text, "adam =") == ([], [])
+
+
+BESIDE = """
+    def main(trunk, loader, optimizer):
+        {first}
+        criterion = ArcFace(64, 10)
+        {then}
+        for x in loader:
+            criterion(trunk(x)).backward()
+            adam.step()
+    """
+ADAM = "adam = optim.Adam(trunk.parameters())"
+
+
+def beside(text: str, *paths: str) -> list[str]:
+    holder = Holder(name=paths[0], kind="attribute", path=list(paths))
+    made = About(operands=("ArcFace",))
+    return [one.strip() for one in fixed_lines("TRN105", text, "ArcFace(64", holder=holder, about=made)[1]]
+
+
+def test_what_was_made_beside_the_optimizer_is_given_to_it() -> None:
+    given = ['adam.add_param_group({"params": criterion.parameters()})']
+    assert beside(BESIDE.format(first=ADAM, then="pass"), "weight", "scale") == given
+    assert beside(BESIDE.format(first="pass", then=ADAM), "weight") == given
+    within = ['adam.add_param_group({"params": criterion.head.parameters()})']
+    assert beside(BESIDE.format(first=ADAM, then="pass"), "head.fc.weight", "head.scale") == within
+
+
+def test_an_optimizer_that_a_trainer_was_given_takes_it() -> None:
+    text = """
+        class Trainer:
+            def __init__(self, trunk, optimizer):
+                self.steps = optimizer
+                self.criterion = ArcFace(64, 10)
+        """
+    assert beside(text, "weight") == ['self.steps.add_param_group({"params": self.criterion.parameters()})']
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("pass", "pass"),
+        (ADAM, "other = optim.SGD(trunk.parameters(), 0.1)"),
+        (ADAM, "schedule = optim.lr_scheduler.StepLR(adam, 9)"),
+        (ADAM, "second = ArcFace(64, 10)"),
+        (f"if trunk: {ADAM}", "pass"),
+    ],
+)
+def test_where_it_is_not_sure_which_takes_it_nothing_is_changed(first: str, then: str) -> None:
+    assert beside(BESIDE.format(first=first, then=then), "weight") == []

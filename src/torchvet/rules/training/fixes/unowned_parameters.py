@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 
 from torchvet.rules.core.fixing import all_or_none
-from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
@@ -13,13 +14,55 @@ from torchvet.source.model.origins import identity, models_in
 
 
 def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
-    """What a run has found unowned was put into the model by a line of this file, after an optimizer of the whole."""
+    """What a run has found unowned was put into the model by a line of this file, after an optimizer of the whole; or
+    the whole module was made beside an optimizer of something else."""
+    return _put_in_later(file, finding) or _made_beside(file, finding)
+
+
+def _put_in_later(file: SourceFile, finding: Finding) -> Edits:
     parts = {name.partition(".")[0] for name in (finding.holder.path if finding.holder is not None else [])}
     pairs = [(put, made) for put in _put_in(file, parts) for made in _built_before(file, put)]
     if not pairs or len({id(made) for _, made in pairs}) != 1 or {_attribute(put) for put, _ in pairs} != parts:
         return ()
     made, puts = pairs[0][1], [put for put, _ in pairs]
     return _built_after(file, made, puts) or all_or_none(_added(file, put, made) for put in puts)
+
+
+def _made_beside(file: SourceFile, finding: Finding) -> Edits:
+    """`optimizer.add_param_group({"params": criterion.parameters()})` behind the one line that makes the module, or
+    behind the optimizer's where that comes later."""
+    of = about(finding).operands
+    made = [e for name in of for e in file.calls(name) if len(targets_of(e.statement)) == 1]
+    # A scheduler of one group would not know of the second.
+    if len(made) != 1 or made[0].loop is not None or file.mentions("lr_scheduler", "Scheduler", "scheduler"):
+        return ()
+    names = finding.holder.path if finding.holder is not None else []
+    target = file.segment(targets_of(made[0].statement)[0])
+    whole = ".".join([target, *_common([name.split(".")[:-1] for name in names])])
+    there = [(name, s) for name, s in _optimizers_in(file, made[0]) if s in _block(made[0])]
+    if len(there) != 1 or made[0].statement not in _block(made[0]):
+        return ()
+    name, statement = there[0]
+    last = max(statement, made[0].statement, key=lambda s: s.lineno)
+    return edits.after(file, last, f'{name}.add_param_group({{"params": {whole}.parameters()}})')
+
+
+def _common(paths: list[list[str]]) -> list[str]:
+    """What paths of names begin with alike."""
+    alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    return [parts[0] for parts in alike]
+
+
+def _optimizers_in(file: SourceFile, made: Event) -> Iterator[tuple[str, ast.stmt]]:
+    """What optimizers are called in a function that makes a module: those that it makes, and those that it is given and
+    keeps as an attribute."""
+    for event in made.unit.events:
+        if isinstance(event.node, ast.Assign) and len(event.node.targets) == 1:
+            (target,), value = event.node.targets, event.node.value
+            given = isinstance(value, ast.Name) and value.id in made.unit.parameters and "optim" in value.id
+            called = isinstance(value, ast.Call) and "optimizer" in names.role_of_call(file.dotted(value.func))
+            if (given or called) and isinstance(target, (ast.Name, ast.Attribute)):
+                yield file.segment(target), event.statement
 
 
 def _attribute(put: Event) -> str:

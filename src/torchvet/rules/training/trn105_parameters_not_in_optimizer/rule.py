@@ -5,7 +5,18 @@ from __future__ import annotations
 from torchvet.finding import Holder, Location
 from torchvet.formatting import count
 from torchvet.recording.records.optimizers import StalledOptimizers, UnownedParameters, still_unowned
-from torchvet.rules.kit import Edits, Finding, Findings, Measured, Place, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    Place,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+)
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
 
@@ -72,6 +83,7 @@ class ParametersNotInOptimizer(Rule):
             severity=None if replaced else "warning",
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]),
             measured=Measured(bytes=record.bytes, steps=record.steps),
+            about=About(operands=(record.module,)),
         )
 
     def _line(self, recording: Recording, record: UnownedParameters, replaced: bool) -> Place | Location | None:
