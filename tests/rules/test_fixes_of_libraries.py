@@ -203,3 +203,41 @@ def test_arrays_are_put_together_before_they_become_a_tensor() -> None:
     assert fixed_lines("OPS301", COLLATE, "# HERE")[1] == ["        torch.tensor(np.stack(mels)),"]
     assert fixed_lines("OPS301", COLLATE.replace("import numpy as np", "import math"), "# HERE")[1] == []
     assert fixed_lines("OPS301", COLLATE.replace("[pad(row[0]) for row in batch]", "batch"), "# HERE")[1] == []
+
+
+TASK = """\
+class Task(nn.Module):
+    def __init__(self):
+        self.outputs = []
+
+    def validation_step(self, batch):
+        self.outputs.append(self(batch))  # HERE
+
+    def on_validation_epoch_end(self):
+        outs = self.outputs
+        self.score = torch.cat(outs).mean().item()
+"""
+
+
+def emptied(text: str) -> list[str]:
+    return fixed_lines("MEM117", text, "# HERE", holder=Holder(name="task.outputs", kind="attribute"))[1]
+
+
+def test_what_an_epoch_gathers_is_emptied_by_the_method_that_reads_it() -> None:
+    assert emptied(TASK) == ["        self.outputs.clear()"]
+    assert emptied(TASK + "        return {'score': self.score}\n") == ["        self.outputs.clear()"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "        return outs\n",
+        "        return {'rows': self.outputs}\n",
+        "        if self.score:\n            return 1\n        print(self.score)\n",
+        "\n    def last(self):\n        return self.outputs[-1]\n",
+        "\ndef show(task):\n    print(len(task.outputs))\n",
+        "        self.outputs = []\n",
+    ],
+)
+def test_a_list_that_others_may_need_is_left_alone(more: str) -> None:
+    assert emptied(TASK + more) == []

@@ -13,6 +13,7 @@ from torchvet.rules.memory._collected import result_of
 from torchvet.rules.memory._idle_models import ADVICE, cause_of, is_of_models, line_of, makers_of
 from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
+from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
@@ -112,8 +113,8 @@ class TensorsAccumulate(GrowthRule):
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
         remembers results taken out; no cache on a function that takes other arguments every time; what an Accelerator
-        has prepared freed before it prepares the next."""
-        ways = (bounded, trimmed, evicted, without_cache, freed_before_the_next)
+        has prepared freed before it prepares the next; a list emptied by the one method that reads it."""
+        ways = (bounded, trimmed, evicted, without_cache, freed_before_the_next, emptied_after_use)
         return next((made for made in (way(file, finding) for way in ways) if made), ())
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:

@@ -9,6 +9,7 @@ from torchvet.formatting import count
 from torchvet.rules.core import grading
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, RankRecording, Recording, Severity, Store
 from torchvet.rules.memory._stores import Stored, root_of, store
+from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import left_out_of_evaluation
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
 from torchvet.rules.shared.number_format import size
@@ -40,8 +41,8 @@ class FrameworkKeepsOutputs(GrowthRule):
     specificity = 1
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """An evaluation that keeps less of what the model returns."""
-        return left_out_of_evaluation(file, finding)
+        """An evaluation that keeps less of what the model returns; a list emptied by the one method that reads it."""
+        return left_out_of_evaluation(file, finding) or emptied_after_use(file, finding)
 
     def recognises(self, growth: Growth, recording: Recording) -> bool:
         """Storages pile up, and the line that stores them stands in a framework's hook for each batch."""
