@@ -94,6 +94,15 @@ def test_what_the_run_saw_at_work_is_one_finding_with_its_figures_and_the_fix() 
     assert [r.role for r in found.related] == ["in-source"] and found.related[0].line == line("loss.backward")
 
 
+def test_gradients_that_are_cleared_now_and_then_are_not_cleared() -> None:
+    report = diagnose(run(cleared(uncleared=17)))
+    found = of(report, "TRN101")
+    assert (found.severity, found.evidence) == ("error", "observed")
+    assert "17 of 20 checked steps did not begin with cleared gradients" in found.message
+    few = of(diagnose(run(cleared(uncleared=9))), "TRN101")
+    assert few.evidence == "suspected"
+
+
 def test_an_optimizer_that_was_not_looked_at_proves_nothing() -> None:
     found = of(diagnose(run()), "TRN101")
     assert (found.severity, found.evidence) == ("error", "suspected")

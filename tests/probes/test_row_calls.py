@@ -91,6 +91,18 @@ def of_chosen_rows() -> None:
         WORDS(TOKENS[rows[i : i + 1]]).sum().backward()
 
 
+def rows_of_a_list() -> None:
+    scores = []
+    for row in [one.clone() for one in X]:
+        scores.append(NET(row)[1])
+    torch.stack(scores).sum().backward()
+
+
+def results_that_nobody_reads() -> None:
+    for row in [one.clone() for one in X]:
+        NET(row)
+
+
 EACH, SUMMED = "each", "summed"
 ALONE: list[tuple[Callable[[], None], str]] = [
     (norms_of_gradients, EACH),
@@ -99,6 +111,8 @@ ALONE: list[tuple[Callable[[], None], str]] = [
     (sum_of_losses, SUMMED),
     (gradients_added_up, SUMMED),
     (of_chosen_rows, SUMMED),
+    (rows_of_a_list, SUMMED),
+    (results_that_nobody_reads, ""),
     (best_candidate, ""),
     (written_to_a_table, ""),
 ]
@@ -203,15 +217,42 @@ def a_few() -> None:
         NET(X[i : i + 1])
 
 
+@torch.no_grad()
 def a_list_of_tensors() -> None:
     for row in [one.clone() for one in X]:
         NET(row)
 
 
+def rollout() -> None:
+    row, kept = X[0].clone(), []
+    for _ in range(12):
+        action = NET(row)
+        kept.append(action.sum())
+        row = torch.from_numpy(action.detach().numpy().repeat(2))
+    torch.stack(kept).sum().backward()
+
+
+def samples() -> None:
+    row, kept = X[0].clone(), []
+    for _ in range(12):
+        chances = torch.distributions.Categorical(logits=NET(row), validate_args=False)
+        action = chances.sample()
+        kept.append(chances.log_prob(action))
+        row = torch.tensor([float(action.tolist())] * 6)
+    torch.stack(kept).sum().backward()
+
+
+def rows_of_several_lengths() -> None:
+    scores = []
+    for length in [4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 6]:
+        scores.append(WORDS[0](torch.zeros(1, length, dtype=torch.long)).sum())
+    torch.stack(scores).sum().backward()
+
+
 TOGETHER = [
     recurrence, written_out_recurrence, decoding, states_in_a_table, environment, search, updates, running_mean,
     micro_batches, chunks, parts_of_tokens, time_steps_of_a_batch, ensemble, one_input, batch_norm,
-    of_different_shapes, a_few, a_list_of_tensors,
+    of_different_shapes, a_few, a_list_of_tensors, rollout, samples, rows_of_several_lengths,
 ]  # fmt: skip
 
 
@@ -240,7 +281,7 @@ def test_rows_that_could_go_through_together(run: Any, how: str, monkeypatch: py
     (one,) = seen(run, monkeypatch)
     assert (one.rows, one.loops, one.sampled, one.differentiated) == (12, 1, 1, how)
     assert run.__name__ in one.place.function and min(one.one, one.together) > 0 and one.timed == 12
-    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses))
+    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses, rows_of_a_list))
 
 
 @pytest.mark.parametrize("run", TOGETHER)

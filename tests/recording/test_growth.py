@@ -469,6 +469,14 @@ def test_batches_that_get_longer_are_no_growth() -> None:
     assert growths("torch.randn(n)") == []
 
 
+@pytest.mark.parametrize(("before", "growing"), [(900, 0), (500, 1)])
+def test_a_graph_that_was_longer_before_goes_up_and_down_with_the_batches(before: int, growing: int) -> None:
+    """Two looks that compare and one before them: results of a loop over batches of different lengths."""
+    sizes = [(24, before), (25, 800), (48, 1200)]
+    looks = [census(t, holding("logits", direct=100 * n, nodes=n, tensors=1)) for t, n in sizes]
+    assert len(growth_of(rank(program(), steps(50), looks, outcome(50))).growths) == growing
+
+
 @pytest.mark.parametrize(("path", "growing"), [("/usr/lib/python3.11/queue.py", 0), (FILE, 1)])
 def test_what_waits_in_a_librarys_function_is_no_growth(path: str, growing: int) -> None:
     """A thread that waits in `Queue.put` has its item in a local there, in whose file no source is kept."""

@@ -155,9 +155,10 @@ def _growing(
     # What is collected once training is over is no growth: a last look after the end needs storages of steps that live.
     few = not (last.final and ended_by_itself(rank)) or survived > 0
     looks = {c.tick: c for c in usable}
+    before = _before(rank, usable[0])
 
     def goes_on(key: Key, points: Points) -> bool:
-        two = few and (survived > 0 or not _taken_over(points, looks))
+        two = few and (survived > 0 or not _taken_over(points, looks)) and not _falls(before.get(key, []), points[0])
         return grows(points, last.tick, ends.get(key), two) and (not is_of_models(points) or pile_up(points))
 
     growing = {key: points for key, points in series.items() if goes_on(key, points)}
@@ -166,6 +167,16 @@ def _growing(
         return growing
     # A search that ran out of time reaches more or fewer objects each time, which looks like growth.
     return {key: points for key, points in growing.items() if _certain(rising_tail(points))}
+
+
+def _before(rank: RankRecording, first: Census) -> dict[Key, Points]:
+    """What names held at the looks before the first one that compares."""
+    return series_of([c for c in rank.since_restart(Census) if not c.amid and c.complete and c.tick < first.tick])
+
+
+def _falls(before: Points, first: tuple[int, Holding]) -> bool:
+    """Whether a name had more at an earlier look, of a longer graph: it goes up and down with the batches."""
+    return any(size_of(held) > size_of(first[1]) and held.nodes > first[1].nodes for _, held in before)
 
 
 def _is_renewed(rank: RankRecording, points: Points) -> bool:

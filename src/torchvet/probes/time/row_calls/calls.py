@@ -80,6 +80,8 @@ class _Site:
     tape: Tape | None = None
     settled: bool = False
     """Whether it is known: without a tape its rows cannot go through together."""
+    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
+    """Those of what it is given, up to the second one: rows of several lengths do not go through together."""
     loops: list[int] = field(default_factory=list)
     """The calls of each."""
     seconds: float = 0.0
@@ -133,6 +135,8 @@ class RowCallsProbe(TimeWatcher):
             if len(self._sites) >= _MOST_SITES:
                 return
             site = self._sites[key.at] = _Site(type(module).__name__, user_lines(sys._getframe(3), _CALLERS))
+        if len(site.shapes) <= 1:
+            site.shapes.add(tuple(tuple(one.shape) for one in tensors_within(args)))
         taping = self._taping
         if taping is None:
             if site.settled or site.tape is not None:
@@ -167,6 +171,7 @@ class RowCallsProbe(TimeWatcher):
             self._taping = None
         elif taping is not None and ended.key == taping.key and taping.parent is self._parent():
             taping.recorder.within = False
+            taping.recorder.readable |= not all(one.requires_grad for one in tensors_within(output))
         self._close(ended)
 
     def _parent(self) -> _Call:
@@ -248,7 +253,7 @@ class RowCallsProbe(TimeWatcher):
         if sampled <= 0 or not steps:
             return
         least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
-        sites = [site for site in self._sites.values() if site.tape is not None and site.loops]
+        sites = [s for s in self._sites.values() if s.tape is not None and s.loops and len(s.shapes) <= 1]
         worth = [site for site in sites if site.seconds >= least]
         if worth and how not in _ENDED:
             loops = f"{len(worth)} loop{'s' * (len(worth) > 1)} called a module row by row"

@@ -90,6 +90,9 @@ class Recorder:
         self.calls = 0
         self.within = False
         """Whether the module runs now."""
+        self.readable = False
+        """Whether the loop has results that Python reads without an operator, as `numpy()` and `tolist()` do: those
+        without a graph."""
         self._entries: list[tuple[int | None, Entry]] = []
         """With the iteration that an operator is part of; None for one that needs nothing of the module's."""
         self._slots: dict[View, int] = {}
@@ -121,6 +124,7 @@ class Recorder:
         targets = _targets(func, args)
         read = given[len(targets) :] if name in _OVERWRITES else given
         marks = self._marks(read)
+        self.readable = self.readable or (bool(marks) and not self.within and _leaves_the_graph(name, given, made))
         if not made:
             # `item()` and the like.
             self._reads_host = self._reads_host or bool(marks) or self.within
@@ -224,8 +228,8 @@ class Recorder:
         for number, views in enumerate(zip(*(tape.given for tape in tapes), strict=True)):
             offsets = [view.offset for view in views]
             if len({view.storage for view in views}) > 1:
-                # A value that Python made, such as a label's: what was read of a result may be in it.
-                if views[0].shape not in ((), (1,)) or self._reads_host:
+                # What Python made, such as a label or a row of a list: what was read of a result may be in it.
+                if self._reads_host or (self.readable and views[0].shape not in ((), (1,))):
                     raise Unlike
             elif len(set(offsets)) == 1:
                 continue
@@ -355,6 +359,14 @@ def _written_by(entry: Entry) -> list[Slot]:
 def _is_even(numbers: list[int]) -> bool:
     """Whether they grow by the same each time."""
     return len({after - before for before, after in pairwise(numbers)}) == 1
+
+
+def _leaves_the_graph(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
+    """Whether results have no graph, in a forward pass."""
+    if private.graph_task() != -1:
+        return False
+    with_graph = torch.is_grad_enabled() and name != "detach" and any(one.requires_grad for one in given)
+    return not with_graph or not all(one.is_floating_point() for one in made)
 
 
 def _trains_norm(name: str, args: Any) -> bool:

@@ -16,6 +16,8 @@ from torchvet.source.model.origins import Identity, identity
 _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
 _ENOUGH = 3
 """Checked steps that tell a habit from an accumulation that is only beginning."""
+_MOSTLY = 0.5
+"""The share of them from which on gradients are cleared too seldom."""
 _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 """`optimizer.zero_grad` without the brackets does nothing."""
 
@@ -34,18 +36,20 @@ class GradientsNotCleared(loops.LoopRule):
         return super().could_be_measured(recording) and any(use.checked >= _ENOUGH for use in uses)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
-        """Optimizers none of whose checked steps started from cleared gradients."""
+        """Optimizers whose checked steps did not start from cleared gradients: none of them, or only a few."""
         for use in rank.latest(OptimizerUse, "id"):
-            if use.checked >= _ENOUGH and use.uncleared == use.checked:
-                message = (
-                    f"{use.name} steps on the sum of all gradients so far: none of {use.checked} checked steps "
-                    "began with cleared gradients"
-                )
+            always = use.uncleared == use.checked
+            if use.uncleared >= _ENOUGH and (always or use.uncleared >= _MOSTLY * use.checked):
+                began = "none of {} checked steps began" if always else "{} of {} checked steps did not begin"
+                counted = (use.checked,) if always else (use.uncleared, use.checked)
+                summed = "the sum of all gradients so far" if always else "sums of the gradients of many steps"
+                message = f"{use.name} steps on {summed}: {began.format(*counted)} with cleared gradients"
                 advice = (
                     "clear this optimizer's gradients once per step, right before the first backward of its own loss"
                 )
                 measured = Measured(steps=use.checked)
-                yield self.observed(rank, use.step_place, message, cause=_CAUSE, advice=advice, measured=measured)
+                cause = _CAUSE if always else f"{_CAUSE}, except now and then, as at the start of an epoch"
+                yield self.observed(rank, use.step_place, message, cause=cause, advice=advice, measured=measured)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Clear them between the steps."""
