@@ -98,6 +98,15 @@ def rows_of_a_list() -> None:
     torch.stack(scores).sum().backward()
 
 
+def frozen_in_turn() -> None:
+    errors = []
+    for row in [one.clone() for one in X]:
+        with torch.no_grad():
+            goal = SQUARE(row).max().item()
+        errors.append((NET(row)[1] - goal).square())
+    torch.stack(errors).sum().backward()
+
+
 def results_that_nobody_reads() -> None:
     for row in [one.clone() for one in X]:
         NET(row)
@@ -112,6 +121,7 @@ ALONE: list[tuple[Callable[[], None], str]] = [
     (gradients_added_up, SUMMED),
     (of_chosen_rows, SUMMED),
     (rows_of_a_list, SUMMED),
+    (frozen_in_turn, SUMMED),
     (results_that_nobody_reads, ""),
     (best_candidate, ""),
     (written_to_a_table, ""),
@@ -281,7 +291,7 @@ def test_rows_that_could_go_through_together(run: Any, how: str, monkeypatch: py
     (one,) = seen(run, monkeypatch)
     assert (one.rows, one.loops, one.sampled, one.differentiated) == (12, 1, 1, how)
     assert run.__name__ in one.place.function and min(one.one, one.together) > 0 and one.timed == 12
-    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses, rows_of_a_list))
+    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses, rows_of_a_list, frozen_in_turn))
 
 
 @pytest.mark.parametrize("run", TOGETHER)

@@ -59,6 +59,8 @@ class _Call:
     """When the first one began, and how many nodes autograd had numbered."""
     last: dict[_Key, tuple[float, int]] = field(default_factory=dict)
     """The same of the last one."""
+    graphs: set[_Key] = field(default_factory=set)
+    """Those that made nodes: a frozen model that is called in turn with the one that learns makes none."""
 
 
 @dataclass
@@ -166,10 +168,13 @@ class RowCallsProbe(TimeWatcher):
         if not self._running or not self.host.active:
             return
         ended = self._running.pop()
+        parent = self._parent()
+        if ended.key in parent.last and private.sequence_nr() > parent.last[ended.key][1]:
+            parent.graphs.add(ended.key)
         taping = self._taping
         if taping is not None and taping.parent is ended:
             self._taping = None
-        elif taping is not None and ended.key == taping.key and taping.parent is self._parent():
+        elif taping is not None and ended.key == taping.key and taping.parent is parent:
             taping.recorder.within = False
             taping.recorder.readable |= not all(one.requires_grad for one in tensors_within(output))
         self._close(ended)
@@ -186,7 +191,8 @@ class RowCallsProbe(TimeWatcher):
             (began, first), (ended, last) = call.began[key], call.last[key]
             site.loops.append(count)
             site.seconds += (ended - began) * count / (count - 1)
-            self._spans.append((site, first, last + (last - first) // (count - 1)))
+            if key in call.graphs:
+                self._spans.append((site, first, last + (last - first) // (count - 1)))
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         taping = self._taping
@@ -220,7 +226,8 @@ class RowCallsProbe(TimeWatcher):
             if first <= number < last:
                 site.late += took
                 return
-        for key, count in self._step.counts.items():
+        for key in self._step.graphs:
+            count = self._step.counts[key]
             if count >= LEAST and key.at in self._sites and self._within(key, count, number):
                 self._sites[key.at].late += took
                 return
