@@ -241,3 +241,18 @@ def test_what_an_epoch_gathers_is_emptied_by_the_method_that_reads_it() -> None:
 )
 def test_a_list_that_others_may_need_is_left_alone(more: str) -> None:
     assert emptied(TASK + more) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("w = F.softmax(scores, dim=-1)", "w = F.softmax(scores, dim=1)"),
+        ("w = scores.softmax(2)", "w = scores.softmax(1)"),
+        ("w = scores.softmax(axis)", ""),
+        ("w = a.softmax(2) + b.softmax(2)", ""),
+    ],
+)
+def test_a_softmax_of_one_value_goes_over_the_dimension_that_has_more(line: str, expected: str) -> None:
+    seen = About(variant="softmax of one value", operands=("1",))
+    assert fixed_lines("TRN104", line, line, about=seen)[1] == ([expected] if expected else [])
+    assert fixed_lines("TRN104", line, line, about=About(variant="softmax of one value"))[1] == []

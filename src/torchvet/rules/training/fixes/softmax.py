@@ -1,11 +1,12 @@
-"""Edits that take a softmax, or a sigmoid, out of what a loss is given: the function's call, or the module."""
+"""Edits that take a softmax, or a sigmoid, out of what a loss is given (the function's call, or the module), and one
+that lets a softmax normalise over another dimension."""
 
 from __future__ import annotations
 
 import ast
 
 from torchvet.rules.kit import Edit, Edits, SourceFile
-from torchvet.source.model import Event, edits, operand, terminal
+from torchvet.source.model import Event, edits, is_call, operand, terminal
 from torchvet.source.model.origins import made_by
 
 _FUNCTIONS = ("softmax", "sigmoid")
@@ -21,6 +22,13 @@ def not_normalised(file: SourceFile, line: int) -> Edits:
         return [edits.replace(file, functions[0].call, file.segment(given))] if given is not None else ()
     found = [made for e in events if (made := _of_module(file, e))]
     return found[0] if len(found) == 1 else ()
+
+
+def along_another(file: SourceFile, line: int, dim: str) -> Edits:
+    """`softmax(scores, dim=1)` for the dimension that a call on a line has written down: where there is one call."""
+    calls = [e.call for e in file.unit_at(line).events if e.line == line and is_call(e.node, "softmax", "log_softmax")]
+    numbers = [n for call in calls for n in (*call.args, *(k.value for k in call.keywords)) if _is_number(n)]
+    return [edits.replace(file, numbers[0], dim)] if len(calls) == len(numbers) == 1 else ()
 
 
 def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:

@@ -13,6 +13,8 @@ from torchvet.recording.records.optimizers import ENOUGH_STARVED, OptimizerUse, 
 from torchvet.recording.records.scaling import EmptyStep
 from torchvet.recording.records.training import ConstantSoftmax
 from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
     Edits,
     Effect,
     Finding,
@@ -23,10 +25,12 @@ from torchvet.rules.kit import (
     Recording,
     Severity,
     SourceFile,
+    about,
     calls_at,
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
+from torchvet.rules.training.fixes.softmax import along_another
 from torchvet.source.model import Event, Unit, edits, given, is_call, receiver, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
 from torchvet.source.model.steps import Step
@@ -37,6 +41,7 @@ _CUTS = re.compile(r"no_grad|inference_mode|\.detach\(|\.data\b")
 _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|set_postfix|info|detach|str|write)$")
 _FREEZES = re.compile(r"freez|froz", re.I)
 """In the name of a function on the way: it means to freeze."""
+_OF_ONE = "softmax of one value"
 _ENOUGH = 4
 """Checked steps from which on an optimizer is judged."""
 _SURE = 5
@@ -191,6 +196,7 @@ class StepWithoutBackward(loops.LoopRule):
     def _zero(self, rank: RankRecording, use: OptimizerUse, made: ConstantSoftmax | None) -> Finding:
         """Gradients that were exactly zero: a fault where the run shows why, or where all are; else a note."""
         severity: Severity = "error" if use.zero_count >= use.trainable else "info"
+        kind = NOTHING_MORE
         cause = "the loss does not change with them in these steps"
         advice = "check whether what they compute can change the loss: a factor of 0, a clamped value"
         if made is not None:
@@ -200,6 +206,7 @@ class StepWithoutBackward(loops.LoopRule):
                 "whatever it is given, so that what led to it cannot matter"
             )
             advice = "normalise over the dimension that is to be weighed"
+            kind = About(variant=_OF_ONE, operands=_others(made.shape))
         elif use.zero_valued > 1:
             cause = (
                 f"{use.zero_valued} of them hold nothing but zeros: of two factors that are both zero, neither ever "
@@ -215,6 +222,7 @@ class StepWithoutBackward(loops.LoopRule):
             advice=advice,
             severity=severity,
             measured=Measured(steps=use.steps),
+            about=kind,
         )
 
     def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
@@ -240,7 +248,13 @@ class StepWithoutBackward(loops.LoopRule):
         )
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """Call backward on the loss that the step's loop computes before it."""
+        """Call backward on the loss that the step's loop computes before it; a softmax over a dimension that has more
+        than one value."""
+        seen, at = about(finding), finding.location
+        if seen.variant == _OF_ONE:
+            return (
+                along_another(file, at.line, seen.operands[0]) if seen.operands and at is not None and at.line else ()
+            )
         for stepped, _ in calls_at(file, finding, "step"):
             before = stepped.unit.events[: stepped.index]
             events = [e for e in before if e.inside(stepped.loop) and not e.excludes(stepped)]
@@ -311,6 +325,13 @@ class StepWithoutBackward(loops.LoopRule):
         advice = f"run {model} with gradients where it is to learn; if it is meant to be frozen, drop the optimizer"
         related = [self.also(file, "forward", call)]
         return self.suspect(file, stepped.event, message, cause=cause, advice=advice, related=related)
+
+
+def _others(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The one dimension, besides that of the batch, that has more than one value; empty where there is none, or are
+    more."""
+    larger = [str(dim) for dim, size in enumerate(shape) if dim and size > 1]
+    return (larger[0],) if len(larger) == 1 else ()
 
 
 def _freezes_on_purpose(lines: list[Place]) -> bool:
