@@ -256,3 +256,16 @@ def test_a_softmax_of_one_value_goes_over_the_dimension_that_has_more(line: str,
     seen = About(variant="softmax of one value", operands=("1",))
     assert fixed_lines("TRN104", line, line, about=seen)[1] == ([expected] if expected else [])
     assert fixed_lines("TRN104", line, line, about=About(variant="softmax of one value"))[1] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("loss.backward()", "(loss / 4).backward()"),
+        ("(a + b).backward()", "((a + b) / 4).backward()"),
+        ("loss.backward(gradient)", ""),
+        ("engine.run(loss)", ""),
+    ],
+)
+def test_a_loss_is_divided_by_the_passes_that_were_counted(line: str, expected: str) -> None:
+    assert fixed_lines("TRN107", line, line, about=About(operands=("4",)))[1] == ([expected] if expected else [])

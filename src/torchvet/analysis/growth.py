@@ -158,7 +158,7 @@ def _growing(
     before = _before(rank, usable[0])
 
     def goes_on(key: Key, points: Points) -> bool:
-        two = few and (survived > 0 or not _taken_over(points, looks)) and not _falls(before.get(key, []), points[0])
+        two = few and _two_may_do(points, before.get(key, []), {} if survived else looks)
         return grows(points, last.tick, ends.get(key), two) and (not is_of_models(points) or pile_up(points))
 
     growing = {key: points for key, points in series.items() if goes_on(key, points)}
@@ -172,6 +172,12 @@ def _growing(
 def _before(rank: RankRecording, first: Census) -> dict[Key, Points]:
     """What names held at the looks before the first one that compares."""
     return series_of([c for c in rank.since_restart(Census) if not c.amid and c.complete and c.tick < first.tick])
+
+
+def _two_may_do(points: Points, before: Points, looks: Mapping[int, Census]) -> bool:
+    """Whether a rise over two looks alone counts: it is no name's that had more `before`, nor one of names that take
+    turns, which the `looks` show."""
+    return not _falls(before, points[0]) and not (looks and _taken_over(points, looks))
 
 
 def _falls(before: Points, first: tuple[int, Holding]) -> bool:

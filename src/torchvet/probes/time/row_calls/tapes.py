@@ -124,7 +124,6 @@ class Recorder:
         targets = _targets(func, args)
         read = given[len(targets) :] if name in _OVERWRITES else given
         marks = self._marks(read)
-        self.readable = self.readable or (bool(marks) and not self.within and _leaves_the_graph(name, given, made))
         if not made:
             # `item()` and the like.
             self._reads_host = self._reads_host or bool(marks) or self.within
@@ -182,6 +181,8 @@ class Recorder:
         self, name: str, of: int | None, targets: list[Any], given: list[Any], made: list[Any], earlier: bool
     ) -> None:
         """Note whose results storages have now."""
+        if of is not None and not self.within:
+            self.readable |= _leaves_the_graph(name, given, made)
         before = set(map(self._key, given))
         for key in map(self._key, made):
             if key not in before and of is not None:
@@ -228,8 +229,7 @@ class Recorder:
         for number, views in enumerate(zip(*(tape.given for tape in tapes), strict=True)):
             offsets = [view.offset for view in views]
             if len({view.storage for view in views}) > 1:
-                # What Python made, such as a label or a row of a list: what was read of a result may be in it.
-                if self._reads_host or (self.readable and views[0].shape not in ((), (1,))):
+                if self._may_depend(views[0]):
                     raise Unlike
             elif len(set(offsets)) == 1:
                 continue
@@ -241,6 +241,10 @@ class Recorder:
         if self._reads_host and not all(_is_even(numbers) for steps in picks.values() for numbers in steps):
             raise Unlike
         _take_rows(first, set(picks))
+
+    def _may_depend(self, view: View) -> bool:
+        """Whether what Python made, such as a label or a row of a list, may have in it what was read of a result."""
+        return self._reads_host or (self.readable and view.shape not in ((), (1,)))
 
 
 def _tape(entries: list[tuple[int | None, Entry]], views: list[View], number: int) -> Tape:

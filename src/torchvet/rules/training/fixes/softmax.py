@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Edits, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, about, events_at
 from torchvet.source.model import Event, edits, is_call, operand, terminal
 from torchvet.source.model.origins import made_by
 
@@ -24,11 +24,13 @@ def not_normalised(file: SourceFile, line: int) -> Edits:
     return found[0] if len(found) == 1 else ()
 
 
-def along_another(file: SourceFile, line: int, dim: str) -> Edits:
-    """`softmax(scores, dim=1)` for the dimension that a call on a line has written down: where there is one call."""
-    calls = [e.call for e in file.unit_at(line).events if e.line == line and is_call(e.node, "softmax", "log_softmax")]
+def along_another(file: SourceFile, finding: Finding) -> Edits:
+    """`softmax(scores, dim=1)` for the dimension that a call on the finding's line has written down: where there is one
+    call, and one dimension that has more than one value."""
+    dims = about(finding).operands
+    calls = [e.call for e in events_at(file, finding) if is_call(e.node, "softmax", "log_softmax")]
     numbers = [n for call in calls for n in (*call.args, *(k.value for k in call.keywords)) if _is_number(n)]
-    return [edits.replace(file, numbers[0], dim)] if len(calls) == len(numbers) == 1 else ()
+    return [edits.replace(file, numbers[0], dims[0])] if len(dims) == len(calls) == len(numbers) == 1 else ()
 
 
 def _raw(file: SourceFile, call: ast.Call) -> ast.expr | None:

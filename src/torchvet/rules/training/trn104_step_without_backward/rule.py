@@ -250,11 +250,8 @@ class StepWithoutBackward(loops.LoopRule):
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Call backward on the loss that the step's loop computes before it; a softmax over a dimension that has more
         than one value."""
-        seen, at = about(finding), finding.location
-        if seen.variant == _OF_ONE:
-            return (
-                along_another(file, at.line, seen.operands[0]) if seen.operands and at is not None and at.line else ()
-            )
+        if about(finding).variant == _OF_ONE:
+            return along_another(file, finding)
         for stepped, _ in calls_at(file, finding, "step"):
             before = stepped.unit.events[: stepped.index]
             events = [e for e in before if e.inside(stepped.loop) and not e.excludes(stepped)]

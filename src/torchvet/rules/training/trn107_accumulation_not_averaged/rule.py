@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from torchvet.formatting import count
 from torchvet.recording.records.passes import SummedPasses
 from torchvet.rules.kit import (
+    NOTHING_MORE,
+    About,
     Edits,
     Finding,
     Findings,
@@ -22,7 +24,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import suspected_in
 from torchvet.rules.shared.training_loops import Window
-from torchvet.rules.training.fixes.trainer_losses import divided_by_the_trainer
+from torchvet.rules.training.fixes.trainer_losses import divided_by_the_trainer, divided_by_their_number
 from torchvet.source.model import Event, edits, is_call, receiver, terminal, walk
 from torchvet.source.model.origins import made_by
 from torchvet.source.model.torch_names import ADAPTIVE
@@ -46,8 +48,8 @@ class AccumulationNotAveraged(loops.LoopRule):
     silence_clears = False  # passes whose losses have no mean in them, or come from no loader, are not judged
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """A Trainer that divides the loss itself."""
-        return divided_by_the_trainer(file, finding)
+        """A Trainer that divides the loss itself; else the loss divided where it goes backward."""
+        return divided_by_the_trainer(file, finding) or divided_by_their_number(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Places whose passes are micro-batches by what they were given or what they are called, and are summed."""
@@ -74,6 +76,7 @@ class AccumulationNotAveraged(loops.LoopRule):
             advice=_ADVICE[record.loss_from].format(passes=passes),
             severity=_severity(record),
             measured=Measured(steps=record.summed),
+            about=NOTHING_MORE if record.trainer else About(operands=(str(passes),)),
             related=[self.beside("passes", f"{record.trainer} trains here", record.place)]
             if at != record.place
             else [],
