@@ -269,3 +269,50 @@ def test_a_softmax_of_one_value_goes_over_the_dimension_that_has_more(line: str,
 )
 def test_a_loss_is_divided_by_the_passes_that_were_counted(line: str, expected: str) -> None:
     assert fixed_lines("TRN107", line, line, about=About(operands=("4",)))[1] == ([expected] if expected else [])
+
+
+ENCODER = """\
+class Encoder(nn.Module):
+    def __init__(self, n, dim):
+        super().__init__()
+        self.n = n
+        self.project = nn.Linear(n, dim{bias})
+
+    def forward(self, items):
+        x = F.one_hot(items, self.n).float()  # HERE
+        return {use}
+"""
+
+
+def encoder(bias: str = "", use: str = "self.project(x)", was: str = "", now: str = "") -> list[str]:
+    text = ENCODER.format(bias=bias, use=use)
+    assert was in text
+    return fixed_lines("MEM207", text.replace(was, now) if was else text, "# HERE")[1]
+
+
+def test_rows_of_a_weight_are_looked_up() -> None:
+    row = "F.embedding(items, self.project.weight.t())"
+    assert encoder(bias=", bias=False") == [f"        return {row}"]
+    assert encoder() == [f"        return ({row} + self.project.bias)"]
+    assert encoder(use="torch.relu(self.project(x))") == [f"        return torch.relu(({row} + self.project.bias))"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"use": "self.project(x) + x.sum()"},
+        {"use": "self.project(x, items)"},
+        {"bias": ", bias=given"},
+        {"was": "nn.Linear", "now": "nn.Bilinear"},
+        {"was": "F.one_hot", "now": "one_hot"},
+        {"was": "x = F", "now": "items = items + 1; x = F"},
+    ],
+)
+def test_one_hot_rows_that_are_not_only_multiplied_are_left_alone(told: dict[str, str]) -> None:
+    assert encoder(**told) == []
+
+
+def test_a_row_that_is_looked_up_is_what_the_layer_gives() -> None:
+    layer, items = torch.nn.Linear(9, 4), torch.tensor([[3, 8], [0, 3]])
+    rows = torch.nn.functional.embedding(items, layer.weight.t()) + layer.bias
+    assert torch.allclose(rows, layer(torch.nn.functional.one_hot(items, 9).float()))

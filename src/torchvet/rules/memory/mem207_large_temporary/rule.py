@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.recording.records.base import SiteBytes, Window
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SnapshotMemory
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SnapshotMemory,
+    SourceFile,
+)
 from torchvet.rules.memory._temporaries import Pattern, patterns
+from torchvet.rules.memory.fixes.one_hot_rows import looked_up
 from torchvet.rules.shared.growth_rule import allocated as allocated_in_run
 from torchvet.rules.shared.number_format import percent
 from torchvet.rules.shared.number_format import size as in_bytes
@@ -28,6 +39,10 @@ class LargeTemporary(Rule):
     """A few tensors that live for a moment make the peak."""
 
     severity = "warning"
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The rows of a layer's weight looked up, where it is given one-hot rows."""
+        return looked_up(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """What was written out by hand in the highest sampled step, on whichever device."""
