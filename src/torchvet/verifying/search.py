@@ -344,7 +344,7 @@ def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
         return f"{before} backward passes became {after}"
     by = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
     own = f"; two unchanged runs differ by {noise:.2g}" if noise else "; two unchanged runs do not"
-    return f"the losses differ {by} from pass {agreement.first} on (allowed: {tolerance:g}{own})"
+    return f"the losses differ {by} from pass {agreement.first} on (allowed by --tolerance: {tolerance:g}{own})"
 
 
 def _newly_not_finite(before: Trial, after: Trial) -> str:
