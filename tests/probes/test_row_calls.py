@@ -259,10 +259,40 @@ def rows_of_several_lengths() -> None:
     torch.stack(scores).sum().backward()
 
 
+class Remembering(nn.Module):
+    """What it keeps of a row is a part of the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = nn.Linear(6, 3), [0.0] * 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.inner(x + torch.tensor(self.last).repeat(2))
+        self.last = out.detach().tolist()
+        return out  # type: ignore[no-any-return]
+
+
+REMEMBERING = Remembering()
+
+
+def remembered() -> None:
+    torch.stack([REMEMBERING(row) for row in [one.clone() for one in X]]).sum().backward()
+
+
+def tree() -> None:
+    ways = [*[one.clone() for one in X]]
+    made = []
+    for _ in range(20):
+        made.append(SQUARE(ways.pop(0)))
+        ways.append(made[-1])
+    torch.stack(made).sum().backward()
+
+
 TOGETHER = [
     recurrence, written_out_recurrence, decoding, states_in_a_table, environment, search, updates, running_mean,
     micro_batches, chunks, parts_of_tokens, time_steps_of_a_batch, ensemble, one_input, batch_norm,
     of_different_shapes, a_few, a_list_of_tensors, rollout, samples, rows_of_several_lengths,
+    remembered, tree,
 ]  # fmt: skip
 
 

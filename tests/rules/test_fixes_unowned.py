@@ -146,7 +146,30 @@ def test_an_optimizer_that_a_trainer_was_given_takes_it() -> None:
         (ADAM, "schedule = optim.lr_scheduler.StepLR(adam, 9)"),
         (ADAM, "second = ArcFace(64, 10)"),
         (f"if trunk: {ADAM}", "pass"),
+        (ADAM, "schedule = get_cosine_schedule_with_warmup(adam, 10)"),
     ],
 )
 def test_where_it_is_not_sure_which_takes_it_nothing_is_changed(first: str, then: str) -> None:
     assert beside(BESIDE.format(first=first, then=then), "weight") == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "path"),
+    [
+        ("ArcFace(64, 10)", "ArcFace(64, 10)", "0.weight"),
+        ("ArcFace(64, 10)", "ArcFace(64, 10)(1).mean()", "weight"),
+    ],
+)
+def test_what_has_no_such_name_is_left_alone(was: str, now: str, path: str) -> None:
+    text = BESIDE.format(first=ADAM, then="pass")
+    assert beside(text.replace(was, now), path) == []
+
+
+def test_a_name_is_no_optimizer() -> None:
+    text = """
+        class Trainer:
+            def __init__(self, trunk, optim_name):
+                self.name = optim_name
+                self.criterion = ArcFace(64, 10)
+        """
+    assert beside(text, "weight") == []

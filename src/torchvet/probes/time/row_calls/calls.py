@@ -71,6 +71,8 @@ class _Taping:
     key: _Key
     recorder: Recorder = field(default_factory=Recorder)
     given: list[list[_Given]] = field(default_factory=list)
+    states: set[tuple[int, ...]] = field(default_factory=set)
+    """What the module had in attributes of Python's at each call."""
 
 
 @dataclass
@@ -82,8 +84,9 @@ class _Site:
     tape: Tape | None = None
     settled: bool = False
     """Whether it is known: without a tape its rows cannot go through together."""
-    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
-    """Those of what it is given, up to the second one: rows of several lengths do not go through together."""
+    kinds: set[tuple[tuple[Any, ...], ...]] = field(default_factory=set)
+    """Shapes of what it is given, and whether they have a graph, up to the second one: neither rows of several lengths
+    go through together, nor leaves of a tree with what was computed of them."""
     loops: list[int] = field(default_factory=list)
     """The calls of each."""
     seconds: float = 0.0
@@ -137,8 +140,8 @@ class RowCallsProbe(TimeWatcher):
             if len(self._sites) >= _MOST_SITES:
                 return
             site = self._sites[key.at] = _Site(type(module).__name__, user_lines(sys._getframe(3), _CALLERS))
-        if len(site.shapes) <= 1:
-            site.shapes.add(tuple(tuple(one.shape) for one in tensors_within(args)))
+        if len(site.kinds) <= 1:
+            site.kinds.add(tuple((*one.shape, one.requires_grad) for one in tensors_within(args)))
         taping = self._taping
         if taping is None:
             if site.settled or site.tape is not None:
@@ -147,6 +150,7 @@ class RowCallsProbe(TimeWatcher):
         if taping.key == key and taping.parent is parent:
             taping.recorder.calls += 1
             taping.recorder.within = True
+            taping.states.add(_state_of(module))
             taping.given.append([_Given(*_seen(one)) for one in tensors_within(args)])
             if taping.recorder.calls > TAPED:
                 self._noted(site, taping)
@@ -155,6 +159,8 @@ class RowCallsProbe(TimeWatcher):
         """Enough of a loop has been noted."""
         self._taping = None
         try:
+            # What it keeps of a row may be in the next one, and not all that reads a tensor is an operator.
+            taping.recorder.readable |= len(taping.states) > 1
             # The call that begins now is of no iteration.
             tape = taping.recorder.tape()
             if tape.rows and _are_rows(taping.given, tape):
@@ -260,7 +266,7 @@ class RowCallsProbe(TimeWatcher):
         if sampled <= 0 or not steps:
             return
         least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
-        sites = [s for s in self._sites.values() if s.tape is not None and s.loops and len(s.shapes) <= 1]
+        sites = [s for s in self._sites.values() if s.tape is not None and s.loops and len(s.kinds) <= 1]
         worth = [site for site in sites if site.seconds >= least]
         if worth and how not in _ENDED:
             loops = f"{len(worth)} loop{'s' * (len(worth) > 1)} called a module row by row"
@@ -302,6 +308,11 @@ class RowCallsProbe(TimeWatcher):
                 timed=taken.rows,
             )
         )
+
+
+def _state_of(module: torch.nn.Module) -> tuple[int, ...]:
+    """Which objects a module and its parts have as attributes, besides parameters, buffers and parts."""
+    return tuple(id(value) for one in module.modules() for name, value in vars(one).items() if name[0] != "_")
 
 
 def _seen(tensor: torch.Tensor) -> _Given:

@@ -136,8 +136,15 @@ class Recorder:
         # One of a weight, or of a batch, is no result of the module's.
         given_before = view and self._made.isdisjoint(map(self._key, made))
         of = self.calls - 1 if marks or (self.within and not given_before) else None
+        self._note_reading(name, marks, given, made)
         self._note(of, Entry(func, args, kwargs, [], private.graph_task() != -1), read, made, earlier)
         self._mark(name, of, targets, given, made, earlier)
+
+    def _note_reading(self, name: str, marks: list[Any], given: list[Any], made: list[Any]) -> None:
+        """Whether a result of the module's leaves the graph, so that Python may read it."""
+        if marks and private.graph_task() == -1:
+            # In the module masks and noise do so; what it keeps of a row is detached.
+            self.readable |= name == "detach" if self.within else _leaves_the_graph(given, made)
 
     def _is_strange(self, name: str, args: Any, tensors: list[torch.Tensor]) -> bool:
         """Whether an operator rules it out that rows go through together, or that it is told."""
@@ -181,8 +188,6 @@ class Recorder:
         self, name: str, of: int | None, targets: list[Any], given: list[Any], made: list[Any], earlier: bool
     ) -> None:
         """Note whose results storages have now."""
-        if of is not None and not self.within:
-            self.readable |= _leaves_the_graph(name, given, made)
         before = set(map(self._key, given))
         for key in map(self._key, made):
             if key not in before and of is not None:
@@ -365,11 +370,9 @@ def _is_even(numbers: list[int]) -> bool:
     return len({after - before for before, after in pairwise(numbers)}) == 1
 
 
-def _leaves_the_graph(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    """Whether results have no graph, in a forward pass."""
-    if private.graph_task() != -1:
-        return False
-    with_graph = torch.is_grad_enabled() and name != "detach" and any(one.requires_grad for one in given)
+def _leaves_the_graph(given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
+    """Whether an operator's results have no graph, in a forward pass."""
+    with_graph = torch.is_grad_enabled() and any(one.requires_grad for one in given)
     return not with_graph or not all(one.is_floating_point() for one in made)
 
 

@@ -176,10 +176,10 @@ def parts_with(file: SourceFile, made: ast.expr, event: Event, method: str) -> E
     spread = _spread(made)
     tensors = [p for p in _parts_of(made) if may_be_tensor(p) and p not in spread]
     with_graph = [p for p in tensors if _has_graph(file, p, event)]
-    if not with_graph and not spread and not isinstance(made, ast.Call):  # a run has seen that there is one
+    if not with_graph and not isinstance(made, ast.Call):  # a run has seen that there is one
         # If only one part can have it, it is that one.
         possible = [p for p in tensors if file.gradients.carries(p, event) != "no"]
-        with_graph = possible if len(possible) == 1 else []
+        with_graph = possible if spread or len(possible) == 1 else []
     within = (_each_of(file, mapping, "dict", method) for mapping in spread)
     return all_or_none([*(with_method(file, part, method) for part in with_graph), *within])
 

@@ -6,7 +6,18 @@ import ast
 import re
 
 from torchvet.rules.kit import Edit, Finding, Sequence, SourceFile, about, events_at
-from torchvet.source.model import Event, edits, is_call, name_set, operand, receiver, terminal, under_methods, walk
+from torchvet.source.model import (
+    Event,
+    edits,
+    is_call,
+    name_set,
+    operand,
+    receiver,
+    root_of,
+    terminal,
+    under_methods,
+    walk,
+)
 
 _WITHIN = "clamp(-1 + 1e-6, 1 - 1e-6)"
 _BEFORE = {
@@ -58,7 +69,8 @@ def _of_one(file: SourceFile, finding: Finding) -> Sequence[Edit]:
     calls = [one for one in calls if terminal(one) in about(finding).operands]
     of = receiver(calls[0]) if len(calls) == 1 else None
     number = _number_of_samples(file, calls[0]) if of is not None else ""
-    if of is None or not number or file.dotted(of).startswith("torch") or not edits.on_one_line(of):
+    # It is written twice: a call would run twice.
+    if of is None or not number or not root_of(of) or file.dotted(of).startswith("torch"):
         return ()
     return edits.with_argument(file, calls[0], f"correction=min(1, {edits.operand(file, of)}.{number} - 1)")
 
@@ -72,7 +84,9 @@ def _number_of_samples(file: SourceFile, call: ast.Call) -> str:
     over = call.args[0] if call.args else given.get("dim")
     if over is None:
         return "numel()"
-    return f"size({file.segment(over)})" if isinstance(over, (ast.Constant, ast.UnaryOp)) else ""
+    value = over.operand if isinstance(over, ast.UnaryOp) else over
+    # A bool would be `unbiased`.
+    return f"size({file.segment(over)})" if isinstance(value, ast.Constant) and type(value.value) is int else ""
 
 
 def _counted(file: SourceFile, finding: Finding) -> Sequence[Edit]:

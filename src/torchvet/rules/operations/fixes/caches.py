@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits, walk
+from torchvet.source.model import edits, terminal, walk
+
+CACHE = re.compile(r"use_(\w+_)?cache")
+"""What a configuration calls it."""
 
 
 def left_on(file: SourceFile, finding: Finding) -> Edits:
@@ -14,5 +18,15 @@ def left_on(file: SourceFile, finding: Finding) -> Edits:
     here = [r.line for r in finding.related if r.role == "turned-off" and r.path == file.path]
     if len(lines) != 1 or len(here) != 1:
         return ()
-    off = [n for n in walk(file.tree) if isinstance(n, ast.Constant) and n.value is False and n.lineno == here[0]]
+    off = [value for node in walk(file.tree) for value in _given(node) if value.lineno == here[0]]
     return [edits.replace(file, off[0], "True")] if len(off) == 1 else ()
+
+
+def _given(node: ast.AST) -> list[ast.Constant]:
+    """The False that a statement or a keyword gives to what is called so."""
+    if isinstance(node, ast.keyword):
+        named = bool(CACHE.fullmatch(node.arg or ""))
+    else:
+        named = isinstance(node, ast.Assign) and any(CACHE.fullmatch(terminal(t)) for t in node.targets)
+    value = getattr(node, "value", None)
+    return [value] if named and isinstance(value, ast.Constant) and value.value is False else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
@@ -11,7 +10,7 @@ from torchvet.recording.records.base import Place, Source
 from torchvet.recording.records.timing import PrefixComputedAgain as Prefix
 from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Related, SourceFile
 from torchvet.rules.operations._model_calls import prefixes_of
-from torchvet.rules.operations.fixes.caches import left_on
+from torchvet.rules.operations.fixes.caches import CACHE, left_on
 from torchvet.rules.shared.line_costs import Cost, LineCostRule
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from torchvet.recording.records.timing import LineTime
 
 _CALLERS, _LINES = 2, 4
-_CACHE = re.compile(r"use_(\w+_)?cache")
 
 
 class PrefixComputedAgain(LineCostRule):
@@ -90,11 +88,11 @@ def _sets(node: ast.AST) -> Iterator[int]:
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_false(node.value):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = [getattr(target, "attr", getattr(target, "id", "")) for target in targets]
-        yield from (node.lineno for name in names if _CACHE.fullmatch(name))
+        yield from (node.lineno for name in names if CACHE.fullmatch(name))
     elif isinstance(node, ast.Call):
         called = ast.unparse(node.func).rpartition(".")[2]
         if called[:1].isupper() or called.startswith("from_"):
-            off = (one for one in node.keywords if _CACHE.fullmatch(one.arg or "") and _is_false(one.value))
+            off = (one for one in node.keywords if CACHE.fullmatch(one.arg or "") and _is_false(one.value))
             yield from (one.value.lineno for one in off)
 
 

@@ -14,6 +14,8 @@ def divided_by_the_trainer(file: SourceFile, finding: Finding) -> Edits:
     owner = file.unit_at(line).method_class() if line is not None else None
     if owner is None or "compute_loss" not in owner.methods or file.mentions("model_accepts_loss_kwargs"):
         return ()
+    if not any(base.startswith("transformers.") for base in owner.ancestors):
+        return ()
     return set_when_made(file, owner, "self.model_accepts_loss_kwargs = False")
 
 

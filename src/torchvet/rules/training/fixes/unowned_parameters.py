@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 
 from torchvet.rules.core.fixing import all_or_none
 from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about
@@ -11,6 +12,10 @@ from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, targets_of, terminal, value_for
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
+
+_SCHEDULES = re.compile(r"schedul|warmup|lr_lambda|LRPolicy", re.I)
+_GIVEN = ("optimizer", "optim", "opt")
+"""What a function calls an optimizer that it is given."""
 
 
 def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
@@ -34,17 +39,24 @@ def _made_beside(file: SourceFile, finding: Finding) -> Edits:
     of = about(finding).operands
     made = [e for name in of for e in file.calls(name) if len(targets_of(e.statement)) == 1]
     # A scheduler of one group would not know of the second.
-    if len(made) != 1 or made[0].loop is not None or file.mentions("lr_scheduler", "Scheduler", "scheduler"):
+    if len(made) != 1 or made[0].loop is not None or _SCHEDULES.search(file.text):
         return ()
-    names = finding.holder.path if finding.holder is not None else []
-    target = file.segment(targets_of(made[0].statement)[0])
-    whole = ".".join([target, *_common([name.split(".")[:-1] for name in names])])
+    whole = _whole(file, made[0], finding.holder.path if finding.holder is not None else [])
     there = [(name, s) for name, s in _optimizers_in(file, made[0]) if s in _block(made[0])]
-    if len(there) != 1 or made[0].statement not in _block(made[0]):
+    if not whole or len(there) != 1 or made[0].statement not in _block(made[0]):
         return ()
     name, statement = there[0]
     last = max(statement, made[0].statement, key=lambda s: s.lineno)
     return edits.after(file, last, f'{name}.add_param_group({{"params": {whole}.parameters()}})')
+
+
+def _whole(file: SourceFile, made: Event, names: list[str]) -> str:
+    """The part of a module that has all parameters of these names, as code; empty where that is none."""
+    within = _common([name.split(".")[:-1] for name in names])
+    # Not what is computed from it; and items of a Sequential have numbers for names.
+    alone = getattr(made.statement, "value", None) is made.call
+    plain = alone and all(part.isidentifier() for part in within)
+    return ".".join([file.segment(targets_of(made.statement)[0]), *within]) if plain else ""
 
 
 def _common(paths: list[list[str]]) -> list[str]:
@@ -59,7 +71,7 @@ def _optimizers_in(file: SourceFile, made: Event) -> Iterator[tuple[str, ast.stm
     for event in made.unit.events:
         if isinstance(event.node, ast.Assign) and len(event.node.targets) == 1:
             (target,), value = event.node.targets, event.node.value
-            given = isinstance(value, ast.Name) and value.id in made.unit.parameters and "optim" in value.id
+            given = isinstance(value, ast.Name) and value.id in made.unit.parameters and value.id in _GIVEN
             called = isinstance(value, ast.Call) and "optimizer" in names.role_of_call(file.dotted(value.func))
             if (given or called) and isinstance(target, (ast.Name, ast.Attribute)):
                 yield file.segment(target), event.statement
