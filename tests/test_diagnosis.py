@@ -364,6 +364,7 @@ def test_a_cache_of_plain_values_is_not_said_to_be_keyed_by_tensors() -> None:
 
 STORED = (
     "def main(inbox):\n    losses = []\n    for x in data:\n        item = inbox.get()\n        losses.append(item)\n"
+    "import torch\n"
 )
 
 
