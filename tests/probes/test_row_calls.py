@@ -26,6 +26,7 @@ IMAGES = torch.rand(12, 2, 5, 5)
 TOKENS = torch.arange(48).reshape(12, 4) % 7
 NET = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.LayerNorm(8), nn.Dropout(0.1), nn.Linear(8, 3))
 SQUARE = nn.Linear(6, 6)
+RECTIFIED = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
 CELL = nn.RNNCell(6, 6)
 CONV = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(75, 3))
 NORMED = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
@@ -98,6 +99,10 @@ def rows_of_a_list() -> None:
     torch.stack(scores).sum().backward()
 
 
+def rows_through_relu() -> None:
+    torch.stack([RECTIFIED(row)[1] for row in [one.clone() for one in X]]).sum().backward()
+
+
 def frozen_in_turn() -> None:
     errors = []
     for row in [one.clone() for one in X]:
@@ -121,6 +126,7 @@ ALONE: list[tuple[Callable[[], None], str]] = [
     (gradients_added_up, SUMMED),
     (of_chosen_rows, SUMMED),
     (rows_of_a_list, SUMMED),
+    (rows_through_relu, SUMMED),
     (frozen_in_turn, SUMMED),
     (results_that_nobody_reads, ""),
     (best_candidate, ""),
@@ -264,11 +270,11 @@ class Remembering(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.last = nn.Linear(6, 3), [0.0] * 3
+        self.inner, self.all = nn.Linear(6, 3), [[0.0] * 3]
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.inner(x + torch.tensor(self.last).repeat(2))
-        self.last = out.detach().tolist()
+        out = self.inner(x + torch.tensor(self.all[-1]).repeat(2))
+        self.all.append(out.detach().tolist())
         return out  # type: ignore[no-any-return]
 
 
@@ -321,7 +327,7 @@ def test_rows_that_could_go_through_together(run: Any, how: str, monkeypatch: py
     (one,) = seen(run, monkeypatch)
     assert (one.rows, one.loops, one.sampled, one.differentiated) == (12, 1, 1, how)
     assert run.__name__ in one.place.function and min(one.one, one.together) > 0 and one.timed == 12
-    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses, rows_of_a_list, frozen_in_turn))
+    assert (one.late > 0) is (run in (losses_of_rows, sum_of_losses, rows_of_a_list, frozen_in_turn, rows_through_relu))
 
 
 @pytest.mark.parametrize("run", TOGETHER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -311,8 +311,14 @@ class RowCallsProbe(TimeWatcher):
 
 
 def _state_of(module: torch.nn.Module) -> tuple[int, ...]:
-    """Which objects a module and its parts have as attributes, besides parameters, buffers and parts."""
-    return tuple(id(value) for one in module.modules() for name, value in vars(one).items() if name[0] != "_")
+    """Which objects a module and its parts have as attributes, besides parameters, buffers and parts, and how long
+    those are that have a length."""
+    values = [value for one in module.modules() for name, value in vars(one).items() if name[0] != "_"]
+    return tuple(number for value in values for number in (id(value), _length(value)))
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (list, dict, set, deque)) else 0
 
 
 def _seen(tensor: torch.Tensor) -> _Given:

@@ -141,10 +141,10 @@ class Recorder:
         self._mark(name, of, targets, given, made, earlier)
 
     def _note_reading(self, name: str, marks: list[Any], given: list[Any], made: list[Any]) -> None:
-        """Whether a result of the module's leaves the graph, so that Python may read it."""
-        if marks and private.graph_task() == -1:
-            # In the module masks and noise do so; what it keeps of a row is detached.
-            self.readable |= name == "detach" if self.within else _leaves_the_graph(given, made)
+        """Whether a result of the module's leaves the graph, so that Python may read it. Within the module masks and
+        noise do so, and what autograd saves of its results."""
+        if marks and not self.within and private.graph_task() == -1:
+            self.readable |= name == "detach" or _leaves_the_graph(given, made)
 
     def _is_strange(self, name: str, args: Any, tensors: list[torch.Tensor]) -> bool:
         """Whether an operator rules it out that rows go through together, or that it is told."""
