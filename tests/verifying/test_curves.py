@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.verifying.curves import compare, same_output
+from torchvet.verifying.curves import compare, compare_output, same_output
 
 LOSSES = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=20)
 
@@ -65,3 +65,19 @@ def test_what_comes_after_the_loss_lost_its_numbers_cannot_agree() -> None:
 )
 def test_outputs(before: str, after: str, same: bool) -> None:
     assert same_output(before, after) is same
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differ"),
+    [
+        ("epoch 1 loss 0.5  3.1s\ndone in 12 s", "epoch 1 loss 0.5  9.7s\ndone in 40 s", 0),
+        ("peak 812.5 MB at 10:31:07", "peak 90 kB at 11:02:40", 0),
+        ("score 0.1824\nscore 0.2", "score 0.0182\nscore 0.2", 1),
+        ("score 0.5\n", "score 0.5\nscore 0.6\n", 1),
+        ("loss nan", "loss 0.5", 1),
+    ],
+)
+def test_lines_of_output_that_differ_in_more_than_times_and_sizes(before: str, after: str, differ: int) -> None:
+    found = compare_output(before, after)
+    assert found.differ == differ and found.lines == max(len(before.splitlines()), len(after.splitlines()))
+    assert (found.first is None) is (differ == 0)

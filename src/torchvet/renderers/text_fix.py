@@ -81,10 +81,21 @@ def _add_proven(page: Page, row: dict[str, Any]) -> None:
     page.labelled("before", row["before"], 2)
     page.labelled("after", row["after"], 2)
     page.labelled("losses", _losses(row), 3)
+    if not row["changes_results"] and row["printed"]["lines"]:
+        page.labelled("output", _printed(row["printed"]), 4)
     before, after = row["seconds_per_step"]
     if before and after:
         note = "medians of one run each, other load included: no proof"
         page.labelled("time", f"{seconds(before)} per step, then {seconds(after)} ({note})")
+
+
+def _printed(printed: dict[str, Any]) -> str:
+    """Losses that stay the same say nothing of a metric, nor of what is saved."""
+    lines = count(printed["lines"], "line")
+    if not printed["differ"]:
+        return f"{lines}, the same but for times and sizes"
+    was, now = (f"`{one.strip()}`" if one.strip() else "nothing" for one in printed["first"])
+    return f"{printed['differ']:,} of {lines} differ, and not in times and sizes alone: {was} became {now}"
 
 
 def _losses(row: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
-from torchvet.verifying.curves import TOLERANCE, Agreement, compare, same_output
+from torchvet.verifying.curves import TOLERANCE, Agreement, Printed, compare, compare_output, same_output
 from torchvet.verifying.hiding import hidden
 from torchvet.verifying.trial import Trial
 from torchvet.verifying.verdicts import Judgement, judge, new_findings
@@ -60,6 +60,7 @@ class Proof:
     agreement: Agreement
     steps: tuple[int, int]
     seconds_per_step: tuple[float | None, float | None]
+    printed: Printed
     noise: float | None = None
     """The relative difference of two unchanged runs, if it was needed."""
 
@@ -230,6 +231,7 @@ class Search:
                 agreement=agreement,
                 steps=(self.before.steps, after.steps),
                 seconds_per_step=(after.seconds_before or self.before.seconds_per_step, after.seconds_per_step),
+                printed=compare_output(self.before.printed, after.printed, self.tolerance),
                 # Only if that run was made anyway.
                 noise=self._noise() if self._unchanged_again else None,
             )
