@@ -117,8 +117,7 @@ class CensusTaker:
         self.unreadable.update(one.unreadable)
         holdings = [self._mark(h) for h in one.tree.holdings(one.births)]
         found = self._describe(one)
-        # By site even where somebody was found to hold them: the line that made them is what the user can
-        # look at.
+        # By site even where somebody holds them: the line that made them is what the user can look at.
         sites = sum_by_site(one.unreached().values())
         self._sequences = one.sequences()
         self._bound = one.bound

@@ -269,8 +269,7 @@ class ChangedByReading(Record):
 class SummedLosses(Record):
     """A backward call on a sum of `parts` losses whose graphs share no node and were built one after the other.
 
-    `saved` bytes are what all their graphs save, `largest` what the largest of them saves. `calls` counts such calls
-    from this line among those that were followed.
+    `saved` bytes are what all their graphs save, `largest` what the largest saves. `calls` counts the followed calls.
     """
 
     place: Place
