@@ -17,7 +17,7 @@ _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between 
 _ENOUGH = 3
 """Checked steps that tell a habit from an accumulation that is only beginning."""
 _MOSTLY = 0.5
-"""The share of them from which on gradients are cleared too seldom."""
+"""The share of them from which on gradients are cleared too seldom. Chosen, not measured."""
 _UNCALLED = re.compile(r"\s*[\w.]+\.zero_grad\s*(#.*)?$")
 """`optimizer.zero_grad` without the brackets does nothing."""
 
