@@ -21,10 +21,13 @@ _parent: Connection | None = None
 
 def _answer(item: Any, arguments: dict[str, Any]) -> tuple[str, str]:
     """How a test went, in a child of this process."""
+    import torch
+
     reader, writer = Pipe(duplex=False)
     child = os.fork()
     if child == 0:
         try:
+            torch.default_generator.manual_seed(0)
             item.obj(**arguments)
             writer.send(("passed", ""))
         except pytest.skip.Exception as skipped:
