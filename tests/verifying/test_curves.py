@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.verifying.curves import compare, compare_output, same_output
+from torchvet.verifying.curves import compare
 
 LOSSES = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=20)
 
@@ -49,35 +48,3 @@ def test_what_comes_after_the_loss_lost_its_numbers_cannot_agree() -> None:
     lost = compare([1.0, 2.0], [1.0, None])
     assert lost.largest == float("inf") and not lost.within(1e9)
     assert compare([None, None], [None, None]).equal
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "same"),
-    [
-        ("", "", True),
-        ("took 0 s, drift -0.000", "took 0.0 s, drift 0.000", True),
-        ("step 10 loss 0.5012\n", "step 10 loss 0.5012\n", True),
-        ("step 10 loss 0.50120\n", "step 10 loss 0.50121\n", True),
-        ("step 10 loss 0.5012\n", "step 10 loss 0.6012\n", False),
-        ("step 10\n", "step 10 done\n", False),
-        ("tensor(0.5, grad_fn=<AddBackward0>)", "tensor(0.5)", False),
-    ],
-)
-def test_outputs(before: str, after: str, same: bool) -> None:
-    assert same_output(before, after) is same
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "differ"),
-    [
-        ("epoch 1 loss 0.5  3.1s\ndone in 12 s", "epoch 1 loss 0.5  9.7s\ndone in 40 s", 0),
-        ("peak 812.5 MB at 10:31:07", "peak 90 kB at 11:02:40", 0),
-        ("score 0.1824\nscore 0.2", "score 0.0182\nscore 0.2", 1),
-        ("score 0.5\n", "score 0.5\nscore 0.6\n", 1),
-        ("loss nan", "loss 0.5", 1),
-    ],
-)
-def test_lines_of_output_that_differ_in_more_than_times_and_sizes(before: str, after: str, differ: int) -> None:
-    found = compare_output(before, after)
-    assert found.differ == differ and found.lines == max(len(before.splitlines()), len(after.splitlines()))
-    assert (found.first is None) is (differ == 0)

@@ -66,14 +66,14 @@ def test_a_fix_after_which_a_thread_fails_is_refused() -> None:
 
 def test_what_ended_before_it_had_a_loss_only_has_to_go_on() -> None:
     fault = finding("OPS209", 3)
-    ended = {"steps": 0, "curve": [], "failure": "RuntimeError: view size", "printed": "reading\n"}
+    ended = {"steps": 0, "curve": [], "failure": "RuntimeError: view size", "outputs": {"stdout": "reading\n"}}
 
     def search(**after: Any) -> Verified:
         return Search(trial(fault, **ended), lambda made: trial(**after)).run([Fix(fault)])
 
-    assert len(search(printed="reading\nepoch 1\n").proven) == 1
-    assert len(search(curve=[], printed="reading\ndone\n").proven) == 1
-    assert search(curve=[], printed="something else\n").refused
+    assert len(search(outputs={"stdout": "reading\nepoch 1\n"}).proven) == 1
+    assert len(search(curve=[], outputs={"stdout": "reading\ndone\n"}).proven) == 1
+    assert search(curve=[], outputs={"stdout": "something else\n"}).refused
 
 
 def test_where_time_alone_speaks_against_a_fix_both_are_run_again_in_turns() -> None:
@@ -175,10 +175,54 @@ def test_a_fixed_program_that_fails_or_has_a_new_fault_is_refused() -> None:
 
 
 def test_without_losses_the_output_is_what_is_compared() -> None:
-    before = trial(A, curve=[], printed="accuracy 0.5")
+    before = trial(A, curve=[], outputs={"stdout": "accuracy 0.5"})
     for printed, expected in (("accuracy 0.5", "a"), ("accuracy 0.6", "")):
-        after = trial(curve=[], printed=printed)
+        after = trial(curve=[], outputs={"stdout": printed})
         assert proven(Search(before, lambda made, after=after: after).run([Fix(A)])) == expected  # type: ignore[misc]
+
+
+def test_a_fix_that_changes_what_is_written_needs_leave() -> None:
+    """The losses are the same; the mean that is printed of what one of the fixes cuts short is another."""
+
+    def behaves(made: set[str]) -> Trial:
+        mean = 0.7 if "b" in made else 0.5
+        return trial(*leaks_left(made, A, B), outputs={"stdout": f"mean {mean}", "best.pt": b"1"})
+
+    program = Program(behaves, A, B)
+    program.before = behaves(set())
+    found = program.search(Fix(A), Fix(B))
+    assert proven(found) == "a" and program.ran == ["ab", "", "a", "b"]
+    assert "stdout differs in 1 line: `mean 0.5` became `mean 0.7` (--unsafe-fixes allows" in refused(found)["b"]
+    assert found.proven[0][1].output.compared == ["stdout", "best.pt"] and found.proven[0][1].output.same
+    program.ran.clear()
+    found = Search(program.before, program.run, unsafe=True).run([Fix(A), Fix(B)])
+    assert proven(found) == "ab" and program.ran == ["ab", ""]
+    assert [d.name for d in found.proven[0][1].output.differ] == ["stdout"]
+
+
+def test_files_that_are_no_text_are_compared_where_the_losses_are_the_same_to_the_last_bit() -> None:
+    close = [(1.0 + 1e-6) / (n + 1) for n in range(40)]
+    for curve, expected in ((None, ""), (close, "a")):
+
+        def behaves(made: set[str], curve: list[float | None] | None = curve) -> Trial:
+            return trial(*leaks_left(made, A), curve=curve if made else None, outputs={"x.pt": b"2" if made else b"1"})
+
+        program = Program(behaves, A)
+        program.before = behaves(set())
+        assert proven(program.search(Fix(A))) == expected
+
+
+def test_a_fix_that_makes_steps_much_slower_needs_leave() -> None:
+    def behaves(made: set[str]) -> Trial:
+        return trial(*leaks_left(made, A), seconds_per_step=0.05 if made else 0.01)
+
+    program = Program(behaves, A)
+    program.before = behaves(set())
+    found = program.search(Fix(A))
+    # Both once more, in turns: other programs take time as well.
+    assert program.ran == ["a", "", "a"]
+    assert refused(found)["a"] == "a step takes 50.0 ms (before: 10.0 ms; --unsafe-fixes allows that)"
+    assert proven(Search(program.before, program.run, unsafe=True).run([Fix(A)])) == "a"
 
 
 def test_the_runs_are_bounded() -> None:

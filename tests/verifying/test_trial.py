@@ -19,7 +19,7 @@ def test_a_recording_as_a_trial() -> None:
         window(1, 2, 3), survivors(1, 40, 2800), Losses(tick=1, values=[0.5, None]), Losses(tick=2, values=[0.25]),
         ThreadFailed(kind="KeyError", message="'x'"), outcome(40),
     )  # fmt: skip
-    found = trial_of(made, diagnose(made), outcome(40), "printed")
+    found = trial_of(made, diagnose(made), outcome(40), {"stdout": "printed"})
     assert found.curve == [0.5, None, 0.25] and found.steps == 40 and found.windows == 1
     assert found.rates == {"total": pytest.approx(1400.0)} and found.nodes == {"total": pytest.approx(40.0)}
     assert found.seconds_per_step == pytest.approx(0.1) and found.threads == {"KeyError": "'x'"}

@@ -81,21 +81,25 @@ def _add_proven(page: Page, row: dict[str, Any]) -> None:
     page.labelled("before", row["before"], 2)
     page.labelled("after", row["after"], 2)
     page.labelled("losses", _losses(row), 3)
-    if not row["changes_results"] and row["printed"]["lines"]:
-        page.labelled("output", _printed(row["printed"]), 4)
+    if row["output"]["compared"]:
+        page.labelled("output", _output(row["output"]), 4)
     before, after = row["seconds_per_step"]
     if before and after:
         note = "medians of one run each, other load included: no proof"
         page.labelled("time", f"{seconds(before)} per step, then {seconds(after)} ({note})")
 
 
-def _printed(printed: dict[str, Any]) -> str:
+def _output(output: dict[str, Any]) -> str:
     """Losses that stay the same say nothing of a metric, nor of what is saved."""
-    lines = count(printed["lines"], "line")
-    if not printed["differ"]:
-        return f"{lines}, the same but for times and sizes"
-    was, now = (f"`{one.strip()}`" if one.strip() else "nothing" for one in printed["first"])
-    return f"{printed['differ']:,} of {lines} differ, and not in times and sizes alone: {was} became {now}"
+    files = count(len([name for name in output["compared"] if name not in ("stdout", "stderr")]), "file")
+    compared = f"{count(output['lines'], 'line')} printed or written, {files}"
+    unsteady = output["unsteady"]
+    rest = f"; not compared, as two unchanged runs differ: {', '.join(unsteady[:3])}" if unsteady else ""
+    rest += f" and {len(unsteady) - 3} more" if len(unsteady) > 3 else ""
+    if output["differ"]:
+        return f"{compared}: {'; '.join(output['differ'][:3])}{rest}"
+    last = f", and the last digit of {count(output['rounded'], 'number')}" if output["rounded"] else ""
+    return f"{compared}, the same but for times and sizes{last}{rest}"
 
 
 def _losses(row: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from torchvet.supervisor.signal_forwarding import run_relayed
 from torchvet.undo.effects import noted
 from torchvet.undo.folders import SLACK, Held, left_behind, new_folder
 from torchvet.undo.rollback import Undone, roll_back
+from torchvet.undo.written import written_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,17 +60,19 @@ class Untouched:
 
     At the start, changes are undone that an earlier trial left because it was killed with its supervisor. At the end,
     raises KeyboardInterrupt if the user stopped the trial, and `BadInput` if the trial was stopped because no copy of
-    a file could be kept before a change.
+    a file could be kept before a change. With `reads`, what it has written is read before that is undone.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.quiet = quiet
+    def __init__(self, quiet: bool = False, reads: bool = False) -> None:
+        self.quiet, self._reads = quiet, reads
         self._held: Held | None = None
         self._passed: list[int] = []
         self._useful = False
         self._interrupted = False
         self.outside: list[str] = []
         """What the trial did beyond its files, which is not undone."""
+        self.written: dict[str, str | bytes] = {}
+        """The files that it wrote, with their contents."""
 
     @property
     def folder(self) -> Any:
@@ -140,6 +143,8 @@ class Untouched:
             # First: what forked processes change after the rollback is not undone.
             ended = self._held.wait(_PATIENCE)
             self.outside = noted(self._held.folder)
+            with suppress(OSError):
+                self.written = written_files(self._held.folder) if self._reads else {}
             undone = _finish(self._held, self._useful)
         if not ended:
             running = "processes started by the program are still running; their further changes will not be undone"

@@ -1,31 +1,13 @@
-"""Two runs' losses, step by step, and what they print: equal to the last bit, equal within a tolerance, or not."""
+"""Two runs' losses, step by step: equal to the last bit, equal within a tolerance, or not."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 TOLERANCE = 1e-4
 """The largest relative difference of losses that count as equal. Float32 has seven digits, and another order of
 summation changes the last two or three."""
-
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-
-_OF_THE_RUN = re.compile(
-    r"\d+(?:\.\d+)?\s*(?:h|min|s|secs?|seconds?|ms|us|it/s|s/it|[kKMG]?B|[KMG]iB)\b|\d+(?::\d\d){1,2}"
-)
-"""Times and sizes, which differ from run to run, or are to differ."""
-
-
-@dataclass(frozen=True)
-class Printed:
-    """How many lines two runs print, how many of them differ in more than times and sizes, and the first such pair."""
-
-    lines: int
-    differ: int
-    first: tuple[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -76,30 +58,14 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
             continue
         # Losses are counted from 1, so 0 cannot be one.
         first = first or number
-        largest = max(largest, _relative(a, b))
+        largest = max(largest, relative(a, b))
     finite = sum(a is not None and b is not None for a, b in zip(before, after, strict=False))
     return Agreement(min(len(before), len(after)), largest, first, lengths, *last, finite)
 
 
-def _relative(a: float | None, b: float | None) -> float:
+def relative(a: float | None, b: float | None) -> float:
     """The relative difference of two losses; infinite if either is not finite."""
     if a is None or b is None:
         return float("inf")
-    # Never a division by 0: of two zeros `a == b` has been asked.
-    return abs(a - b) / max(abs(a), abs(b))
-
-
-def same_output(before: str, after: str, tolerance: float = TOLERANCE) -> bool:
-    """Whether two outputs have the same words, and the same numbers within a relative difference."""
-    # All but the numbers must be the same text.
-    if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
-        return False
-    numbers = ([float(n) for n in _NUMBER.findall(text)] for text in (before, after))
-    return all(a == b or _relative(a, b) <= tolerance for a, b in zip(*numbers, strict=True))
-
-
-def compare_output(before: str, after: str, tolerance: float = TOLERANCE) -> Printed:
-    """Compare two outputs line by line."""
-    lines = list(zip_longest(before.splitlines(), after.splitlines(), fillvalue=""))
-    unlike = [(a, b) for a, b in lines if not same_output(_OF_THE_RUN.sub("", a), _OF_THE_RUN.sub("", b), tolerance)]
-    return Printed(len(lines), len(unlike), unlike[0] if unlike else None)
+    # Never a division by 0.
+    return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))

@@ -122,7 +122,7 @@ def proven_row(fix: Fix, proof: Proof) -> dict[str, Any]:
         "bytes_per_step": list(proof.judgement.bytes_per_step) if proof.judgement.bytes_per_step else None,
         "changes_results": fix.changes,
         "losses": losses(proof.agreement, proof.noise),
-        "printed": msgspec.to_builtins(proof.printed),
+        "output": {**msgspec.to_builtins(proof.output), "differ": [str(one) for one in proof.output.differ]},
         "steps": list(proof.steps),
         "seconds_per_step": list(proof.seconds_per_step),
     }

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
-from torchvet.verifying.curves import TOLERANCE, Agreement, Printed, compare, compare_output, same_output
+from torchvet.formatting import count, ms
+from torchvet.verifying.curves import TOLERANCE, Agreement, compare
 from torchvet.verifying.hiding import hidden
+from torchvet.verifying.outputs import Output, compare_output, same_output
 from torchvet.verifying.trial import Trial
 from torchvet.verifying.verdicts import Judgement, judge, new_findings
 
@@ -23,6 +25,9 @@ ROUNDS = 4
 
 _MANY = 1.5
 """Times the steps of the unchanged program, which ended by itself, from which on a fixed one does not end."""
+
+_SLOWER = 2.0
+"""How many times as long a step may take with a fix. Chosen, not measured: what a fix costs is the user's to weigh."""
 
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
@@ -60,7 +65,7 @@ class Proof:
     agreement: Agreement
     steps: tuple[int, int]
     seconds_per_step: tuple[float | None, float | None]
-    printed: Printed
+    output: Output
     noise: float | None = None
     """The relative difference of two unchanged runs, if it was needed."""
 
@@ -81,14 +86,20 @@ class Search:
     """The search over one program.
 
     `before` is the run of the unchanged program, `tolerance` the largest relative difference of losses that counts as
-    equal; `uncover` finds fixes for what a changed program shows.
+    equal; `uncover` finds fixes for what a changed program shows. With `unsafe`, a fix that leaves the losses may
+    change what else the program prints and writes, and take longer.
     """
 
     def __init__(
-        self, before: Trial, runner: Runner, tolerance: float = TOLERANCE, uncover: Uncover | None = None
+        self,
+        before: Trial,
+        runner: Runner,
+        tolerance: float = TOLERANCE,
+        uncover: Uncover | None = None,
+        unsafe: bool = False,
     ) -> None:
         self.before, self.tolerance = before, tolerance
-        self._runner, self._uncover = runner, uncover
+        self._runner, self._uncover, self._unsafe = runner, uncover, unsafe
         self._unchanged_again: Trial | None = None
         self._tried: set[tuple[Edit, ...]] = set()
         self.result = Verified(runs=1)
@@ -210,7 +221,8 @@ class Search:
         self._tried.update(tuple(m.finding.remedy.edits) for m in fixes)
         after = self._run(fixes)
         # Other programs take time as well: where nothing but time speaks against a fix, both run once more, in turns.
-        if any(self._judge(m, after).by_time for m in fixes) and not self._unsound(fixes, after, losses=False):
+        by_time = self._slower(after) or any(self._judge(m, after).by_time for m in fixes)
+        if by_time and not self._unsound(fixes, after, losses=False):
             self.result.runs += 1
             beside, again = self._runner([]), self._run(fixes)
             before = _least(self.before.seconds_per_step, beside.seconds_per_step)
@@ -231,7 +243,7 @@ class Search:
                 agreement=agreement,
                 steps=(self.before.steps, after.steps),
                 seconds_per_step=(after.seconds_before or self.before.seconds_per_step, after.seconds_per_step),
-                printed=compare_output(self.before.printed, after.printed, self.tolerance),
+                output=self._output(after) if agreement.within(self.tolerance) else Output(),
                 # Only if that run was made anyway.
                 noise=self._noise() if self._unchanged_again else None,
             )
@@ -255,7 +267,35 @@ class Search:
         for fix, _ in self.result.proven:
             if why := self._judge(fix, after).why:
                 return f"it undoes another fix: {fix.finding.code}: {why}"
-        return self._unsound(group, after)
+        return self._unsound(group, after) or self._unsafely(group, after)
+
+    def _unsafely(self, group: Sequence[Fix], after: Trial) -> str:
+        """What a run with fixes that leave the losses changes besides; empty if nothing, or if it may."""
+        if self._unsafe or any(fix.changes for fix in group):
+            return ""
+        output = self._output(after)
+        if not output.same:
+            why = f"{output.differ[0]}" if output.differ else f"{count(output.rounded, 'number')} in the output differ"
+            return f"the losses stay as they were, but {why} (--unsafe-fixes allows that)"
+        return self._slower(after)
+
+    def _output(self, after: Trial) -> Output:
+        """How what a run prints and writes agrees with that of the run before its fixes."""
+        # A program that failed is expected to go on with the fix.
+        if self.before.failure:
+            return Output()
+        before, binary = (self.result.final or self.before).outputs, self._agreement(after).equal
+        found = compare_output(before, after.outputs, None, binary, self.tolerance)
+        if found.same:
+            return found
+        return compare_output(before, after.outputs, self._second_unchanged_run().outputs, binary, self.tolerance)
+
+    def _slower(self, after: Trial) -> str:
+        """How a run takes much longer for a step; empty if it does not."""
+        was, now = after.seconds_before or self.before.seconds_per_step, after.seconds_per_step
+        if was is None or now is None or now < _SLOWER * was:
+            return ""
+        return f"a step takes {ms(now)} (before: {ms(was)}; --unsafe-fixes allows that)"
 
     def _unsound(self, group: Sequence[Fix], after: Trial, losses: bool = True) -> str:
         """How a run fails or differs, whatever its findings; empty if it does not."""

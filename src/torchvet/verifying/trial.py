@@ -15,6 +15,7 @@ from torchvet.recording.records.base import Step, Window
 from torchvet.recording.records.nonfinite import NonFinite
 from torchvet.recording.records.training import Outcome
 from torchvet.recording.records.verify import Losses, ThreadFailed
+from torchvet.verifying.outputs import Outputs
 
 if TYPE_CHECKING:
     from torchvet.recording import RankRecording, Recording
@@ -65,13 +66,18 @@ class Trial:
     failure: str = ""
     """Why the program failed; empty if it ended, or was `stopped` after the steps asked for."""
     stopped: bool = False
-    printed: str = ""
-    """Its stdout."""
+    outputs: Outputs = field(default_factory=dict)
+    """What it printed and wrote."""
     sources: dict[str, str] = field(default_factory=dict)
     threads: dict[str, str] = field(default_factory=dict)
     """Messages of the exceptions that ended threads, by type."""
     missing: str = ""
     """What a run without faults lacks to be evidence of health."""
+
+    @property
+    def printed(self) -> str:
+        """Its stdout."""
+        return str(self.outputs.get("stdout", ""))
 
 
 def _names(report: Report) -> dict[str, list[str]]:
@@ -83,15 +89,15 @@ def _names(report: Report) -> dict[str, list[str]]:
     return found
 
 
-def trial_of(recording: Recording, report: Report, outcome: Outcome, printed: str = "") -> Trial:
-    """The trial of a recording, the report on it, how the program ended and what it printed."""
+def trial_of(recording: Recording, report: Report, outcome: Outcome, outputs: Outputs | None = None) -> Trial:
+    """The trial of a recording, the report on it, how the program ended and what it printed and wrote."""
     trial = Trial(
         findings=report.findings,
         steps=outcome.ticks,
         names=_names(report),
         failure=_failure(outcome),
         stopped=outcome.how == "steps-reached",
-        printed=printed,
+        outputs=outputs or {},
         sources=recording.sources,
         threads={r.kind: r.message for rank in recording.ranks for r in rank.all(ThreadFailed)},
         missing=_missing(report),

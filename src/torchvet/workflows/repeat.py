@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +30,8 @@ _PATIENCE = 10
 _LEAST_PATIENCE = 60.0
 """A fixed program may take this many times as long as the one before, and at least so many seconds."""
 _PRINTED = 1_000_000
-"""Characters of output that are kept for the comparison."""
+"""Characters of a stream that are kept for the comparison."""
+STREAMS = ("stdout", "stderr")
 
 
 @dataclass
@@ -64,12 +64,11 @@ class Bench:
             first = self.steps is None
             probes = {"seed": SEED, "losses": True, "longer": self.longer if first else 0.0, **self.probes}
             overlay = write_overlay(folder, contents) if contents else None
-            output = folder / "output"
-            with Untouched(self.delivery.quiet) as files:
+            with Untouched(self.delivery.quiet, reads=True) as files:
                 steps, limit = self.steps or STEPS, self.delivery.memory_limit
                 observe = Observe(keep.directory, keep.rank, steps, limit, probes, overlay, files.folder)
                 progress = self._shown.progress(keep.directory, f"run {self.runs}, {change}")
-                status, seconds = self._process(child_command(self.target, observe), output, files, progress)
+                status, seconds = self._process(child_command(self.target, observe), folder, files, progress)
                 recording, outcome = keep.read(status, seconds)
                 files.ended(outcome)
             if first:
@@ -77,18 +76,18 @@ class Bench:
                 taken = outcome.main_steps
                 self.steps = taken if outcome.how == "steps-reached" else 2 * max(taken, STEPS)
             self.outside.update(dict.fromkeys(files.outside))
-            printed = output.read_text("utf-8", "replace")[:_PRINTED]
+            printed = {name: (folder / name).read_text("utf-8", "replace")[:_PRINTED] for name in STREAMS}
             self._show(printed)
-            return trial_of(recording, self.delivery.diagnose(recording), outcome, printed)
+            written = {os.path.relpath(path): content for path, content in files.written.items()}
+            return trial_of(recording, self.delivery.diagnose(recording), outcome, {**printed, **written})
 
-    def _process(self, command: list[str], output: Path, files: Untouched, progress: Progress) -> tuple[int, float]:
+    def _process(self, command: list[str], folder: Path, files: Untouched, progress: Progress) -> tuple[int, float]:
         """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""
         limit = None if self._seconds is None else max(_LEAST_PATIENCE, _PATIENCE * self._seconds)
-        with output.open("wb") as stream:
-            errors = None if self.show_output else subprocess.DEVNULL
+        with (folder / STREAMS[0]).open("wb") as output, (folder / STREAMS[1]).open("wb") as errors:
             # A hash seed, because the order of sets of strings may decide the order of arithmetic.
             environment = {"PYTHONHASHSEED": str(SEED), **os.environ}
-            status, seconds = files.run(command, limit, progress, stdout=stream, stderr=errors, env=environment)
+            status, seconds = files.run(command, limit, progress, stdout=output, stderr=errors, env=environment)
         if self._seconds is None:
             self._seconds = seconds
         return status, seconds
@@ -97,9 +96,9 @@ class Bench:
     def _shown(self) -> Shown:
         return Shown(self.show_output, self.delivery.quiet)
 
-    def _show(self, printed: str) -> None:
+    def _show(self, printed: Mapping[str, str]) -> None:
         if self.show_output:
-            sys.stderr.write(printed)
+            sys.stderr.write("".join(printed.values()))
             sys.stderr.flush()
 
 

@@ -157,7 +157,7 @@ class Plan:
         def runner(fixes: Sequence[Finding]) -> Trial:
             return run(self.contents(fixes), _change(fixes))
 
-        search = Search(self.before, runner, self.asked.tolerance, self._uncovered)
+        search = Search(self.before, runner, self.asked.tolerance, self._uncovered, self.asked.unsafe_fixes)
         possible = chosen(self.documents, self.candidates)
         for number, why in possible.refused.items():
             search.result.refused.append((Fix(self.candidates[number]), why))
@@ -207,10 +207,11 @@ class Plan:
         return [m for m, proof in verified.proven if self.asked.unsafe_fixes or not m.changes or self._kept(m, proof)]
 
     def _kept(self, fix: Fix, proof: Proof) -> bool:
-        """Whether a fix that may change losses, and is not made to, has left them as they were."""
+        """Whether a fix that may change losses, and is not made to, has left them and the output as they were."""
         from torchvet.rules import rule
 
-        return rule(fix.finding.code).fix_may_change_losses and proof.agreement.within(self.asked.tolerance)
+        same = proof.agreement.within(self.asked.tolerance) and proof.output.same
+        return rule(fix.finding.code).fix_may_change_losses and same
 
     def write(self, verified: Verified) -> list[str]:
         """Write it. Gives the files."""

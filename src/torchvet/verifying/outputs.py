@@ -1,0 +1,184 @@
+"""What two runs print and write: what differs, beyond times, sizes, and what differs between two unchanged runs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import starmap, zip_longest
+
+from torchvet.formatting import count
+from torchvet.verifying.curves import TOLERANCE, relative
+
+Outputs = Mapping[str, str | bytes]
+"""What a run printed and wrote, by `stdout`, `stderr` and the paths of files: text, or the digest of what is none."""
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_UNIT = r"(?:h|min|s|secs?|seconds?|ms|us|\w+/s(?:ec)?|s/it|[kMG]?i?B)\b"
+_OF_THE_RUN = re.compile(
+    r"\b(?:time|elapsed|took|secs?|seconds|duration|eta|fps|\w+/s(?:ec)?|rss|mem(?:ory)?|allocated|peak)(?:_\w+)?"
+    rf"\W{{0,4}}\d+(?:\.\d+)?(?:\s*{_UNIT})?"
+    rf"|\d+(?:\.\d+)?\s*{_UNIT}"
+    r"|\d+(?::\d\d){1,2}|\.py\W{0,3}(?:line )?\d+",
+    re.IGNORECASE,
+)
+"""Times, sizes and line numbers, which differ from run to run, or are to differ."""
+_SHOWN = 80
+"""Characters of a line that are shown."""
+_ROUNDED = 0.05
+"""The share of the numbers that may differ by one in the last digit. Chosen, not measured: another order of summation
+moves few numbers over the border between two digits, another metric moves most."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """That a stream or a file differs: in how many lines, and the first of them before and after."""
+
+    name: str
+    lines: int = 0
+    """0 if it is not text, or only one of the runs has it."""
+    first: tuple[str, str] = ("", "")
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return f"{self.name} differs"
+        was, now = (f"`{line}`" if line else "nothing" for line in _around(*map(str.strip, self.first)))
+        return f"{self.name} differs in {count(self.lines, 'line')}: {was} became {now}"
+
+
+def _around(one: str, other: str) -> tuple[str, str]:
+    """Two lines about where they begin to differ: a file of JSON may be one line."""
+    unlike = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    begin = max(0, unlike - _SHOWN // 2)
+    shown = (line[begin : begin + _SHOWN] for line in (one, other))
+    first, second = (f"{'…' * (begin > 0)}{line}{'…' * (len(line) == _SHOWN)}" for line in shown)
+    return first, second
+
+
+@dataclass
+class Output:
+    """How far what two runs print and write agrees."""
+
+    compared: list[str] = field(default_factory=list)
+    lines: int = 0
+    """How many lines of text were compared."""
+    numbers: int = 0
+    differ: list[Difference] = field(default_factory=list)
+    rounded: int = 0
+    """How many numbers differ by one in the last digit."""
+    unsteady: list[str] = field(default_factory=list)
+    """What cannot be compared, because two unchanged runs differ in it."""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs but the last digits of a few numbers."""
+        return not self.differ and self.rounded <= _ROUNDED * self.numbers
+
+
+def same_output(before: str, after: str, tolerance: float = TOLERANCE) -> bool:
+    """Whether two outputs have the same words, and the same numbers within a relative difference."""
+    # All but the numbers must be the same text.
+    if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
+        return False
+    numbers = ([float(n) for n in _NUMBER.findall(text)] for text in (before, after))
+    return all(relative(a, b) <= tolerance for a, b in zip(*numbers, strict=True))
+
+
+def compare_output(
+    before: Outputs, after: Outputs, again: Outputs | None = None, binary: bool = True, tolerance: float = TOLERANCE
+) -> Output:
+    """Compare what two runs print and write. What differs between `before` and `again`, of another unchanged run, does
+    not count. `binary` includes files that are not text; `tolerance` is the largest relative difference of numbers."""
+    again = before if again is None else again
+    found = Output()
+    # Names with a time or a process's number in them: a new one says nothing.
+    steady = before.keys() == again.keys()
+    for name in dict.fromkeys((*before, *after)):
+        was, now, other = before.get(name), after.get(name), again.get(name)
+        if type(was) is not type(other) or (was is None and not steady):
+            found.unsteady.append(name)
+        elif isinstance(was, str) and isinstance(now, str) and isinstance(other, str):
+            _compare_text(found, name, (was, now, other), tolerance)
+        elif type(was) is not type(now):
+            found.compared.append(name)
+            found.differ.append(Difference(name))
+        elif binary:
+            (found.compared if was == other else found.unsteady).append(name)
+            found.differ.extend([Difference(name)] if was == other and was != now else [])
+    return found
+
+
+def _compare_text(found: Output, name: str, texts: tuple[str, str, str], tolerance: float) -> None:
+    before, after, again = ([_read(line) for line in text.splitlines()] for text in texts)
+    if [line.words for line in before] != [line.words for line in again]:
+        found.unsteady.append(name)
+        return
+    times = _times(before, again)
+    unlike: list[tuple[str, str]] = []
+    for one, now in _aligned(before, after):
+        pairs = [pair for i, pair in enumerate(_pairs(one, now)) if i not in times[one.words]]
+        wrong = [(a, b) for a, b in pairs if not relative(float(a), float(b)) <= tolerance]
+        found.numbers += len(pairs)
+        # A fix may end warnings, which go to stderr.
+        if (one.words != now.words and name != "stderr") or not all(starmap(_is_rounded, wrong)):
+            unlike.append((one.text, now.text))
+        else:
+            found.rounded += len(wrong)
+    found.compared.append(name)
+    found.lines += len(before)
+    if unlike:
+        found.differ.append(Difference(name, len(unlike), unlike[0]))
+
+
+def _times(before: list[_Line], again: list[_Line]) -> Mapping[str, set[int]]:
+    """Which numbers differ between two unchanged runs, by the words of their line and their place in it."""
+    times: defaultdict[str, set[int]] = defaultdict(set)
+    # Of lines with the same words a number is a time in all if it is in one.
+    for one, other in zip(before, again, strict=True):
+        times[one.words].update(i for i, pair in enumerate(_pairs(one, other)) if pair[0] != pair[1])
+    return times
+
+
+def _aligned(before: list[_Line], after: list[_Line]) -> Iterator[tuple[_Line, _Line]]:
+    """Pairs of lines with the same words, in order; what one of the texts has alone beside what stands there in the
+    other, or nothing."""
+    words = [line.words for line in before], [line.words for line in after]
+    if words[0] == words[1]:
+        yield from zip(before, after, strict=True)
+        return
+    matcher = SequenceMatcher(None, *words, autojunk=False)
+    for _, start, end, begin, stop in matcher.get_opcodes():
+        yield from zip_longest(before[start:end], after[begin:stop], fillvalue=_NOTHING)
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str
+    words: str
+    numbers: tuple[str, ...]
+
+
+_NOTHING = _Line("", "", ())
+
+
+def _read(line: str) -> _Line:
+    bare = _OF_THE_RUN.sub("", line)
+    return _Line(line, _NUMBER.sub("#", bare), tuple(_NUMBER.findall(bare)))
+
+
+def _pairs(one: _Line, other: _Line) -> list[tuple[str, str]]:
+    return list(zip(one.numbers, other.numbers, strict=True)) if one.words == other.words else []
+
+
+def _is_rounded(one: str, other: str) -> bool:
+    """Whether two numbers with digits after the point differ by one in the last of them."""
+    unit = max(_unit(one), _unit(other))
+    # Half a unit for what floats make of decimals.
+    return unit < 1 and abs(float(one) - float(other)) < 1.5 * unit
+
+
+def _unit(number: str) -> float:
+    digits, _, power = number.lower().partition("e")
+    return float(f"1e{power or 0}") * 10.0 ** -len(digits.partition(".")[2])

@@ -1,0 +1,104 @@
+"""What two runs print and write: the same, or different in more than the run itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchvet.verifying.outputs import compare_output, same_output
+
+STEPS = "".join(f"step {n} loss {1 / n:.4f}\n" for n in range(1, 41))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("", "", True),
+        ("took 0 s, drift -0.000", "took 0.0 s, drift 0.000", True),
+        ("step 10 loss 0.5012\n", "step 10 loss 0.5012\n", True),
+        ("step 10 loss 0.50120\n", "step 10 loss 0.50121\n", True),
+        ("step 10 loss 0.5012\n", "step 10 loss 0.6012\n", False),
+        ("step 10\n", "step 10 done\n", False),
+        ("tensor(0.5, grad_fn=<AddBackward0>)", "tensor(0.5)", False),
+    ],
+)
+def test_outputs(before: str, after: str, same: bool) -> None:
+    assert same_output(before, after) is same
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differ"),
+    [
+        ("epoch 1 loss 0.5  3.1s\ndone in 12 s", "epoch 1 loss 0.5  9.7s\ndone in 40 s", 0),
+        ("peak 812.5 MB at 10:31:07", "peak 90 kB at 11:02:40", 0),
+        ("elapsed: 12, 311.2 samples/s", "elapsed: 7, 512 samples/s", 0),
+        ('{"acc": 0.5, "time": 12.5}', '{"acc": 0.5, "time": 7.1}', 0),
+        ("score 0.1824\nscore 0.2", "score 0.0182\nscore 0.2", 1),
+        ("score 0.5\n", "score 0.5\nscore 0.6\n", 1),
+        ("loss nan", "loss 0.5", 1),
+        ("loss 1e999", "loss 1.0", 1),
+        ("a\nb\nc 1", "b\nc 1", 1),
+        ("rows 41", "rows 42", 1),
+    ],
+)
+def test_lines_that_differ_in_more_than_times_and_sizes(before: str, after: str, differ: int) -> None:
+    found = compare_output({"stdout": before}, {"stdout": after})
+    assert sum(d.lines for d in found.differ) == differ and found.same is (differ == 0)
+    assert found.compared == ["stdout"] and found.lines == len(before.splitlines())
+
+
+def test_one_number_in_many_may_be_rounded_the_other_way_and_no_more() -> None:
+    one = compare_output({"stdout": STEPS}, {"stdout": STEPS.replace("0.5000", "0.5001")})
+    assert one.same and one.rounded == 1 and not one.differ
+    many = STEPS.replace("0.0", "0.1", 30)
+    assert not compare_output({"stdout": STEPS}, {"stdout": many}).same
+    assert not compare_output({"stdout": STEPS}, {"stdout": STEPS.replace("0.5000", "0.5003")}).same
+    assert not compare_output({"stdout": "accuracy 0.91"}, {"stdout": "accuracy 0.92"}).same
+
+
+def test_what_two_unchanged_runs_differ_in_says_nothing() -> None:
+    def text(rate: float, score: float) -> str:
+        return f"step 10 rate {rate} score {score}\nstep 20 rate 5.0 score {score}\n"
+
+    before, again = {"stdout": text(3.0, 0.5)}, {"stdout": text(4.0, 0.5)}
+    assert not compare_output(before, {"stdout": text(9.0, 0.5)}).same
+    assert compare_output(before, {"stdout": text(9.0, 0.5)}, again).same
+    changed = compare_output(before, {"stdout": text(9.0, 0.7)}, again)
+    assert [str(d) for d in changed.differ] == [
+        "stdout differs in 2 lines: `step 10 rate 3.0 score 0.5` became `step 10 rate 9.0 score 0.7`"
+    ]
+    unsteady = compare_output(before, {"stdout": ""}, {"stdout": "other words"})
+    assert unsteady.same and unsteady.unsteady == ["stdout"] and not unsteady.compared
+
+
+def test_a_warning_that_a_fix_ends_is_no_difference_and_other_numbers_in_a_log_are() -> None:
+    warned = "a.py:9: UserWarning: do not\n  loss.item()\nINFO score 0.5\n"
+    assert compare_output({"stderr": warned}, {"stderr": "INFO score 0.5\n"}).same
+    assert compare_output({"stderr": warned}, {"stderr": warned.replace("a.py:9", "a.py:10")}).same
+    assert not compare_output({"stderr": warned}, {"stderr": "INFO score 0.4\n"}).same
+
+
+def test_files_that_only_one_run_has_or_that_are_no_text() -> None:
+    before: dict[str, str | bytes] = {"best.pt": b"1", "a.json": "{}"}
+    assert compare_output(before, dict(before)).same
+    assert [str(d) for d in compare_output(before, {"best.pt": b"2", "a.json": "{}"}).differ] == ["best.pt differs"]
+    assert compare_output(before, {"best.pt": b"2", "a.json": "{}"}, binary=False).compared == ["a.json"]
+    assert [d.name for d in compare_output(before, {"best.pt": b"1"}).differ] == ["a.json"]
+    assert [d.name for d in compare_output(before, {**before, "more": "x"}).differ] == ["more"]
+    # Names with a time in them.
+    found = compare_output({"run-1": "x"}, {"run-3": "x"}, {"run-2": "x"})
+    assert found.same and found.unsteady == ["run-1", "run-3"]
+    assert compare_output(before, {**before, "best.pt": b"2"}, {**before, "best.pt": b"3"}).unsteady == ["best.pt"]
+
+
+def test_long_lines_are_shown_where_they_differ() -> None:
+    one, other = f"{'a' * 500} 1 {'b' * 500}", f"{'a' * 500} 2 {'b' * 500}"
+    said = str(compare_output({"x": one}, {"x": other}).differ[0])
+    assert len(said) < 250 and "a 1 b" in said and "a 2 b" in said
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_agrees_with_itself_and_none_is_too_odd_to_compare(one: str, other: str) -> None:
+    assert compare_output({"x": one}, {"x": one}).same
+    compare_output({"x": one}, {"x": other}, {"x": other})
