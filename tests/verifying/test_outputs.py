@@ -32,6 +32,7 @@ def test_outputs(before: str, after: str, same: bool) -> None:
     [
         ("epoch 1 loss 0.5  3.1s\ndone in 12 s", "epoch 1 loss 0.5  9.7s\ndone in 40 s", 0),
         ("peak 812.5 MB at 10:31:07", "peak 90 kB at 11:02:40", 0),
+        ("<Net at 0x7f1a>", "<Net at 0x55bc0>", 0),
         ("elapsed: 12, 311.2 samples/s", "elapsed: 7, 512 samples/s", 0),
         ('{"acc": 0.5, "time": 12.5}', '{"acc": 0.5, "time": 7.1}', 0),
         ("score 0.1824\nscore 0.2", "score 0.0182\nscore 0.2", 1),

@@ -212,19 +212,6 @@ def test_files_that_are_no_text_are_compared_where_the_losses_are_the_same_to_th
         assert proven(program.search(Fix(A))) == expected
 
 
-def test_a_fix_that_makes_steps_much_slower_needs_leave() -> None:
-    def behaves(made: set[str]) -> Trial:
-        return trial(*leaks_left(made, A), seconds_per_step=0.05 if made else 0.01)
-
-    program = Program(behaves, A)
-    program.before = behaves(set())
-    found = program.search(Fix(A))
-    # Both once more, in turns: other programs take time as well.
-    assert program.ran == ["a", "", "a"]
-    assert refused(found)["a"] == "a step takes 50.0 ms (before: 10.0 ms; --unsafe-fixes allows that)"
-    assert proven(Search(program.before, program.run, unsafe=True).run([Fix(A)])) == "a"
-
-
 def test_the_runs_are_bounded() -> None:
     many = [finding("MEM101", n + 1, 1000.0, chr(97 + n)) for n in range(ALONE + 4)]
     program = Program(lambda made: trial(*many, curve=HALVED if made else None), *many)

@@ -21,10 +21,10 @@ _OF_THE_RUN = re.compile(
     r"\b(?:time|elapsed|took|secs?|seconds|duration|eta|fps|\w+/s(?:ec)?|rss|mem(?:ory)?|allocated|peak)(?:_\w+)?"
     rf"\W{{0,4}}\d+(?:\.\d+)?(?:\s*{_UNIT})?"
     rf"|\d+(?:\.\d+)?\s*{_UNIT}"
-    r"|\d+(?::\d\d){1,2}|\.py\W{0,3}(?:line )?\d+",
+    r"|\d+(?::\d\d){1,2}|\.py\W{0,3}(?:line )?\d+|\b0x[\da-f]+",
     re.IGNORECASE,
 )
-"""Times, sizes and line numbers, which differ from run to run, or are to differ."""
+"""Times, sizes, line numbers and addresses, which differ from run to run, or are to differ."""
 _SHOWN = 80
 """Characters of a line that are shown."""
 _ROUNDED = 0.05

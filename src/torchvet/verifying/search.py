@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
-from torchvet.formatting import count, ms
+from torchvet.formatting import count
 from torchvet.verifying.curves import TOLERANCE, Agreement, compare
 from torchvet.verifying.hiding import hidden
 from torchvet.verifying.outputs import Output, compare_output, same_output
@@ -25,9 +25,6 @@ ROUNDS = 4
 
 _MANY = 1.5
 """Times the steps of the unchanged program, which ended by itself, from which on a fixed one does not end."""
-
-_SLOWER = 2.0
-"""How many times as long a step may take with a fix. Chosen, not measured: what a fix costs is the user's to weigh."""
 
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
@@ -87,7 +84,7 @@ class Search:
 
     `before` is the run of the unchanged program, `tolerance` the largest relative difference of losses that counts as
     equal; `uncover` finds fixes for what a changed program shows. With `unsafe`, a fix that leaves the losses may
-    change what else the program prints and writes, and take longer.
+    change what else the program prints and writes.
     """
 
     def __init__(
@@ -221,8 +218,7 @@ class Search:
         self._tried.update(tuple(m.finding.remedy.edits) for m in fixes)
         after = self._run(fixes)
         # Other programs take time as well: where nothing but time speaks against a fix, both run once more, in turns.
-        by_time = self._slower(after) or any(self._judge(m, after).by_time for m in fixes)
-        if by_time and not self._unsound(fixes, after, losses=False):
+        if any(self._judge(m, after).by_time for m in fixes) and not self._unsound(fixes, after, losses=False):
             self.result.runs += 1
             beside, again = self._runner([]), self._run(fixes)
             before = _least(self.before.seconds_per_step, beside.seconds_per_step)
@@ -274,10 +270,10 @@ class Search:
         if self._unsafe or any(fix.changes for fix in group):
             return ""
         output = self._output(after)
-        if not output.same:
-            why = f"{output.differ[0]}" if output.differ else f"{count(output.rounded, 'number')} in the output differ"
-            return f"the losses stay as they were, but {why} (--unsafe-fixes allows that)"
-        return self._slower(after)
+        if output.same:
+            return ""
+        why = f"{output.differ[0]}" if output.differ else f"{count(output.rounded, 'number')} in the output differ"
+        return f"the losses stay as they were, but {why} (--unsafe-fixes allows that)"
 
     def _output(self, after: Trial) -> Output:
         """How what a run prints and writes agrees with that of the run before its fixes."""
@@ -289,13 +285,6 @@ class Search:
         if found.same:
             return found
         return compare_output(before, after.outputs, self._second_unchanged_run().outputs, binary, self.tolerance)
-
-    def _slower(self, after: Trial) -> str:
-        """How a run takes much longer for a step; empty if it does not."""
-        was, now = after.seconds_before or self.before.seconds_per_step, after.seconds_per_step
-        if was is None or now is None or now < _SLOWER * was:
-            return ""
-        return f"a step takes {ms(now)} (before: {ms(was)}; --unsafe-fixes allows that)"
 
     def _unsound(self, group: Sequence[Fix], after: Trial, losses: bool = True) -> str:
         """How a run fails or differs, whatever its findings; empty if it does not."""
