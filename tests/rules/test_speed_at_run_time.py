@@ -134,6 +134,15 @@ ROLLOUT = """def train(model, optimizer, data):
         loss, score = model.score(x)
         score.best = max(best, score)
         x, ids = model.generate(x), 0
+
+
+def collect(model, optimizer, rollouts, data):
+    for x in data:
+        rollouts.update(model.generate(x))
+        log(model.generate(x))
+        loss = (model(x) * rollouts.rewards).mean()
+        loss.backward()
+        optimizer.step()
 """
 
 
@@ -166,11 +175,16 @@ def test_an_evaluation_whose_result_has_the_losses_name_is_one(line: int) -> Non
         (15, "evaluation"),
         # What is made here is given another value in the next step.
         (17, "evaluation"),
+        # Put by a method into what the loss is made of; handed to a function that keeps nothing of the loss's.
+        (22, ""),
+        (23, "evaluation"),
     ],
 )
 def test_what_the_loss_is_made_of_is_no_evaluation(line: int, kind: str) -> None:
-    quiet = spent(2.0, 90, at(line), function="Model.generate", phase="forward", quiet=True)
-    timing = timing_of(recorded(quiet, text=ROLLOUT).ranks[0])
+    function = "train" if line < 20 else "collect"
+    backward = spent(1.0, 13 if line < 20 else 25, phase="backward", function=function)
+    quiet = spent(2.0, 90, at(line, function), function="Model.generate", phase="forward", quiet=True)
+    timing = timing_of(recorded(quiet, backward, text=ROLLOUT).ranks[0])
     assert timing is not None
     assert HostWork(timing, {}).kind(quiet) == kind
 

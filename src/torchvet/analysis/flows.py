@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-_KEEPS = frozenset(["add", "append", "extend", "insert", "push", "put", "store"])
-"""Methods that put what they are given into what they belong to."""
 _BRANCHES = (ast.For, ast.AsyncFor, ast.While, ast.If)
 _HEADS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try)
 
@@ -65,8 +63,9 @@ def _targets(one: ast.stmt) -> Iterator[ast.expr]:
     elif isinstance(one, (ast.With, ast.AsyncWith)):
         yield from (item.optional_vars for item in one.items if item.optional_vars is not None)
     elif isinstance(one, ast.Expr) and isinstance(one.value, ast.Call):
-        called = one.value.func
-        if isinstance(called, ast.Attribute) and called.attr in _KEEPS:
+        called, given = one.value.func, one.value.args or one.value.keywords
+        # A call whose result nobody reads is there for what it does, such as `rollouts.update(batch)`.
+        if isinstance(called, ast.Attribute) and given:
             yield called.value
 
 
