@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from observed_fixes import fixed_lines
 from source_fixes import fixed
 
 from torchvet.source.model import SourceFile
@@ -80,3 +81,24 @@ def test_torch_goes_by_its_name_in_the_file() -> None:
     text = "import torch as th\n\ndef loss(x):\n    y = th.where(x > 0, th.log(x), x)\n    y.sum().backward()\n"
     (found,) = rule("NUM111").in_source(SourceFile("a.py", text))
     assert [e.text for e in found.remedy.edits] == ["th.where(x > 0, x, 1.0)"]
+
+
+@pytest.mark.parametrize(
+    ("at", "body", "expected"),
+    [
+        ("soft =", "soft = torch.log1p(torch.exp(x))\nreturn torch.where(x > 20, x, soft)",
+         "soft = torch.log1p(torch.exp(torch.where(x > 20, 0.0, x)))"),
+        ("return", "return torch.where(x > 0, x, torch.exp(x) - 1)",
+         "return torch.where(x > 0, x, torch.exp(torch.where(x > 0, 0.0, x)) - 1)"),
+        ("return", "return torch.where(x < 9, x.sinh() * 2, x)",
+         "return torch.where(x < 9, torch.where(x < 9, x, 0.0).sinh() * 2, x)"),
+        ("soft =", "soft = torch.log1p(torch.exp(x))\nreturn torch.where(x > 20, x, soft) + soft", ""),
+        ("gate =", "gate = torch.exp(x)\nreturn gate * torch.where(x > 20, x, x.tanh())", ""),
+    ],
+)  # fmt: skip
+def test_what_a_run_saw_overflow_in_the_branch_not_taken(at: str, body: str, expected: str) -> None:
+    """By source alone it would be unknown whether the argument ever gets so large."""
+    text = METHOD.format(body=body.replace("\n", "\n            "))
+    out, put = fixed_lines("NUM111", text, at)
+    assert ([one.strip() for one in put], len(out)) == ([expected] if expected else [], len(put))
+    assert not fixed("NUM111", text)[1]

@@ -9,12 +9,14 @@ from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.numerics import _terms
 from torchvet.source.model import Event, edits, is_name, name_set, names_in, terminal, walk
 
-_STANDS_IN = {"acos": "0.0", "asin": "0.0", "arccos": "0.0", "arcsin": "0.0", "atanh": "0.0", "acosh": "2.0"}
+_STANDS_IN = {"acosh": "2.0"} | dict.fromkeys(
+    ["acos", "asin", "arccos", "arcsin", "atanh", "exp", "exp2", "expm1", "cosh", "sinh"], "0.0"
+)
 """Arguments at which both a function and its derivative are finite; 1 for all others."""
 _AS_SINGULAR = ("sqrt", "log", "rsqrt", "acos", "asin")
 _ONE_BY_ONE = name_set(
-    "log log2 log10 log1p exp expm1 sqrt rsqrt reciprocal square abs neg pow sin cos tan tanh sigmoid acos asin atan "
-    "arccos arcsin acosh atanh relu float double add sub mul div clamp clamp_min"
+    "log log2 log10 log1p exp exp2 expm1 cosh sinh sqrt rsqrt reciprocal square abs neg pow sin cos tan tanh sigmoid "
+    "acos asin atan arccos arcsin acosh atanh relu float double add sub mul div clamp clamp_min"
 )
 """Functions of each element for itself: more elements in, as many more out, and the same ones."""
 _ASKS = _ONE_BY_ONE | name_set(

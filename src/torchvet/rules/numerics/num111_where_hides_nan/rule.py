@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.formatting import count
-from torchvet.rules.kit import Finding, Iterator, Recording, Severity, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile, events_at
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
@@ -13,6 +13,7 @@ from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, 
 from torchvet.source.model.destinations import Destinations
 
 _SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
+_OVERFLOWING = name_set("exp exp2 expm1 cosh sinh")
 _SAFE = name_set("clamp clamp_min clip where maximum exp sigmoid softplus masked_fill softmax ones_like cosh relu")
 """Calls whose result is away from the singular point, or (relu) whose backward drops what is NaN there."""
 _SHAPING = name_set("view reshape unsqueeze squeeze sum mean float to expand square abs sqrt")
@@ -43,10 +44,19 @@ class WhereHidesNan(NumberRule):
         advice = "make the argument safe before the function, e.g. `torch.where(taken, x, 1.0)`, and compute from that"
         yield self.in_step(failure, message, _CAUSE, advice)
 
+    def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
+        """The argument of what overflows chosen first. That it gets so large, only a run shows."""
+        for event in events_at(file, finding)[:1]:
+            for where in event.unit.calls.get("where", ()):
+                found = list(_overflowing(file, where)) if _is_choice(file, where) else []
+                if any(finding.location.line in (where.line, one.whole.lineno) for one in found if finding.location):
+                    return chosen_first(file, where, found)
+        return ()
+
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A branch with a singular function of what the condition asks about."""
         for event in file.calls("where"):
-            if file.dotted(event.call.func) != "torch.where" or len(event.call.args) != 3:
+            if not _is_choice(file, event):
                 continue
             if file.gradients.enabled(event) == "no" or file.gradients.carries(event.node, event) == "no":
                 continue
@@ -77,6 +87,20 @@ class WhereHidesNan(NumberRule):
         advice = f"make {name} safe first, e.g. `torch.where(<condition>, {name}, 1.0)`, and compute from that"
         made = chosen_first(file, event, found)
         return self.suspect(file, event, message, severity=severity, cause=_CAUSE, advice=advice, edits=made)
+
+
+def _is_choice(file: SourceFile, event: Event) -> bool:
+    return file.dotted(event.call.func) == "torch.where" and len(event.call.args) == 3
+
+
+def _overflowing(file: SourceFile, event: Event) -> Iterator[Hidden]:
+    """The expressions of branches that overflow for large arguments."""
+    for branch in event.call.args[1:]:
+        value, at = _terms.meaning(branch, event)
+        for node in walk(value):
+            argument = _terms.operand_of(file, node, *_OVERFLOWING)
+            if argument is not None and isinstance(node, ast.expr):
+                yield Hidden(node, argument, branch, value, at)
 
 
 def _ends_without_gradient(file: SourceFile, event: Event) -> bool:
