@@ -23,6 +23,7 @@ _CLASSES = {"MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss"}
 _SHAPES = re.compile(r"\((\d+,(?: \d+)?)\)")
 """Of a column or of a row, as a finding says them."""
 _MEANS = ("mean", "sum")
+_OPERATORS: dict[str, type[ast.operator]] = {"sub": ast.Sub, "add": ast.Add}
 
 
 class BroadcastBlowUp(Rule):
@@ -42,9 +43,12 @@ class BroadcastBlowUp(Rule):
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
         if len(shapes) < 2 or column is None:
             return ()
-        pairs = _differences_at(file, finding)
+        pairs = _written_at(file, finding, _OPERATORS[seen.variant]) if seen.variant in _OPERATORS else []
         # A difference that is written with an operator; else a call of two arguments.
-        if seen.variant in ("sub", "add") and pairs:
+        if len(pairs) == 1 and len(shapes[1 - column]) == 1 and _meets_others(file, finding, *pairs[0]):
+            # What else is on the line goes with the column: `(y - mean) ** 2 / variance`.
+            return with_method(file, pairs[0][1 - column], "unsqueeze(-1)")
+        if pairs:
             return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
@@ -105,13 +109,24 @@ class BroadcastBlowUp(Rule):
         )
 
 
-def _differences_at(file: SourceFile, finding: Finding) -> list[tuple[ast.expr, ast.expr]]:
-    """What is subtracted or added on the line of a finding: no numbers."""
-    statements = {id(e.statement): e.statement for e in events_at(file, finding)}.values()
+def _written_at(file: SourceFile, finding: Finding, operator: type[ast.operator]) -> list[tuple[ast.expr, ast.expr]]:
+    """What an operator of the text joins on the line of a finding: no numbers."""
     line = finding.location.line if finding.location is not None else 0
-    nodes = (n for s in statements for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
-    sides = [(node.left, node.right) for node in nodes if isinstance(node.op, (ast.Sub, ast.Add))]
+    nodes = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
+    sides = [(node.left, node.right) for node in nodes if isinstance(node.op, operator)]
     return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
+
+
+def _meets_others(file: SourceFile, finding: Finding, left: ast.expr, right: ast.expr) -> bool:
+    """Whether operators join a difference with what else the statement reads."""
+    own = {id(n) for side in (left, right) for n in walk(side)}
+    joined = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp))
+    sides = (side for node in joined for side in (node.left, node.right) if id(side) not in own)
+    return any(isinstance(side, (ast.Name, ast.Attribute, ast.Subscript)) for side in sides)
+
+
+def _statements(file: SourceFile, finding: Finding) -> list[ast.stmt]:
+    return list({id(e.statement): e.statement for e in events_at(file, finding)}.values())
 
 
 def _losses(file: SourceFile) -> Iterator[Event]:
