@@ -367,3 +367,41 @@ def test_a_container_that_is_stored_whole_has_each_of_its_tensors_detached(kind:
         location=Location(path=FILE, line=3), remedy=Remedy(summary=""), **held_by("history", "__main__: history"),
     )  # fmt: skip
     assert [e.text for e in _each_with(SourceFile(FILE, text), found, kind, "detach()")] == ([stored] if stored else [])
+
+
+DEFAULT = '''
+    class Net(nn.Module):
+        def forward(self, x, levels=[], *, log=None):
+            """All levels."""
+            for layer in self.layers:
+                x = layer(x)
+                levels.append(x)
+            return levels[-2:]
+'''
+IN_DEFAULT = held_by("Net.forward.<default>[0]", "__main__: Net", ".forward", ".<default>", "[0]")
+
+
+@pytest.mark.parametrize("code", ["MEM101", "MEM102"])
+@pytest.mark.parametrize("made", ["[]", "{}", "list()", "collections.deque()", "defaultdict(list)"])
+def test_a_default_is_made_in_each_call(code: str, made: str) -> None:
+    old, new = fixed_lines(code, DEFAULT.replace("levels=[]", f"levels={made}"), "levels.append(x)", **IN_DEFAULT)
+    assert [line.strip() for line in old] == [f"def forward(self, x, levels={made}, *, log=None):"]
+    assert [line.strip() for line in new] == [
+        "def forward(self, x, levels=None, *, log=None):", "if levels is None:", f"levels = {made}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("levels=[]", "levels=LEVELS"),  # one that others have, too
+        ("levels=[]", "levels=[1]"),
+        ("levels=[]", "levels=deque(maxlen=size())"),
+        # One object for all calls is meant: what they have computed is looked up.
+        ("x = layer(x)", "x = layer(x) if layer not in levels else levels[layer]"),
+        ("x = layer(x)", "x = levels.get(layer, layer(x))"),
+    ],
+)
+def test_a_default_that_calls_may_share_on_purpose_stays(before: str, after: str) -> None:
+    _, new = fixed_lines("MEM102", DEFAULT.replace(before, after), "levels.append(x)", **IN_DEFAULT)
+    assert not any("None" in line for line in new)

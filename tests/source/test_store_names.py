@@ -112,6 +112,19 @@ def test_defaults_of_a_function() -> None:
     program(text).first("hook.<default>[1]")
 
 
+def test_defaults_of_a_method() -> None:
+    text = """
+    class Other:
+        def forward(self, x, kept=[]):
+            kept.append(x)
+
+    class Net:
+        def forward(self, x, levels=[]):
+            levels.append(x)  # <-
+    """
+    program(text).first("Net.forward.<default>[0]")
+
+
 def test_a_default_that_is_somebody_elses_list() -> None:
     text = """
     rows = []

@@ -103,11 +103,12 @@ def start(project: Project, asked: Asked, index: int) -> list[Subject]:
     """What the part of a name at an index denotes: usually one subject, several where the scope is not known."""
     # From what is sure to what is loose: closures and defaults go by their function, the rest by the root's file.
     name, part, path = asked.name, asked.name.parts[index], asked.path
+    # Of a function, or of a method: `Model.forward.<default>`.
+    if index == asked.last and name.special == "default":
+        return list(_default_parameters(project, part.name, name.owner, asked.first))
     # An attribute is looked for in all files, wherever its root is.
     if not part.free:
         return [_member(project, asked, index)]
-    if index == asked.last and name.special == "default":
-        return list(_default_parameters(project, part.name, asked.first))
     if index > 0 or name.special == "frame":
         return list(_variables_of(project, part.name, name.function, asked.first))
     # None for a root in a file that was not kept, or in a library.
@@ -162,10 +163,13 @@ def _member(project: Project, asked: Asked, index: int) -> Member:
     return Member(name, frozenset(project.classes_meant(before.name)), before.name)
 
 
-def _default_parameters(project: Project, name: str, files: Sequence[str]) -> Iterator[Subject]:
-    """Parameters of a function whose defaults are objects that last."""
+def _default_parameters(project: Project, name: str, owner: str, files: Sequence[str]) -> Iterator[Subject]:
+    """Parameters of a function whose defaults are objects that last; of a method in the class `owner`, if it is one."""
     for module in project.containing(name, files):
         for scope in module.functions(name):
+            home = scope.owner_class()
+            if owner in module.classes and (home is None or home.name != owner):
+                continue
             if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lasting = (p for p, value in defaults(scope.node) if not isinstance(value, ast.Constant))
                 yield from (Variable(scope, parameter) for parameter in lasting)

@@ -25,6 +25,7 @@ from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._graphs import computes_loss, goes_backward, own_graph, passed_graphs
 from torchvet.rules.memory._lineage import lineage
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
+from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import (
@@ -150,12 +151,12 @@ class GraphRetained(GrowthRule):
         return UPDATED if line_of_update(growth, store) is not None else NOTHING_MORE
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """Detach what is stored, or update it without a graph."""
-        return update_fix(file, finding) or stored_with(file, finding, "detach()")
+        """Detach what is stored, or update it without a graph; a default made in each call."""
+        return made_in_each_call(file, finding) or update_fix(file, finding) or stored_with(file, finding, "detach()")
 
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """Detach what is stored, as far as the run has seen what that is, or update it without a graph."""
-        return update_fix(file, finding) or detached(file, finding, recording)
+        return made_in_each_call(file, finding) or update_fix(file, finding) or detached(file, finding, recording)
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:
         """Several lines of a forward pass whose blocks stay, step after step: what a graph saved."""

@@ -15,6 +15,7 @@ from torchvet.rules.memory._storages import of_a_batch
 from torchvet.rules.memory.fixes.bounded_containers import bounded, trimmed
 from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
+from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
@@ -63,6 +64,11 @@ class TensorsAccumulate(GrowthRule):
     def cause(self, growth: Growth, store: Store | None) -> str:
         """One more tensor each step, or one that gets larger."""
         name = growth.holding.name
+        if "default" in growth.holding.via:
+            return (
+                "a default is made once, where the function is defined: all calls that leave the parameter out put "
+                "tensors into the same object"
+            )
         if is_of_models(growth):
             return cause_of(growth)
         # A thread's variables are no container that something is put into.
@@ -84,6 +90,8 @@ class TensorsAccumulate(GrowthRule):
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
+        if "default" in growth.holding.via:
+            return "make the default `None`, and the object in the function: `if rows is None: rows = []`"
         if growth.holding.kind == "thread":
             return (
                 "end each thread when nobody waits for it any more: set its stop flag, take out what is left in the "
@@ -111,10 +119,11 @@ class TensorsAccumulate(GrowthRule):
         return _less_of(name, growth.holding.container)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """A window as long as what is read of it; nothing stored where nothing is read; old entries of a dict that only
-        remembers results taken out; no cache on a function that takes other arguments every time; what an Accelerator
-        has prepared freed before it prepares the next; a list emptied by the one method that reads it."""
-        ways = (bounded, trimmed, evicted, without_cache, freed_before_the_next, emptied_after_use)
+        """A default made in each call; a window as long as what is read of it; nothing stored where nothing is read;
+        old entries of a dict that only remembers results taken out; no cache on a function that takes other arguments
+        every time; what an Accelerator has prepared freed before it prepares the next; a list emptied by the one method
+        that reads it."""
+        ways = (made_in_each_call, bounded, trimmed, evicted, without_cache, freed_before_the_next, emptied_after_use)
         return next((made for made in (way(file, finding) for way in ways) if made), ())
 
     def in_snapshot(self, snapshot: SnapshotMemory) -> Findings:

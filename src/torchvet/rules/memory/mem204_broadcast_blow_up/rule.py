@@ -43,13 +43,10 @@ class BroadcastBlowUp(Rule):
         column = next((n for n, shape in enumerate(shapes[:2]) if len(shape) > 1 and shape[-1] == "1"), None)
         if len(shapes) < 2 or column is None:
             return ()
-        pairs = _written_at(file, finding, _OPERATORS[seen.variant]) if seen.variant in _OPERATORS else []
         # A difference that is written with an operator; else a call of two arguments.
-        if len(pairs) == 1 and len(shapes[1 - column]) == 1 and _meets_others(file, finding, *pairs[0]):
-            # What else is on the line goes with the column: `(y - mean) ** 2 / variance`.
-            return with_method(file, pairs[0][1 - column], "unsqueeze(-1)")
+        pairs = _written_at(file, finding, _OPERATORS[seen.variant]) if seen.variant in _OPERATORS else []
         if pairs:
-            return with_method(file, pairs[0][column], "squeeze(-1)") if len(pairs) == 1 else ()
+            return _shaped_alike(file, finding, pairs[0], column, shapes) if len(pairs) == 1 else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
@@ -115,6 +112,16 @@ def _written_at(file: SourceFile, finding: Finding, operator: type[ast.operator]
     nodes = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
     sides = [(node.left, node.right) for node in nodes if isinstance(node.op, operator)]
     return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
+
+
+def _shaped_alike(
+    file: SourceFile, finding: Finding, pair: tuple[ast.expr, ast.expr], column: int, shapes: list[list[str]]
+) -> Edits:
+    """The column as a row; the row as a column where more is on the line, which goes with the column:
+    `(y - mean) ** 2 / variance`."""
+    if len(shapes[1 - column]) == 1 and _meets_others(file, finding, *pair):
+        return with_method(file, pair[1 - column], "unsqueeze(-1)")
+    return with_method(file, pair[column], "squeeze(-1)")
 
 
 def _meets_others(file: SourceFile, finding: Finding, left: ast.expr, right: ast.expr) -> bool:
