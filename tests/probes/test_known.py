@@ -37,6 +37,17 @@ def test_parameters_buffers_gradients_and_state_are_told_apart() -> None:
     assert {c for c, _ in stored.values()} == {"parameters", "buffers", "gradients", "optimizer state"}
 
 
+def test_the_state_of_parameters_that_were_replaced_is_nobodys() -> None:
+    model, optimizer = trained()
+    old = model[0].weight  # type: ignore[index]
+    optimizer.param_groups[0]["params"][0] = torch.nn.Parameter(old.detach().clone())
+    optimizer.state["steps"] = torch.ones(1)  # type: ignore[index]
+    stored = known_of(torch.nn.Sequential(), optimizer).storages()
+    assert key_of(optimizer.state[old]["exp_avg"]) not in stored
+    assert stored[key_of(optimizer.state[model[0].bias]["exp_avg"])][0] == "optimizer state"  # type: ignore[index]
+    assert stored[key_of(optimizer.state["steps"])][0] == "optimizer state"  # type: ignore[index]
+
+
 def test_a_storage_counts_once() -> None:
     """Tied weights, and one parameter in two optimizers."""
     model = torch.nn.Module()

@@ -405,3 +405,36 @@ def test_a_default_is_made_in_each_call(code: str, made: str) -> None:
 def test_a_default_that_calls_may_share_on_purpose_stays(before: str, after: str) -> None:
     _, new = fixed_lines("MEM102", DEFAULT.replace(before, after), "levels.append(x)", **IN_DEFAULT)
     assert not any("None" in line for line in new)
+
+
+REPLACED = """
+    def grow(opt, group, more):
+        old = group["params"][0]
+        new = nn.Parameter(torch.cat([old.detach(), more]))
+        {read}
+        opt.state[new] = {{k: widened(v) for k, v in moments.items()}}
+        group["params"][0] = new
+"""
+IN_STATE = held_by("opt.state", "__main__.train: opt", ".state")
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        ("moments = opt.state.get(old)", "moments = opt.state.pop(old, None)"),
+        ("moments = opt.state.get(old, {})", "moments = opt.state.pop(old, {})"),
+        ("moments = opt.state[old]", "moments = opt.state.pop(old, {})"),
+        ("moments = opt.state.get(new)", ""),
+        ("moments = opt.state[old]; del opt.state[old]", ""),
+        ("moments = opt.state[old] or opt.state[other]", ""),
+        ("moments = states.get(old)", ""),
+    ],
+)
+def test_the_entry_of_a_parameter_that_was_replaced_is_taken_out(read: str, expected: str) -> None:
+    out, new = fixed_lines("MEM111", REPLACED.format(read=read), "opt.state[new] =", **IN_STATE)
+    assert [line.strip() for line in new] == ([expected] if expected else []) and len(out) == len(new)
+
+
+def test_another_dict_of_tensors_is_no_optimizer_s_state() -> None:
+    text = REPLACED.format(read="moments = opt.state.get(old)").replace("opt.state", "opt.seen")
+    assert fixed_lines("MEM111", text, "opt.seen[new] =", **held_by("opt.seen", "opt", ".seen")) == ([], [])

@@ -101,7 +101,7 @@ class KnownMemory:
         for gradient in self.gradients():
             _claim(found, gradient, "gradients")
         for optimizer in self._in_use():
-            for tensor in _tensors_below(optimizer.state, _DEEP):
+            for tensor in _state_of(optimizer):
                 _claim(found, tensor, "optimizer state")
         return found
 
@@ -138,7 +138,7 @@ class KnownMemory:
         yield from parameters
         yield from (gradient for p in parameters if (gradient := gradient_of(p)) is not None)
         for optimizer in busy:
-            yield from _tensors_below(optimizer.state, _DEEP)
+            yield from _state_of(optimizer)
 
     def _in_use(self) -> Iterator[Optimizer]:
         """The optimizers but for those that others have replaced, made after their last step over the same parameters:
@@ -179,6 +179,15 @@ class KnownMemory:
 
 def _parameters_of(optimizer: Optimizer) -> Iterator[int]:
     return (id(p) for group in optimizer.param_groups for p in group["params"])
+
+
+def _state_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors of an optimizer's state, but for that of parameters that it does not have any more."""
+    own = set(_parameters_of(optimizer))
+    # A copy: another thread may step meanwhile.
+    for key, value in list(optimizer.state.items()):
+        if not isinstance(key, torch.Tensor) or id(key) in own:
+            yield from _tensors_below(value, _DEEP - 1)
 
 
 def _claim(found: dict[int, tuple[str, int]], tensor: torch.Tensor, category: str) -> None:

@@ -8,6 +8,7 @@ import re
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory.fixes.memos import evicted, keyed_weakly
+from torchvet.rules.memory.fixes.replaced_parameters import taken_out
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
@@ -46,6 +47,11 @@ class CacheKeyedByTensor(GrowthRule):
                 f"{growth.holding.name} is called with other arguments in every {per_step(growth.kind)}: no call "
                 "finds an old entry, and every entry keeps its result alive"
             )
+        if _is_state(growth):
+            return (
+                f"{growth.holding.name} is keyed by parameters: the entries of those that the optimizer does not have "
+                "any more stay, with the parameters, their gradients and their averages"
+            )
         return (
             f"{growth.holding.name} is keyed by tensors, which hash by identity: no new tensor ever finds an old "
             "entry, and every entry keeps its key and its result alive"
@@ -63,6 +69,11 @@ class CacheKeyedByTensor(GrowthRule):
                 "leave arguments that never come twice (step numbers, fractions that go on) out of the cached function "
                 "or round them, give the cache a small `maxsize`, or drop it"
             )
+        if _is_state(growth):
+            return (
+                "take the old parameter's entry out where its successor takes over: "
+                f"`{growth.holding.name}.pop(old, None)`"
+            )
         return (
             "key the cache by what determines the result (sizes, indices, numbers), give it a `maxsize`, or drop it; "
             "on a method the cache also keeps `self` alive"
@@ -76,7 +87,7 @@ class CacheKeyedByTensor(GrowthRule):
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Drop the cache, or take old entries out of the dict."""
-        return without_cache(file, finding) or evicted(file, finding)
+        return without_cache(file, finding) or evicted(file, finding) or taken_out(file, finding)
 
     def fixes_seen(self, finding: Finding, file: SourceFile, recording: Recording) -> Edits:
         """A dict whose keys the run has seen to be tensors may also release them."""
@@ -156,6 +167,12 @@ def _keeps_objects(growth: Growth) -> bool:
     holding = growth.holding
     of_method = holding.container == _WRAPPER and "class" in holding.via
     return of_method and holding.tensors > _MORE * max(1, holding.length or 0)
+
+
+def _is_state(growth: Growth) -> bool:
+    """Whether it is an optimizer's state: a dict of dicts that is keyed by parameters."""
+    holding = growth.holding
+    return holding.path[-1:] == [".state"] and (holding.container, holding.item_type) == ("defaultdict", "dict")
 
 
 def _by_values(growth: Growth) -> bool:

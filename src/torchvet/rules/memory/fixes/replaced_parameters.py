@@ -1,0 +1,46 @@
+"""An edit for an optimizer's state in which the entries of parameters that were replaced stay."""
+
+from __future__ import annotations
+
+import ast
+
+from torchvet.rules.core.fixing import places_of
+from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.source.model import Unit, edits, is_call, walk
+
+
+def taken_out(file: SourceFile, finding: Finding) -> Edits:
+    """`state.pop(old, None)` for the one `state.get(old)`, or `state[old]`, in the function that stores the successor's
+    entry."""
+    if finding.holder is None or finding.holder.path[-1:] != [".state"]:
+        return ()
+    for event in (e for line in places_of(file, finding) for e in file.events_on(line)):
+        node = event.node
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Subscript):
+            return _popped(file, event.unit, file.segment(target.value), file.segment(target.slice))
+    return ()
+
+
+def _popped(file: SourceFile, unit: Unit, held: str, new: str) -> Edits:
+    """The one read of another key made one that takes out."""
+    reads = [one for node in walk(unit.node) if (one := _read(file, node, held)) is not None]
+    subscripts = [n for n in walk(unit.node) if isinstance(n, ast.Subscript) and file.segment(n.value) == held]
+    # Deleted: the old entry goes already.
+    if len(reads) != 1 or any(isinstance(n.ctx, ast.Del) for n in subscripts):
+        return ()
+    node, old, otherwise = reads[0]
+    if old == new or not edits.on_one_line(node):
+        return ()
+    return [edits.replace(file, node, f"{held}.pop({old}, {otherwise})")]
+
+
+def _read(file: SourceFile, node: ast.AST, held: str) -> tuple[ast.expr, str, str] | None:
+    """An expression that reads an entry, its key, and what is read where there is none."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and file.segment(node.value) == held:
+        return node, file.segment(node.slice), "{}"  # a defaultdict
+    if not is_call(node, "get") or not isinstance(node.func, ast.Attribute) or file.segment(node.func.value) != held:
+        return None
+    if node.keywords or not 1 <= len(node.args) <= 2:
+        return None
+    return node, file.segment(node.args[0]), file.segment(node.args[1]) if len(node.args) == 2 else "None"
