@@ -11,6 +11,7 @@ from hosts import ByHand
 
 from torchvet.probes.optimizers import use as optimizers
 from torchvet.probes.optimizers.use import OptimizerProbe
+from torchvet.recording.records.base import Place
 from torchvet.recording.records.optimizers import OptimizerUse, UnownedParameters
 from torchvet.recording.records.training import SparseGradient
 
@@ -246,6 +247,23 @@ def test_parameters_that_the_program_changes_itself_are_owned() -> None:
 
 def test_a_model_in_evaluation_mode_is_not_reported() -> None:
     assert half_owned(change_by_hand=False, training=False) == []
+
+
+@pytest.mark.parametrize("resting", [True, False])
+def test_whether_a_part_that_no_optimizer_has_rests_and_where_the_other_part_s_was_made(resting: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    model[0].train(not resting)
+    before, optimizer = small()[1], torch.optim.SGD(model[1].parameters(), lr=0.01)
+    loop = Loop(before, optimizer, root=model)
+    # As if each had been made on a line of its own.
+    for number, one in enumerate((before, optimizer)):
+        loop.probe._states[id(one)].use.place = Place("train.py", 10 + number, "main")
+    for _ in range(4):
+        loop.backward(model(X).sum())
+        loop.step(optimizer)
+        loop.probe.settle(1, "training")
+    (record,) = loop.unowned()
+    assert record.resting is resting and record.place == Place("train.py", 11, "main")
 
 
 def first_loop(model: torch.nn.Module) -> Loop:

@@ -173,3 +173,37 @@ def test_a_name_is_no_optimizer() -> None:
                 self.criterion = ArcFace(64, 10)
         """
     assert beside(text, "weight") == []
+
+
+HEAD_ALONE = """
+    def main(model):
+        adam = optim.Adam({given}, lr=0.1)
+"""
+BODY = Holder(name="body.0.weight", kind="attribute", path=["body.0.weight", "body.1.bias"])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("model.head.parameters()", "model.body.requires_grad_(False)"),
+        ("list(model.head.parameters())", "model.body.requires_grad_(False)"),
+        ("model.parameters()", ""),
+        ("model.body.parameters()", ""),
+        ("[*model.head.parameters(), *model.neck.parameters()]", ""),
+        ("head.parameters()", ""),
+    ],
+)
+def test_a_part_that_rests_is_frozen_before_the_optimizer_is_made(given: str, expected: str) -> None:
+    text = HEAD_ALONE.format(given=given)
+    rests = {"holder": BODY, "about": About("rests", ("Net",))}
+    out, put = fixed_lines("TRN105", text, "adam =", **rests)
+    assert [line.strip() for line in put] == ([expected] if expected else []) and not out
+    # One that trains may have been forgotten.
+    assert fixed_lines("TRN105", text, "adam =", holder=BODY, about=About("", ("Net",))) == ([], [])
+
+
+def test_parts_with_several_names_and_items_of_a_sequential_are_not_frozen() -> None:
+    text = HEAD_ALONE.format(given="model.head.parameters()")
+    for path in (["body.weight", "neck.weight"], ["0.weight"]):
+        rests = {"holder": Holder(name=path[0], kind="attribute", path=path), "about": About("rests", ("Net",))}
+        assert fixed_lines("TRN105", text, "adam =", **rests) == ([], [])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
-from torchvet.probes.base.kit import Place
+from torchvet.probes.base.kit import Optimizer, Place
 from torchvet.recording.records.optimizers import UnownedParameters
 
 _SURE = 2
@@ -35,6 +35,8 @@ class _Kept:
 
     record: UnownedParameters
     parameters: list[_Parameter]
+    owner: weakref.ref[Optimizer] | None
+    """The newest optimizer that has another part of the module."""
     fresh: bool = True
     """Whether the record has not been written yet."""
 
@@ -109,14 +111,22 @@ class UnownedGradients:
         if not lost:
             return
         module, size = type(root).__name__, sum(p.numel() * p.element_size() for _, p in lost)
-        kept = sum(id(p) in owned for p in root.parameters())
+        mine = {id(p) for p in root.parameters()}
+        kept = len(mine & set(owned))
         record = UnownedParameters(module=module, names=[], count=0, bytes=size, owned=kept, steps=self._looks)
-        record.orphans = self._orphans
-        self._kept[module] = _Kept(record, [_Parameter(n, weakref.ref(p), p._version) for n, p in lost])
+        record.orphans, record.resting = self._orphans, _rest(root, {id(p) for _, p in lost})
+        owner = self._owner_of(mine)
+        self._kept[module] = _Kept(record, [_Parameter(n, weakref.ref(p), p._version) for n, p in lost], owner)
 
-    def records(self, place: Place | None) -> Iterator[UnownedParameters]:
-        """Of each module what is new. Parameters that an optimizer has got since, or that the program has changed by
-        hand, are taken back; those of a module that has died are not."""
+    def _owner_of(self, parameters: set[int]) -> weakref.ref[Optimizer] | None:
+        """The newest optimizer that has one of these parameters."""
+        owners = self._known.live_optimizers()
+        having = [o for o in owners if any(id(p) in parameters for g in o.param_groups for p in g["params"])]
+        return weakref.ref(having[-1]) if having else None
+
+    def records(self, place_of: Callable[[Optimizer | None], Place | None]) -> Iterator[UnownedParameters]:
+        """Of each module what is new; `place_of` knows where an optimizer was made. Parameters that an optimizer has
+        got since, or that the program has changed by hand, are taken back; those of a module that has died are not."""
         # Pyro makes an optimizer for each parameter only when it steps that parameter first.
         owned = self._known.owned()
         for module, kept in list(self._kept.items()):
@@ -125,12 +135,19 @@ class UnownedGradients:
             if left and not kept.fresh and len(left) == len(kept.parameters):
                 continue
             kept.parameters, kept.fresh, record = left, False, kept.record
-            record.names, record.count, record.place = [p.name for p in left][:8], len(left), place
+            record.names, record.count = [p.name for p in left][:8], len(left)
+            record.place = place_of(kept.owner() if kept.owner is not None else None)
             # An empty record takes the earlier one back: the last one for a module counts.
             if not left:
                 del self._kept[module]
                 record.bytes = record.owned = 0
             yield record
+
+
+def _rest(root: torch.nn.Module, parameters: set[int]) -> bool:
+    """Whether all modules that have these parameters are in eval mode."""
+    homes = [m for m in root.modules() if any(id(p) in parameters for p in m.parameters(recurse=False))]
+    return not any(m.training for m in homes)
 
 
 def _remember(known: dict[int, weakref.ref[torch.Tensor]], found: dict[int, torch.Tensor]) -> None:

@@ -299,7 +299,7 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        unowned = self._ownership.records(self._place())
+        unowned = self._ownership.records(self._place_of)
         stalled = self._stalled.records(names)
         return [*uses, *self._never_stepped(), *unowned, *stalled, *self._sparse_gradients(tick)]
 
@@ -362,7 +362,11 @@ class OptimizerProbe(Watcher):
         mine = (found for found in roots if any(id(p) in parameters for p in found))
         return sum(not p.requires_grad for found in mine for p in found)
 
-    def _place(self) -> Place | None:
+    def _place_of(self, optimizer: Optimizer | None) -> Place | None:
+        """Where an optimizer was made; else where the first one was."""
+        state = self._states.get(id(optimizer))
+        if state is not None and state.ref() is optimizer and state.use.place is not None:
+            return state.use.place
         return next((s.use.place for s in self._states.values() if s.use.place), None)
 
     def _never(self) -> set[int]:

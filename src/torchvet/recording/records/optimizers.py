@@ -111,8 +111,10 @@ class StalledOptimizers(Record):
 class UnownedParameters(Record):
     """Parameters of a trained root module that got gradients, that no optimizer owns and that nobody changed.
 
-    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced. A `count` of 0
-    takes the earlier records of that module back: an optimizer has them now, or the program changes them by hand.
+    `orphans` counts the optimizers' parameters that no root module has any more: they were replaced. `resting` says
+    that the modules that have the unowned ones are in eval mode, `place` where the optimizer of another part of the
+    module, or the first one, was made. A `count` of 0 takes the earlier records of that module back: an optimizer has
+    them now, or the program changes them by hand.
     """
 
     module: str
@@ -123,6 +125,7 @@ class UnownedParameters(Record):
     steps: int
     orphans: int = 0
     place: Place | None = None
+    resting: bool = False
 
 
 def still_unowned(records: Iterable[UnownedParameters]) -> list[UnownedParameters]:

@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 
-from torchvet.rules.core.fixing import all_or_none
+from torchvet.rules.core.fixing import all_or_none, events_at
 from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about
 from torchvet.rules.shared import training_loops as loops
 from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, targets_of, terminal, value_for
@@ -22,6 +22,22 @@ def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
     """What a run has found unowned was put into the model by a line of this file, after an optimizer of the whole; or
     the whole module was made beside an optimizer of something else."""
     return _put_in_later(file, finding) or _made_beside(file, finding)
+
+
+def frozen(file: SourceFile, finding: Finding) -> Edits:
+    """`model.body.requires_grad_(False)` before the line that gives an optimizer `model.head.parameters()` alone."""
+    parts = {name.partition(".")[0] for name in (finding.holder.path if finding.holder is not None else [])}
+    for event in events_at(file, finding):
+        if not isinstance(event.node, ast.Call) or "optimizer" not in names.role_of_call(file.dotted(event.call.func)):
+            continue
+        given = models_in(event.call)
+        whole = {file.segment(one.value): one.attr for one in given if isinstance(one, ast.Attribute)}
+        # Another part of the same object, and one that has a name.
+        if len(given) == len(whole) == len(parts) == 1 and not parts & set(whole.values()):
+            (part,), (owner,) = parts, whole
+            frozen = f"{owner}.{part}.requires_grad_(False)"
+            return edits.before(file, event.statement, frozen) if part.isidentifier() else ()
+    return ()
 
 
 def _put_in_later(file: SourceFile, finding: Finding) -> Edits:

@@ -16,20 +16,24 @@ from torchvet.rules.kit import (
     Recording,
     Rule,
     SourceFile,
+    about,
 )
 from torchvet.rules.shared.number_format import size
-from torchvet.rules.training.fixes.unowned_parameters import given_to_the_optimizer
+from torchvet.rules.training.fixes.unowned_parameters import frozen, given_to_the_optimizer
+
+_RESTS = "rests"
+"""The variant of parameters whose modules are in eval mode."""
 
 
 class ParametersNotInOptimizer(Rule):
     """Parameters of the trained model get gradients that no optimizer applies."""
 
     severity = "error"
-    fix_changes_results = True
+    fix_may_change_losses = True  # that a part in eval mode is frozen does not
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """The optimizer built when the model is complete, or given what came later."""
-        return given_to_the_optimizer(file, finding)
+        """The optimizer built when the model is complete, or given what came later; a part that rests frozen."""
+        return frozen(file, finding) if about(finding).variant == _RESTS else given_to_the_optimizer(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Parameters of a trained module with gradients that no optimizer owns and nobody changes."""
@@ -62,7 +66,7 @@ class ParametersNotInOptimizer(Rule):
     def _finding(self, recording: Recording, rank: RankRecording, record: UnownedParameters) -> Finding:
         names = ", ".join(record.names[:4])
         rest = f" and {record.count - 4} more" if record.count > 4 else ""
-        replaced = record.orphans > 0
+        replaced, rests = record.orphans > 0, record.resting and not record.orphans
         cause = "they were not among the parameters that the optimizer was given, and gradients are computed for them"
         advice = (
             "give them to the optimizer, or, if they are meant to stay as they are, `requires_grad_(False)`: that also "
@@ -74,6 +78,15 @@ class ParametersNotInOptimizer(Rule):
                 "model does not have any more"
             )
             advice = "build the optimizer after the model is complete, or `add_param_group` them"
+        if rests:
+            cause = (
+                "the optimizer was given other parts alone, and these are in eval mode: they seem to be meant to stay "
+                "as they are, but backward passes compute gradients for them in every step"
+            )
+            advice = (
+                "`requires_grad_(False)` on them: that saves their part of each backward pass, and "
+                f"{size(record.bytes)} of gradients"
+            )
         return self.observed(
             rank,
             self._line(recording, record, replaced),
@@ -83,7 +96,7 @@ class ParametersNotInOptimizer(Rule):
             severity=None if replaced else "warning",
             holder=Holder(name=record.names[0], kind="attribute", path=record.names[:4]),
             measured=Measured(bytes=record.bytes, steps=record.steps),
-            about=About(operands=(record.module,)),
+            about=About(_RESTS if rests else "", (record.module,)),
         )
 
     def _line(self, recording: Recording, record: UnownedParameters, replaced: bool) -> Place | Location | None:
