@@ -177,3 +177,42 @@ def test_both_loaders_give_the_same_batches_and_draw_the_same_numbers() -> None:
         exec("\n".join(lines), made)
         read.append(([[one.tolist() for one in batch] for batch in made["loader"]], torch.rand(1).item()))
     assert len(read) == 2 and read[0] == read[1] and len(read[0][0]) == 7
+
+
+IGNORED = """\
+def forward(self, x, y):
+    h = self.body(x)
+    out = {out}
+    return {loss}
+"""
+
+
+@pytest.mark.parametrize(
+    ("out", "loss", "expected"),
+    [
+        ("self.head(h.flatten(0, 1))", "F.cross_entropy(out, y.flatten(), ignore_index=0)",
+         ["counted = y.flatten() != 0", "out = self.head(h.flatten(0, 1)[counted])",
+          "return F.cross_entropy(out, y.flatten()[counted], ignore_index=0)"]),
+        ("self.head(h)", "F.cross_entropy(out.view(-1, 9), y.view(-1))",
+         ["counted = y != -100", "out = self.head(h[counted])", "return F.cross_entropy(out, y[counted])"]),
+        ("self.head(h)", "F.cross_entropy(out.view(-1, 9), y)", []),  # rows of one are not those of the other
+        ("self.head(h)", "F.cross_entropy(out, y, weight=w)", []),
+        ("self.head(h)", "F.cross_entropy(out, y, reduction='sum', ignore_index=0)", []),
+        ("self.head(h)", "F.cross_entropy(out, y), out", []),  # somebody wants all of them
+        ("self.head(h, x)", "F.cross_entropy(out, y)", []),
+        ("self.head(h)", "self.loss(out, y)", []),
+        ("self.head(h) if x else h", "F.cross_entropy(out, y)", []),
+        ("self.head(h); y = y.clone()", "F.cross_entropy(out, y)", []),  # bound anew in between
+    ],
+)  # fmt: skip
+def test_rows_that_count_are_selected_before_the_last_layer(out: str, loss: str, expected: list[str]) -> None:
+    _, new = fixed_lines("OPS309", IGNORED.format(out=out, loss=loss), "return")
+    assert [line.strip() for line in new] == expected
+
+
+def test_the_loss_of_selected_rows_is_the_same() -> None:
+    head, h, y = torch.nn.Linear(6, 9), torch.randn(4, 5, 6), torch.randint(0, 9, (4, 5))
+    y[torch.rand(4, 5) < 0.7] = -100
+    one = torch.nn.functional.cross_entropy(head(h).view(-1, 9), y.view(-1))
+    other = torch.nn.functional.cross_entropy(head(h[y != -100]), y[y != -100])
+    torch.testing.assert_close(one, other)

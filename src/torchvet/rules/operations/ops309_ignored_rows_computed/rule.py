@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
 from torchvet.recording.records.timing import IgnoredRows
-from torchvet.rules.kit import Finding, Iterator, Place, RankRecording
+from torchvet.rules.kit import Edits, Finding, Iterator, Place, RankRecording, SourceFile
+from torchvet.rules.operations.fixes.counted_rows import selected_first
 from torchvet.rules.shared.line_costs import SHARE, Cost, LineCostRule
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class IgnoredRowsComputed(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """The rows that count selected before the last layer."""
+        return selected_first(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Lines whose loss ignored half of the rows or more in the sampled steps, by their time in the forward pass."""
