@@ -216,3 +216,37 @@ def test_the_loss_of_selected_rows_is_the_same() -> None:
     one = torch.nn.functional.cross_entropy(head(h).view(-1, 9), y.view(-1))
     other = torch.nn.functional.cross_entropy(head(h[y != -100]), y[y != -100])
     torch.testing.assert_close(one, other)
+
+
+SELDOM = """\
+def train(self, loader):
+    for x in loader:
+        self.count += 1
+        score = self.quality.compute()
+        {between}
+        if {test}:
+            print({read})
+        {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "moves"),
+    [
+        ({}, True),
+        ({"between": "rest = self.count % 7"}, True),
+        ({"between": "self.quality.update(x)"}, False),  # it would see what the next step adds
+        ({"between": "self = other"}, False),
+        ({"test": "self.is_due()"}, False),
+        ({"test": "score > 0.5"}, False),
+        ({"after": "self.best = max(self.best, score)"}, False),
+        ({"read": "self.count", "after": "pass"}, False),  # nobody reads it: it is there for what it does
+    ],
+)
+def test_what_a_rare_branch_alone_reads_is_worked_out_there(changed: dict[str, str], moves: bool) -> None:
+    parts = {"between": "pass", "test": "self.count % 20 == 0", "read": "score", "after": "pass", **changed}
+    related = [Related(role="called-from", message="", path=FILE, line=LINES_BEFORE + 4)]
+    _, new = fixed_lines("OPS304", SELDOM.format(**parts), "def train", related=related, whole=True)
+    text = [line.strip() for line in new]
+    below = text.index("score = self.quality.compute()") > text.index(f"if {parts['test']}:")
+    assert below is moves and text.count("score = self.quality.compute()") == 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchvet.formatting import percent
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Severity
+from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Severity, SourceFile
 from torchvet.rules.operations._model_calls import prefixes_of, row_loops_of
+from torchvet.rules.operations.fixes.sinking import where_it_is_read
 from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, joined_parts, works_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class StepWaitsForHostWork(LineCostRule):
 
     severity = "warning"
     silence_clears = False
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """Work whose result one branch alone reads, done there."""
+        return where_it_is_read(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Statements of the training loop, and below it, that take a part of the step and are none of the model's."""
