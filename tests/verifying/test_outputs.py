@@ -93,6 +93,15 @@ def test_files_that_only_one_run_has_or_that_are_no_text() -> None:
     assert compare_output(before, {**before, "best.pt": b"2"}, {**before, "best.pt": b"3"}).unsteady == ["best.pt"]
 
 
+def test_a_line_that_one_of_two_long_texts_lacks() -> None:
+    lines = [f"step {n} loss 0.5" for n in range(50_000)]
+    one, other = "\n".join(lines), "\n".join([*lines[:700], "saved", *lines[700:]])
+    (found,) = compare_output({"x": one}, {"x": other}).differ
+    assert (found.lines, found.first) == (1, ("", "saved"))
+    # Everything is another: compared, and not aligned.
+    assert compare_output({"x": one}, {"x": "\n".join(f"row {n}" for n in range(50_000))}).differ[0].lines == 50_000
+
+
 def test_long_lines_are_shown_where_they_differ() -> None:
     one, other = f"{'a' * 500} 1 {'b' * 500}", f"{'a' * 500} 2 {'b' * 500}"
     said = str(compare_output({"x": one}, {"x": other}).differ[0])

@@ -25,6 +25,8 @@ _OF_THE_RUN = re.compile(
     re.IGNORECASE,
 )
 """Times, sizes, line numbers and addresses, which differ from run to run, or are to differ."""
+_MOST_PAIRS = 1_000_000
+"""Pairs of lines up to which texts are aligned: it takes their product where many lines have the same words."""
 _SHOWN = 80
 """Characters of a line that are shown."""
 _ROUNDED = 0.05
@@ -144,13 +146,24 @@ def _times(before: list[_Line], again: list[_Line]) -> Mapping[str, set[int]]:
 def _aligned(before: list[_Line], after: list[_Line]) -> Iterator[tuple[_Line, _Line]]:
     """Pairs of lines with the same words, in order; what one of the texts has alone beside what stands there in the
     other, or nothing."""
-    words = [line.words for line in before], [line.words for line in after]
-    if words[0] == words[1]:
-        yield from zip(before, after, strict=True)
-        return
-    matcher = SequenceMatcher(None, *words, autojunk=False)
-    for _, start, end, begin, stop in matcher.get_opcodes():
-        yield from zip_longest(before[start:end], after[begin:stop], fillvalue=_NOTHING)
+    first = _alike(before, after)
+    # From both ends: what differs is mostly one piece in the middle.
+    last = _alike(before[first:][::-1], after[first:][::-1])
+    one, other = before[first : len(before) - last], after[first : len(after) - last]
+    yield from zip(before[:first], after[:first], strict=True)
+    if len(one) * len(other) <= _MOST_PAIRS:
+        matcher = SequenceMatcher(None, [x.words for x in one], [x.words for x in other], autojunk=False)
+        for _, start, end, begin, stop in matcher.get_opcodes():
+            yield from zip_longest(one[start:end], other[begin:stop], fillvalue=_NOTHING)
+    else:
+        yield from zip_longest(one, other, fillvalue=_NOTHING)
+    yield from zip(before[len(before) - last :], after[len(after) - last :], strict=True)
+
+
+def _alike(before: list[_Line], after: list[_Line]) -> int:
+    """How many lines two texts begin with that have the same words."""
+    pairs = zip(before, after, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a.words != b.words), min(len(before), len(after)))
 
 
 @dataclass(frozen=True)
