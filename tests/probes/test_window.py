@@ -257,6 +257,20 @@ def test_gradients_that_are_dropped_are_not_reported(sampled: Sampled) -> None:
     assert train(sampled, to_none=True) == []
 
 
+def test_what_comes_to_lie_where_a_gradient_was_is_none(sampled: Sampled) -> None:
+    model = torch.nn.Linear(500, 500, bias=False)
+    sampled.known.add_root(model)
+    model(torch.ones(2, 500)).sum().backward()
+    sampled.open()
+    model.weight.grad = None
+    counts = [torch.ones(3) for _ in range(64)]
+    for _ in range(2):
+        for count in counts:
+            count.zero_().add_(1.0)
+        sampled.boundary()
+    assert not [r for r in sampled.close()[1] if isinstance(r, ZeroedInPlace)]
+
+
 def test_other_tensors_zeroed_in_place_are_not_gradients(sampled: Sampled) -> None:
     sampled.open()
     scratch = block(1)

@@ -48,7 +48,6 @@ class OpenWindow:
     bound: dict[str, Place] = field(default_factory=dict)
     """By such a variable's name: the innermost function that has it, at the line that it was at."""
     zeroed: list[_Zeroing] = field(default_factory=list)
-    gradients: dict[int, int] = field(default_factory=dict)
     born: set[Birth] = field(default_factory=set)
     """What backward passes of the window left in parameters."""
 
@@ -72,10 +71,8 @@ def open_window(
     stored = known.storages()
     # Parameters and the like are read by nearly every operator, and are in the baseline already.
     ledger.known = set(stored)
-    for key, (category, size) in stored.items():
-        if category == "gradients":
-            window.gradients[key] = size
-        else:
+    for category, size in stored.values():
+        if category != "gradients":
             window.baseline[category] = window.baseline.get(category, 0) + size
     # Before gradients are adopted: what is adopted belongs to this window's events.
     ledger.forget_window()
@@ -90,7 +87,7 @@ def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
     def note(func: Any, args: tuple[Any, ...]) -> None:
         # `fill_` with another number than 0 is no clearing.
         if func in _ZEROING and not (func is _aten.fill_.Scalar and args[1] != 0):
-            window.zeroed += [z for s in _targets(args) if (z := _zeroing(s, window, ledger)) is not None]
+            window.zeroed += [z for s in _targets(args) if (z := _zeroing(s, ledger)) is not None]
         # torch's accumulation into an existing gradient is an `add_`; until then it held only zeros.
         elif window.zeroed and func in _ADDING:
             keys = {storage._cdata for storage in _targets(args)}
@@ -101,11 +98,12 @@ def _watch_gradients(window: OpenWindow, ledger: Ledger) -> Any:
     return note
 
 
-def _zeroing(storage: torch.UntypedStorage, window: OpenWindow, ledger: Ledger) -> _Zeroing | None:
+def _zeroing(storage: torch.UntypedStorage, ledger: Ledger) -> _Zeroing | None:
     """A storage is set to zero: None where it is no gradient's."""
     birth = ledger.live.get(storage._cdata)
-    # Neither there when the window opened, nor made by a backward pass of it.
-    if storage._cdata not in window.gradients and (birth is None or birth.phase != "backward"):
+    # Neither adopted when the window opened, nor made by a backward pass of it. Not by the key alone: another storage
+    # may have come to lie where a gradient was.
+    if birth is None or birth.phase != "backward":
         return None
     return _Zeroing(storage._cdata, storage.nbytes(), len(ledger.events), ledger.line())
 
