@@ -9,6 +9,7 @@ import torch
 
 from torchvet.probes.base.kit import EVERY_STEP, ByStorage, Host, Place, Record, SiteWatcher, StepKind, overloads
 from torchvet.probes.internals import private
+from torchvet.probes.internals.simulated import numbers, simulated
 from torchvet.probes.training.labels.ahead import Ahead, Loss, measured
 from torchvet.recording.records.labels import TargetsAhead
 
@@ -18,10 +19,12 @@ _LOOKUPS = overloads("embedding")
 _LOOKUP_GRADIENTS = overloads("embedding_dense_backward")
 _STEPS = 16
 """Steps that are looked at: on a GPU each look waits for the device."""
-_MOST = 1 << 20
+_MOST = 1 << 18
 """Targets, or tokens, of a batch that is looked at."""
-_CALLS = 64
-"""Losses, or embeddings that are not trained, of one step."""
+_BATCH = 2
+"""Dimensions of ids: samples and time, or time and samples."""
+_CALLS = 16
+"""Losses of one step, or lookups in tables that are not trained."""
 
 
 class TargetsAheadProbe(SiteWatcher[tuple[Place, int, bool], TargetsAhead]):
@@ -62,36 +65,41 @@ class TargetsAheadProbe(SiteWatcher[tuple[Place, int, bool], TargetsAhead]):
                 self._places.put(args[0], place)
 
     def _looked_up(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        table, ids = args[0], args[1]
-        # A teacher's tokens say nothing of the model that learns.
-        wanted = self._left > 0 and torch.is_grad_enabled() and not table.requires_grad
-        if wanted and _is_batch(ids) and len(self._frozen) < _CALLS:
-            self._frozen.append(ids.cpu())
+        # What a teacher reads says nothing of the model that learns.
+        wanted = self._left > 0 and torch.is_grad_enabled() and not args[0].requires_grad
+        ids = _on_host(args[1]) if wanted and len(self._frozen) < _CALLS and args[1].dim() == _BATCH else None
+        if ids is not None:
+            self._frozen.append(ids)
 
     def _differentiated_loss(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         # The operator's signature: gradient, self, target, weight, reduction, ignore_index, total weight.
-        gradient, given, target, weight, _, ignored = args[:6]
-        place = self._places.get(given) if self._places else None
-        if place is None or type(target) is not torch.Tensor or not 0 < target.numel() <= _MOST:
+        place = self._places.get(args[1]) if self._places else None
+        if place is None:
+            return
+        gradient, target, weight = (None if args[at] is None else _on_host(args[at]) for at in (0, 2, 3))
+        if target is None or gradient is None:
             return
         task = private.graph_task()
         if task != self._pass:
             self._close()
             self._pass = task
         # Rows whose loss counts for nothing, by a mask or a weight of their class, ask for nothing.
-        used = (target != ignored) & (gradient != 0)
+        used = (target != args[5]) & (gradient != 0)
         if weight is not None:
             used &= weight[target.clamp(0, len(weight) - 1)] != 0
         if len(self._losses) < _CALLS:
-            self._losses.append(Loss(place, target.cpu(), used.cpu()))
+            self._losses.append(Loss(place, target, used))
 
     def _differentiated_lookup(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
-        gradient, ids = args[0], args[1]
-        if not self._losses or private.graph_task() != self._pass or not _is_batch(ids):
+        if not self._losses or private.graph_task() != self._pass or args[1].dim() != _BATCH:
             return
-        tokens, seen = ids.cpu(), gradient.any(-1).cpu()
+        ids = _on_host(args[1])
+        # Reduced where it lies: a gradient is much larger than its ids.
+        seen = _on_host(_plain(args[0]).any(-1)) if ids is not None else None
+        if ids is None or seen is None or ids.shape != seen.shape:
+            return
         for loss in self._losses:
-            found = measured(loss, tokens, seen)
+            found = measured(loss, ids, seen)
             # What is seen by one way is seen.
             if found is not None and (loss.found is None or found.ahead < loss.found.ahead):
                 loss.found = found
@@ -121,6 +129,17 @@ class TargetsAheadProbe(SiteWatcher[tuple[Place, int, bool], TargetsAhead]):
         return super().totals(tick)
 
 
-def _is_batch(ids: Any) -> bool:
-    """Whether something is a plain table of whole numbers."""
-    return type(ids) is torch.Tensor and ids.dim() == 2 and 0 < ids.numel() <= _MOST
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return numbers(tensor) if simulated() else tensor
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The values of a plain tensor of some size, where they may be read now."""
+    plain = _plain(tensor)
+    if type(plain) is not torch.Tensor or plain.is_meta or not 0 < plain.numel() <= _MOST:
+        return None
+    # To read a value while a CUDA graph is being captured ends the capture by an error.
+    if plain.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    # A copy in any case: what the program made may go when the program lets go of it.
+    return plain.detach().to("cpu", copy=True)

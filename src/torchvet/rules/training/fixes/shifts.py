@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from torchvet.rules.kit import Edits, Finding, SourceFile, events_at
 from torchvet.source.model import Event, argument, edits, is_literal, keyword, receiver, terminal, walk
@@ -83,5 +84,5 @@ def _cuts_first(node: ast.Subscript) -> bool:
     return part is not None and part.upper is None and is_literal(part.lower, 1)
 
 
-def _is_cut(node: ast.AST) -> bool:
+def _is_cut(node: ast.AST) -> TypeGuard[ast.Subscript]:
     return isinstance(node, ast.Subscript) and (_cuts_last(node) or _cuts_first(node))

@@ -25,7 +25,7 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 class LabelsShiftedTwice(Rule):
-    """Labels are shifted twice."""
+    """A language model learns the next but one token: its labels are shifted twice."""
 
     severity = "warning"
     silence_clears = False
@@ -48,7 +48,7 @@ class LabelsShiftedTwice(Rule):
 
     def _finding(self, rank: RankRecording, seen: TargetsAhead) -> Finding:
         ahead = _NUMBERS[seen.ahead]
-        reached = "the last token that its row of logits was computed from"
+        reached = "the last one that their row of logits was computed from"
         how = (
             "the loss's gradient ends at a token in each sequence of the embedding, and the last target is the token "
             f"{ahead} places after that"
@@ -61,7 +61,7 @@ class LabelsShiftedTwice(Rule):
             f"in {count(seen.steps)} sampled steps {percent(seen.agreed / max(1, seen.targets))} of the targets are "
             f"the token {ahead} places after {reached if seen.by_gradient else 'that of their row of logits'}",
             cause=f"{how}. It is so where labels that a data set has shifted already are shifted again, by the model "
-            "or by the loss: the model learns to leave a token out",
+            "or by the loss: the model learns to leave out what lies between",
             advice="shift once: give the model labels that are the tokens themselves, or compare logits and labels row "
             "by row. If a later token is meant, all is well",
             measured=Measured(steps=seen.steps),
