@@ -71,6 +71,7 @@ PROBES: tuple[str, ...] = (
     "training.eval_mode_training.StuckModes",
     "training.modes.left_by_library.PartsLeftInEvalMode",
     "training.labels.end_tokens.EndTokenProbe",
+    "training.labels.shifted_twice.TargetsAheadProbe",
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",

@@ -1,0 +1,69 @@
+"""TRN128: labels are shifted twice, so that a language model learns the next but one token."""
+
+from __future__ import annotations
+
+from torchvet.formatting import count, percent
+from torchvet.recording.records.labels import TargetsAhead
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Measured,
+    RankRecording,
+    Recording,
+    Rule,
+    SourceFile,
+    about,
+)
+from torchvet.rules.training.fixes.shifts import compared_row_by_row
+
+_STEPS = 3
+"""Sampled steps from which on it is a habit."""
+_TWICE, _FURTHEST = 2, 4
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
+
+
+class LabelsShiftedTwice(Rule):
+    """A language model learns the next but one token: its labels are shifted twice."""
+
+    severity = "warning"
+    silence_clears = False
+    fix_changes_results = True
+
+    def fixes(self, finding: Finding, file: SourceFile) -> Edits:
+        """Logits and labels compared row by row, where the loss's own function shifts them."""
+        # Of three places one is left.
+        return compared_row_by_row(file, finding) if about(finding).variant == str(_TWICE) else ()
+
+    def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
+        """Lines whose targets are always as far ahead, in runs that never compare with the next token."""
+        seen = rank.latest(TargetsAhead, "place", "ahead", "by_gradient")
+        # Several heads, each for a token further on, are meant so; and a loss for the next token beside this one.
+        if len({record.ahead for record in seen}) != 1:
+            return
+        for record in seen:
+            if record.steps >= _STEPS and _TWICE <= record.ahead <= _FURTHEST:
+                yield self._finding(rank, record)
+
+    def _finding(self, rank: RankRecording, seen: TargetsAhead) -> Finding:
+        ahead = _NUMBERS[seen.ahead]
+        reached = "the last one that their row of logits was computed from"
+        how = (
+            "the loss's gradient ends at a token in each sequence of the embedding, and the last target is the token "
+            f"{ahead} places after that"
+            if seen.by_gradient
+            else f"there is a row of logits for each token, and its target is the token {ahead} places on"
+        )
+        return self.observed(
+            rank,
+            seen.place,
+            f"in {count(seen.steps)} sampled steps {percent(seen.agreed / max(1, seen.targets))} of the targets are "
+            f"the token {ahead} places after {reached if seen.by_gradient else 'that of their row of logits'}",
+            cause=f"{how}. It is so where labels that a data set has shifted already are shifted again, by the model "
+            "or by the loss: the model learns to leave out what lies between",
+            advice="shift once: give the model labels that are the tokens themselves, or compare logits and labels row "
+            "by row. If a later token is meant, all is well",
+            measured=Measured(steps=seen.steps),
+            about=About(variant=str(seen.ahead)),
+        )
