@@ -83,6 +83,7 @@ PROBES: tuple[str, ...] = (
     "time.line_operators.LineOperators",
     "time.sliding_windows.SlidingWindows",
     "time.loaders.worker_starts.WorkerStartsProbe",
+    "time.loaders.read_again.ReadAgainProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
     "time.ignored_rows.IgnoredRowsProbe",

@@ -20,6 +20,7 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.operations._read_again import Again, read_again
 from torchvet.rules.operations.fixes.whole_arrays import stacked_first
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
@@ -93,8 +94,12 @@ class InputBound(TraceRule, LineCostRule):
             if work.kind == "data" and cost.counts:
                 rows = rows_read_at(rank, work.site)
                 starts = _started_anew(rank, work)
+                again = read_again(rank, timing, work, _stage(work) == "wait")
+                part = Cost(timing, again.parts, again.saved) if again is not None else None
                 if starts is not None:
                     yield self._starts(rank, work, Cost(timing, work.parts, _of_starts(work, starts)), starts)
+                elif again is not None and part is not None and part.counts:
+                    yield self._reads_again(rank, work.site, part, again)
                 elif rows is None:
                     yield self._waits(rank, work, cost, timing.files)
                 else:
@@ -129,6 +134,21 @@ class InputBound(TraceRule, LineCostRule):
             "what all batches of a pass are waited for",
             advice=_START_ADVICE,
             related=[self.beside("made", "the loader is made here", starts.made)] if starts.made is not None else [],
+        )
+
+    def _reads_again(self, rank: RankRecording, loop: Place, cost: Cost, again: Again) -> Finding:
+        # Graded by what reading each member once saves, in the time that was measured around the reads.
+        at = again.statement
+        related = [self.beside("called-from", "the loop that waits", loop)] if at.line != loop.line else []
+        return self.takes(
+            rank,
+            at.place,
+            f"the same {again.members} are read again and again: {cost.of_step()}, at `{at.text}`",
+            cost,
+            cause=again.evidence,
+            advice=again.advice,
+            related=related,
+            about=About(variant="read again", operands=(again.what,)),
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:

@@ -1,0 +1,115 @@
+"""Members of files that a step's data is read from again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchvet.formatting import count, percent, size
+from torchvet.recording.records.reading import ReadAgain
+from torchvet.rules.kit import Place, RankRecording
+
+if TYPE_CHECKING:
+    from torchvet.analysis.host_work import Work
+    from torchvet.analysis.line_times import Statement, Timing
+    from torchvet.recording.records.timing import LineTime
+
+_ENOUGH = 2
+"""Reads of a member from which on it is read again and again, on the average."""
+_STEPS, _SECONDS = 8, 1.0
+"""Steps, or seconds of workers, below which reading says little. Chosen, not measured."""
+_NAMES = {
+    "npz": ("member of a .npz file", "members of .npz files"),
+    "zip": ("member of a zip file", "members of zip files"),
+    "npy": ("array file", "array files"),
+    "torch": ("file by torch.load", "files by torch.load"),
+    "json": ("JSON text", "JSON texts"),
+}
+_KEEP = {
+    "npz": "`archive[key]` reads and inflates the whole member each time: keep what it gives (in `__init__`, "
+    "`{key: archive[key] for key in ...}`), and index that",
+    "zip": "read each member once, and keep its bytes or what is made of them",
+    "npy": "load each array once, in `__init__`, and index it in memory",
+    "torch": "load each file once, in `__init__`, and keep what it gives",
+    "json": "parse each text once, in `__init__`, and keep what it gives",
+}
+_LARGE = {
+    "npz": "; for what memory cannot hold, .npy files and np.load(..., mmap_mode='r')",
+    "npy": "; for what memory cannot hold, np.load(..., mmap_mode='r')",
+    "torch": "; for what memory cannot hold, torch.load(..., mmap=True)",
+}
+
+
+class Again(NamedTuple):
+    """What a statement reads again, within some work of the host."""
+
+    statement: Statement
+    reads: list[ReadAgain]
+    parts: list[LineTime]
+    """The work's parts that go through the statement; all of it where workers read."""
+    saved: float
+    """The share of their time that goes when each member is read once in a pass."""
+
+    @property
+    def what(self) -> str:
+        """The kind that takes most."""
+        return max(self.reads, key=lambda one: one.seconds).what
+
+    @property
+    def members(self) -> str:
+        """`24 members of .npz files`."""
+        return count(sum(one.members for one in self.reads), *_NAMES[self.what])
+
+    @property
+    def evidence(self) -> str:
+        """What was counted."""
+        again, reads = (sum(getattr(one, name) for one in self.reads) for name in ("again", "reads"))
+        first = max(self.reads, key=lambda one: one.seconds)
+        where = f"{count(first.workers, 'worker')} of the loader" if first.workers else count(first.steps, "step")
+        before = "earlier in the same pass over the loader" if first.in_loader else "just before"
+        name = f" (`{first.name}`)" if first.name else ""
+        return (
+            f"in {where} {reads:,} reads of {self.members}{name} were counted, each of {size(self._each)}; "
+            f"{percent(again / reads)} of them were of what had been read {before}"
+        )
+
+    @property
+    def _each(self) -> float:
+        return sum(one.bytes for one in self.reads) / max(1, sum(one.members for one in self.reads))
+
+    @property
+    def advice(self) -> str:
+        """What to do, and what it takes."""
+        held = size(sum(one.bytes for one in self.reads))
+        return f"{_KEEP[self.what]} ({held} for those seen){_LARGE.get(self.what, '')}"
+
+
+def read_again(rank: RankRecording, timing: Timing, work: Work, busy: bool) -> Again | None:
+    """What most of the work's time for reading again goes to; None where nothing is. `busy` says that the work is a
+    wait for workers."""
+    found: dict[tuple[str, int], list[ReadAgain]] = {}
+    for one in rank.latest(ReadAgain, "id", "workers"):
+        enough = one.watched >= _SECONDS if one.workers else one.steps >= _STEPS
+        if enough and bool(one.workers) is busy and one.reads >= _ENOUGH * one.members and _leads(timing, one, work):
+            at = timing.files.statement(one.place, {})
+            found.setdefault((at.path, at.line), []).append(one)
+    if not found:
+        return None
+    reads = max(found.values(), key=lambda those: sum(one.seconds for one in those))
+    statement = timing.files.statement(reads[0].place, {})
+    parts = work.parts if busy else [one for one in work.parts if _through(statement, (one.place, *one.callers))]
+    seconds = sum(one.seconds for one in parts)
+    if not seconds:
+        return None
+    # The time that workers need for a step is the step's, where they are waited for.
+    share = sum(one.seconds / (one.watched or one.steps) for one in reads)
+    whole = timing.share(seconds) if busy else timing.per_step(seconds)
+    return Again(statement, reads, parts, min(1.0, share / whole))
+
+
+def _leads(timing: Timing, one: ReadAgain, work: Work) -> bool:
+    """Whether the reading is below the work's line."""
+    return _through(timing.files.statement(work.site, {}), (one.place, *one.callers))
+
+
+def _through(statement: Statement, places: tuple[Place, ...]) -> bool:
+    return any(p.path == statement.path and statement.line <= p.line <= statement.end for p in places)
