@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchvet.formatting import count, percent, size
 from torchvet.recording.records.reading import ReadAgain
 from torchvet.rules.kit import Place, RankRecording
+from torchvet.rules.shared.line_costs import Cost
 
 if TYPE_CHECKING:
     from torchvet.analysis.host_work import Work
     from torchvet.analysis.line_times import Statement, Timing
-    from torchvet.recording.records.timing import LineTime
 
 _ENOUGH = 2
 """Reads of a member from which on it is read again and again, on the average."""
@@ -44,10 +44,8 @@ class Again(NamedTuple):
 
     statement: Statement
     reads: list[ReadAgain]
-    parts: list[LineTime]
-    """The work's parts that go through the statement; all of it where workers read."""
-    saved: float
-    """The share of their time that goes when each member is read once in a pass."""
+    cost: Cost
+    """What reading each member once in a pass saves, of the work's parts that go through the statement."""
 
     @property
     def what(self) -> str:
@@ -57,7 +55,16 @@ class Again(NamedTuple):
     @property
     def members(self) -> str:
         """`24 members of .npz files`."""
-        return count(sum(one.members for one in self.reads), *_NAMES[self.what])
+        return count(self._members, *_NAMES[self.what])
+
+    @property
+    def verb(self) -> str:
+        """Theirs."""
+        return "is" if self._members == 1 else "are"
+
+    @property
+    def _members(self) -> int:
+        return sum(one.members for one in self.reads)
 
     @property
     def evidence(self) -> str:
@@ -74,7 +81,7 @@ class Again(NamedTuple):
 
     @property
     def _each(self) -> float:
-        return sum(one.bytes for one in self.reads) / max(1, sum(one.members for one in self.reads))
+        return sum(one.bytes for one in self.reads) / max(1, self._members)
 
     @property
     def advice(self) -> str:
@@ -83,9 +90,10 @@ class Again(NamedTuple):
         return f"{_KEEP[self.what]} ({held} for those seen){_LARGE.get(self.what, '')}"
 
 
-def read_again(rank: RankRecording, timing: Timing, work: Work, busy: bool) -> Again | None:
-    """What most of the work's time for reading again goes to; None where nothing is. `busy` says that the work is a
-    wait for workers."""
+def read_again(rank: RankRecording, timing: Timing, work: Work) -> Again | None:
+    """What most of the work's time for reading again goes to; None where that is nothing, or a trifle."""
+    # The work of workers is known as a whole only; what they are waited for is less.
+    busy = 2 * sum(part.seconds for part in work.parts if part.stage == "wait") > work.seconds
     found: dict[tuple[str, int], list[ReadAgain]] = {}
     for one in rank.latest(ReadAgain, "id", "workers"):
         enough = one.watched >= _SECONDS if one.workers else one.steps >= _STEPS
@@ -103,7 +111,8 @@ def read_again(rank: RankRecording, timing: Timing, work: Work, busy: bool) -> A
     # The time that workers need for a step is the step's, where they are waited for.
     share = sum(one.seconds / (one.watched or one.steps) for one in reads)
     whole = timing.share(seconds) if busy else timing.per_step(seconds)
-    return Again(statement, reads, parts, min(1.0, share / whole))
+    cost = Cost(timing, parts, min(1.0, share / whole))
+    return Again(statement, reads, cost) if cost.counts else None
 
 
 def _leads(timing: Timing, one: ReadAgain, work: Work) -> bool:
