@@ -1,4 +1,4 @@
-"""Edits for archives whose members are read again: what they change, that nothing else does, and where there are none."""
+"""Edits for archives whose members are read again: what they change, and where there are none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_items_are_the_same_and_may_still_be_written_to(tmp_path: Path) -> None:
     for number in range(2):
         np.savez_compressed(tmp_path / f"{number}.npz", tune=np.arange(6.0).reshape(2, 3) + number, label=number)
     _, new = fixed(TEXT)
-    first, second = TEXT.splitlines()[5], TEXT.splitlines()[8]
+    first, second = TEXT.splitlines()[4], TEXT.splitlines()[7]
     texts = [TEXT, TEXT.replace(first, new[0]).replace(second, new[1])]
     seen: list[list[Any]] = []
     for text in texts:

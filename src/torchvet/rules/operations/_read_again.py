@@ -96,23 +96,28 @@ def read_again(rank: RankRecording, timing: Timing, work: Work) -> Again | None:
     busy = 2 * sum(part.seconds for part in work.parts if part.stage == "wait") > work.seconds
     found: dict[tuple[str, int], list[ReadAgain]] = {}
     for one in rank.latest(ReadAgain, "id", "workers"):
-        enough = one.watched >= _SECONDS if one.workers else one.steps >= _STEPS
-        if enough and bool(one.workers) is busy and one.reads >= _ENOUGH * one.members and _leads(timing, one, work):
+        if bool(one.workers) is busy and _is_enough(one) and _leads(timing, one, work):
             at = timing.files.statement(one.place, {})
             found.setdefault((at.path, at.line), []).append(one)
-    if not found:
-        return None
-    reads = max(found.values(), key=lambda those: sum(one.seconds for one in those))
+    each = [_saved(timing, work, reads, busy) for reads in found.values()]
+    return max((one for one in each if one.cost.counts), key=lambda one: one.cost.seconds, default=None)
+
+
+def _is_enough(one: ReadAgain) -> bool:
+    """Whether enough was seen, and members are read twice or more, on the average."""
+    seen = one.watched >= _SECONDS if one.workers else one.steps >= _STEPS
+    return seen and one.reads >= _ENOUGH * one.members
+
+
+def _saved(timing: Timing, work: Work, reads: list[ReadAgain], busy: bool) -> Again:
+    """What one statement's reads cost; where workers are waited for, what they cost of all that those do."""
     statement = timing.files.statement(reads[0].place, {})
     parts = work.parts if busy else [one for one in work.parts if _through(statement, (one.place, *one.callers))]
     seconds = sum(one.seconds for one in parts)
-    if not seconds:
-        return None
     # The time that workers need for a step is the step's, where they are waited for.
-    share = sum(one.seconds / (one.watched or one.steps) for one in reads)
+    again = sum(one.seconds / (one.watched or one.steps) for one in reads)
     whole = timing.share(seconds) if busy else timing.per_step(seconds)
-    cost = Cost(timing, parts, min(1.0, share / whole))
-    return Again(statement, reads, cost) if cost.counts else None
+    return Again(statement, reads, Cost(timing, parts, min(1.0, again / whole) if whole else 0.0))
 
 
 def _leads(timing: Timing, one: ReadAgain, work: Work) -> bool:

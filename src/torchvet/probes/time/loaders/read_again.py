@@ -61,7 +61,7 @@ class ReadAgainProbe(TimeWatcher):
     def install(self) -> None:
         """Wrap them. They are methods, or private to NumPy: a program that pickles a function by its name has none."""
         # Not imported here: without NumPy torch works as well.
-        lib = getattr(sys.modules.get("numpy"), "lib", None)
+        lib: Any = getattr(sys.modules.get("numpy"), "lib", None)
         archive = getattr(getattr(lib, "npyio", None), "NpzFile", None)
         if archive is not None:
             self.replace(archive, "__getitem__", self._reading(_of_archive))

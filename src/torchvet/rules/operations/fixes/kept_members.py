@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import edits, terminal, walk
+from torchvet.source.model import edits, walk
 from torchvet.source.model.expressions import parents_in
 
 _OF_ARCHIVES = frozenset(["files", "f", "zip", "fid", "close", "__enter__", "allow_pickle", "max_header_size"])
@@ -22,18 +22,19 @@ def kept_members(file: SourceFile, finding: Finding) -> Edits:
     if unit is None or line is None or any(_of_archive(node) for node in walk(file.tree)):
         return ()
     parents = parents_in(unit.node)
-    here = (node for node in walk(unit.node) if isinstance(node, ast.Subscript) and _on(parents, node, line))
-    reads = [node for node in here if _is_key(node.slice) and _holder(node.value)]
-    if len({_holder(node.value) for node in reads}) != 1 or len({_key(node) for node in reads}) != len(reads):
-        return ()
-    opened = _opened(file, _holder(reads[0].value))
-    # Elsewhere the same array would be another one's too.
-    others = [node for node in walk(file.tree) if isinstance(node, ast.Subscript) and _is_key(node.slice)]
-    shared = {_key(node) for node in others if node not in reads} & {_key(node) for node in reads}
-    if opened is None or shared:
+    reads = [node for node in _with_keys(unit.node) if _on(parents, node, line) and _holder(node.value)]
+    keys, holders = {_key(node) for node in reads}, {_holder(node.value) for node in reads}
+    opened = _opened(file, next(iter(holders))) if len(holders) == 1 else None
+    # Read elsewhere too, the same array would be there as well.
+    if opened is None or sum(_key(node) in keys for node in _with_keys(file.tree)) > len(keys):
         return ()
     kept = edits.replace(file, opened, f"dict({file.segment(opened)})")
     return [kept, *(edit for node in reads for edit in _copied(file, node, parents))]
+
+
+def _with_keys(tree: ast.AST) -> list[ast.Subscript]:
+    """What a string stands in the brackets of."""
+    return [node for node in walk(tree) if isinstance(node, ast.Subscript) and _key(node)]
 
 
 def _of_archive(node: ast.AST) -> bool:
@@ -48,10 +49,6 @@ def _on(parents: dict[int, ast.AST], node: ast.AST, line: int) -> bool:
             return False
         node = above
     return node.lineno == line
-
-
-def _is_key(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _key(node: ast.Subscript) -> str:
@@ -95,9 +92,9 @@ def _copied(file: SourceFile, node: ast.expr, parents: dict[int, ast.AST]) -> Ed
     while isinstance(above, ast.Subscript) and above.value is node:
         node, above = above, parents.get(id(above))
     called = parents.get(id(above)) if above is not None else None
-    if isinstance(above, ast.Attribute) and isinstance(called, ast.Call) and called.func is above:
-        if above.attr in _COPIES and not (above.attr == "astype" and called.keywords):
-            return []
+    method = above.attr if isinstance(above, ast.Attribute) and isinstance(called, ast.Call) else ""
+    if method in _COPIES and not (isinstance(called, ast.Call) and method == "astype" and called.keywords):
+        return []
     if isinstance(above, ast.Call) and file.dotted(above.func) in ("torch.tensor", "float", "int", "len"):
         return []
-    return [edits.called_on(file, node, "copy()")] if terminal(node) != "copy" else []
+    return [edits.called_on(file, node, "copy()")]

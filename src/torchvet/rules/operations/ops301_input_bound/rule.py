@@ -92,8 +92,8 @@ class InputBound(TraceRule, LineCostRule):
         return kept_members(file, finding) if about(finding) == _READ_AGAIN else stacked_first(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
-        """Loops over loaders that wait for their batches for a part of their time, and loops that read files themselves,
-        the same ones again."""
+        """Loops over loaders that wait for their batches for a part of their time, and loops that read the same files
+        again by themselves."""
         works = works_of(rank, timing)
         for work, cost in works:
             again = read_again(rank, timing, work) if cost.counts and work.kind != "evaluation" else None
@@ -143,7 +143,11 @@ class InputBound(TraceRule, LineCostRule):
     def _reads_again(self, rank: RankRecording, loop: Place, again: Again) -> Finding:
         # Graded by what reading each member once saves, in the time that was measured around the reads.
         at, cost = again.statement, again.cost
-        related = [self.beside("called-from", "the loop that waits", loop)] if (at.path, at.line) != (loop.path, loop.line) else []
+        related = (
+            [self.beside("called-from", "the loop that waits", loop)]
+            if (at.path, at.line) != (loop.path, loop.line)
+            else []
+        )
         return self.takes(
             rank,
             at.place,
