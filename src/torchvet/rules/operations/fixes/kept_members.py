@@ -23,13 +23,20 @@ def kept_members(file: SourceFile, finding: Finding) -> Edits:
         return ()
     parents = parents_in(unit.node)
     reads = [node for node in _with_keys(unit.node) if _on(parents, node, line) and _holder(node.value)]
-    keys, holders = {_key(node) for node in reads}, {_holder(node.value) for node in reads}
-    opened = _opened(file, next(iter(holders))) if len(holders) == 1 else None
-    # Read elsewhere too, the same array would be there as well.
-    if opened is None or sum(_key(node) in keys for node in _with_keys(file.tree)) > len(keys):
+    opened = _opened_for(file, reads)
+    if opened is None:
         return ()
     kept = edits.replace(file, opened, f"dict({file.segment(opened)})")
     return [kept, *(edit for node in reads for edit in _copied(file, node, parents))]
+
+
+def _opened_for(file: SourceFile, reads: list[ast.Subscript]) -> ast.Call | None:
+    """The call that opens the archives of one statement's reads, where nothing else of the file reads these members:
+    the same array would be there as well."""
+    keys, holders = {_key(node) for node in reads}, {_holder(node.value) for node in reads}
+    if len(holders) != 1 or sum(_key(node) in keys for node in _with_keys(file.tree)) > len(keys):
+        return None
+    return _opened(file, holders.pop())
 
 
 def _with_keys(tree: ast.AST) -> list[ast.Subscript]:
