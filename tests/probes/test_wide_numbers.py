@@ -52,7 +52,7 @@ def test_a_model_that_was_cast_is_timed_both_ways(tmp_path: Path) -> None:
     (found,) = seen(tmp_path)
     assert found.cast is not None and found.cast.line == 9
     assert (found.loaded, found.batches, found.by_default) == (True, True, False)
-    assert 0 < found.timed <= found.seconds <= found.every and found.sampled > 1
+    assert 0 < found.timed <= found.seconds <= found.every <= found.whole and found.sampled > 1
     assert found.wide == found.timed and found.narrow > 0
     assert 13 <= found.place.line <= 17 and found.operators
 

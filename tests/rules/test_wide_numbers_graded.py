@@ -24,7 +24,7 @@ for x in loader:
     step()
 """
 SEEN = WideNumbers(
-    place=Place(PATH, 6, "<module>"), seconds=0.5, every=0.55, sampled=10, timed=0.48, wide=0.48, narrow=0.2,
+    place=Place(PATH, 6, "<module>"), seconds=0.5, every=0.55, whole=0.6, sampled=10, timed=0.48, wide=0.48, narrow=0.2,
     cast=Place(PATH, 3, "<module>"), loaded=True, batches=True, operators=["addmm", "mm"],
 )  # fmt: skip
 

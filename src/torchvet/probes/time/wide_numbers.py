@@ -4,12 +4,14 @@ those that take most are timed in float64 and in float32."""
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from torchvet.probes.base.costs import OPERATOR_SECONDS
 from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, bare_name, called_by_user, tap, tensors_within
 from torchvet.probes.base.ledger import Line, place_of_line
@@ -42,7 +44,7 @@ class WideNumbersProbe(TimeWatcher):
         """The seconds of each form of a call."""
         self._lines: dict[Line, float] = {}
         self._operators: Counter[str] = Counter()
-        self._seconds = self._every = 0.0
+        self._seconds = self._every = self._whole = self._last = 0.0
         self._cast: tuple[int, Place] | None = None
         """How many elements the largest module has that was cast, and the line."""
         self._loaded = self._batches = self._default = False
@@ -72,18 +74,20 @@ class WideNumbersProbe(TimeWatcher):
         self._calls.clear()
         self._lines.clear()
         self._operators.clear()
-        self._steps, self._seconds, self._every, self._tick = 0, 0.0, 0.0, -1
+        self._steps, self._tick = 0, -1
+        self._seconds = self._every = self._whole = 0.0
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         host = self.host
         if host.tick != self._tick:
-            self._tick = host.tick
-            self._wide = _trains_wide(host)
+            self._tick, self._wide = host.tick, _trains_wide(host)
             self._steps += self._wide
+            self._last = time.perf_counter()
         if not self._wide:
             return
         took = host.ledger.took
         self._every += took
+        self._pass(took)
         if not any(_is_wide(one) for one in tensors_within([args, kwargs])):
             return
         self._seconds += took
@@ -97,6 +101,13 @@ class WideNumbersProbe(TimeWatcher):
         call = told(func, args, kwargs)
         if call is not None and (call in self._calls or len(self._calls) < _CALLS):
             self._calls[call] = self._calls.get(call, 0.0) + took
+
+    def _pass(self, took: float) -> None:
+        """Time has passed since the last operator, of which noting this one is no part."""
+        # In the very steps that the operators are of: a machine may be busier in others.
+        now = time.perf_counter()
+        self._whole += max(took, now - self._last - OPERATOR_SECONDS)
+        self._last = now
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both."""
@@ -113,6 +124,7 @@ class WideNumbersProbe(TimeWatcher):
                 place=place,
                 seconds=self._seconds,
                 every=self._every,
+                whole=self._whole,
                 sampled=self._steps,
                 timed=taken.of,
                 wide=taken.wide,

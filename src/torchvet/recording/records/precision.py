@@ -7,7 +7,8 @@ from torchvet.recording.records.base import Place, Record
 
 class WideNumbers(Record):
     """Operators on float64 in `sampled` sampled steps of optimizers whose parameters are float64: they took `seconds`
-    of the `every` seconds of all operators, most of them on the line `place`.
+    of the `every` seconds of all operators, most of them on the line `place`; these steps took `whole` seconds, without
+    what noting operators takes.
 
     Those of `timed` of these seconds took `wide` seconds once each, weighted as in the steps, and `narrow` in float32:
     measured after the run on made tensors of the same shapes. `cast` is the line that has made most of the parameters
@@ -18,6 +19,7 @@ class WideNumbers(Record):
     place: Place
     seconds: float
     every: float
+    whole: float
     sampled: int
     timed: float = 0.0
     wide: float = 0.0

@@ -34,12 +34,10 @@ class Float64WithoutNeed(LineCostRule):
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
         """Steps that would take less time in float32."""
-        parts = [part for part in timing.times.lines if part.phase != "data"]
-        model = timing.per_step(sum(part.seconds for part in parts))
         for seen in rank.all(WideNumbers):
-            if model and seen.sampled and seen.wide > seen.narrow > 0:
-                saved = (seen.wide - seen.narrow) / seen.sampled
-                cost = Cost(timing, parts, saved=min(1.0, saved / model))
+            if seen.whole and seen.wide > seen.narrow > 0:
+                # Of the time of the sampled steps, in which the operators were timed.
+                cost = Cost(timing, timing.times.lines, saved=(seen.wide - seen.narrow) / seen.whole)
                 if cost.counts:
                     yield self._wide(rank, seen, cost)
 
