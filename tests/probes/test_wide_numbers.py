@@ -9,7 +9,7 @@ import pytest
 import torch
 from example_runs import RECORDING, forked
 
-from torchvet.probes.time import both_widths
+from torchvet.probes.time.wide import both_widths
 from torchvet.recording import read
 from torchvet.recording.records.precision import WideNumbers
 

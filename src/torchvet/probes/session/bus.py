@@ -100,7 +100,7 @@ PROBES: tuple[str, ...] = (
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",
     "time.rows_one_by_one.RowsOneByOneTimer",
-    "time.wide_numbers.WideNumbersProbe",
+    "time.wide.operators.WideNumbersProbe",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",
     "objects.hook_tables.HookProbe",

@@ -15,8 +15,8 @@ from torchvet.probes.base.costs import OPERATOR_SECONDS
 from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, bare_name, called_by_user, tap, tensors_within
 from torchvet.probes.base.ledger import Line, place_of_line
-from torchvet.probes.time.both_widths import Call, timed, told
 from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.wide.both_widths import Call, timed, told
 from torchvet.recording.records.precision import WideNumbers
 
 _WHAT = "operators on float64"
