@@ -172,6 +172,7 @@ BatchNorms: Any = _name(f"{_BATCH}._BatchNorm", "batch norms of the program's ow
 Normalizations: Any = _name(f"{_BATCH}._NormBase", "normalizations of the program's own", _NORMS)
 Dropouts: Any = _name("torch.nn.modules.dropout._DropoutNd", "dropouts of the program's own", _DROPOUTS)
 LoaderIterator: Any = _name("torch.utils.data.dataloader._BaseDataLoaderIter", "batches of loaders")
+DatasetKind: Any = _name("torch.utils.data.dataloader._DatasetKind", "what is read from files again")
 loader_workers: Any = _name("torch.utils.data._utils.worker", "what loaders' workers spend their time on")
 OpOverload: Any = _name("torch._ops.OpOverload", "which operators may be looked at while what is not finite is found")
 tensor_text: Any = _name("torch._tensor_str", "tensors that are printed, which waits for the device")

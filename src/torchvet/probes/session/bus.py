@@ -84,6 +84,7 @@ PROBES: tuple[str, ...] = (
     "time.line_operators.LineOperators",
     "time.sliding_windows.SlidingWindows",
     "time.loaders.worker_starts.WorkerStartsProbe",
+    "time.loaders.read_again.ReadAgainProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
     "time.ignored_rows.IgnoredRowsProbe",
@@ -100,6 +101,7 @@ PROBES: tuple[str, ...] = (
     "time.update_times.UpdateTimer",
     "time.denormal_updates.DenormalUpdates",
     "time.rows_one_by_one.RowsOneByOneTimer",
+    "time.wide.operators.WideNumbersProbe",
     # What is found out last, by what the others have seen; its censuses are heard of by the two below it.
     "memory.growth.GrowthProbe",
     "objects.hook_tables.HookProbe",

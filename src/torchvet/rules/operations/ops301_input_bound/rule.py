@@ -20,6 +20,8 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.operations._loader_rows import collected_for, rows_read_at
+from torchvet.rules.operations._read_again import Again, read_again
+from torchvet.rules.operations.fixes.kept_members import kept_members
 from torchvet.rules.operations.fixes.whole_arrays import stacked_first
 from torchvet.rules.operations.fixes.whole_batches import whole_batches
 from torchvet.rules.shared.line_costs import Cost, LineCostRule, joined_parts, works_of
@@ -71,6 +73,7 @@ _OF_LIBRARY = (
 )
 _WORKERS = frozenset(["wait", "start", "end"])
 _ROW_BY_ROW = About(variant="row by row")
+_READ_AGAIN = About(variant="read again", operands=("npz",))
 
 
 class InputBound(TraceRule, LineCostRule):
@@ -81,18 +84,24 @@ class InputBound(TraceRule, LineCostRule):
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """The loader's batches read by one index, where rows are read one by one; arrays put together before they
-        become a tensor."""
+        become a tensor; members of archives read once."""
         # None for workers that are started anew. Where they are kept, `iter()` of the loader within a loop over it
         # starts that loop again, what is set in the dataset later does not reach them, and there must be some.
-        return whole_batches(file, finding) if about(finding) == _ROW_BY_ROW else stacked_first(file, finding)
+        if about(finding) == _ROW_BY_ROW:
+            return whole_batches(file, finding)
+        return kept_members(file, finding) if about(finding) == _READ_AGAIN else stacked_first(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
-        """Loops over loaders that wait for their batches for a part of their time."""
+        """Loops over loaders that wait for their batches for a part of their time, and loops that read the same files
+        again by themselves."""
         works = works_of(rank, timing)
         for work, cost in works:
-            if work.kind == "data" and cost.counts:
+            again = read_again(rank, timing, work) if cost.counts and work.kind != "evaluation" else None
+            starts = _started_anew(rank, work) if work.kind == "data" else None
+            if again is not None and starts is None:
+                yield self._reads_again(rank, work.site, again)
+            elif work.kind == "data" and cost.counts:
                 rows = rows_read_at(rank, work.site)
-                starts = _started_anew(rank, work)
                 if starts is not None:
                     yield self._starts(rank, work, Cost(timing, work.parts, _of_starts(work, starts)), starts)
                 elif rows is None:
@@ -129,6 +138,25 @@ class InputBound(TraceRule, LineCostRule):
             "what all batches of a pass are waited for",
             advice=_START_ADVICE,
             related=[self.beside("made", "the loader is made here", starts.made)] if starts.made is not None else [],
+        )
+
+    def _reads_again(self, rank: RankRecording, loop: Place, again: Again) -> Finding:
+        # Graded by what reading each member once saves, in the time that was measured around the reads.
+        at, cost = again.statement, again.cost
+        related = (
+            [self.beside("called-from", "the loop that waits", loop)]
+            if (at.path, at.line) != (loop.path, loop.line)
+            else []
+        )
+        return self.takes(
+            rank,
+            at.place,
+            f"the same {again.members} {again.verb} read again and again: {cost.of_step()}, at `{at.text}`",
+            cost,
+            cause=again.evidence,
+            advice=again.advice,
+            related=related,
+            about=About(variant="read again", operands=(again.what,)),
         )
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost, files: Files) -> Finding:

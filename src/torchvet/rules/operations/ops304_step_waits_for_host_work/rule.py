@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import percent
 from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Severity, SourceFile
 from torchvet.rules.operations._model_calls import prefixes_of, row_loops_of
+from torchvet.rules.operations._read_again import read_again
 from torchvet.rules.operations.fixes.sinking import where_it_is_read
 from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, joined_parts, works_of
 
@@ -66,7 +67,9 @@ class StepWaitsForHostWork(LineCostRule):
         for work, cost in works_of(rank, timing, told):
             # A program that trains nothing is there for what looks like an evaluation.
             wanted = work.kind == "evaluation" and not trains
-            if work.kind in _WORDS and cost.counts and not wanted:
+            # Where the same is read again and again, OPS301 says so.
+            known = work.kind != "evaluation" and cost.counts and read_again(rank, timing, work) is not None
+            if work.kind in _WORDS and cost.counts and not wanted and not known:
                 yield self._waits(rank, work, cost)
 
     def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:

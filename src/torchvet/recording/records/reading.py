@@ -1,0 +1,34 @@
+"""Records about what a program reads from files while it trains."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torchvet.recording.records.base import Place, Record
+
+Container = Literal["npz", "zip", "npy", "torch", "json"]
+"""A member of NumPy's archive, of a zip file, an array's file, a file for `torch.load`, a text of JSON."""
+
+
+class ReadAgain(Record):
+    """A call on the line `place`, reached from `callers` (innermost first), that reads whole members of files: `again`
+    of `reads` were of what it had read before in the same pass over a loader or, outside of loaders, just before.
+
+    The latter took `seconds`, in so many `steps`; of `workers` of loaders `watched` are all their seconds together.
+    The `members` have `bytes` bytes; one of them is called `name`. `in_loader` says that a loader asked for it.
+    """
+
+    id: int
+    place: Place
+    callers: list[Place]
+    what: Container
+    name: str
+    reads: int = 0
+    again: int = 0
+    members: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    workers: int = 0
+    watched: float = 0.0
+    in_loader: bool = True
