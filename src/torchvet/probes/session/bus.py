@@ -85,6 +85,7 @@ PROBES: tuple[str, ...] = (
     "time.loaders.worker_starts.WorkerStartsProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
+    "time.passes.walked_again.WalkedAgainProbe",
     "time.ignored_rows.IgnoredRowsProbe",
     "time.padded_columns.PaddedColumnsProbe",
     "time.fused_attention.FusedAttention",
