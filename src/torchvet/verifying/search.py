@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
 from torchvet.formatting import count
-from torchvet.verifying.curves import TOLERANCE, Agreement, compare
+from torchvet.verifying.curves import TOLERANCE, Agreement, compare, compare_sums
 from torchvet.verifying.hiding import hidden
 from torchvet.verifying.outputs import Output, compare_output, same_output
 from torchvet.verifying.trial import Trial
@@ -25,6 +25,9 @@ ROUNDS = 4
 
 _MANY = 1.5
 """Times the steps of the unchanged program, which ended by itself, from which on a fixed one does not end."""
+
+_OF_GRADIENTS = 10.0
+"""Times the tolerance of losses that norms of gradients may differ by, where several losses became one."""
 
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
@@ -251,7 +254,14 @@ class Search:
 
     def _agreement(self, after: Trial) -> Agreement:
         # A program that failed is expected to go on with the fix.
-        return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
+        found = compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
+        if found.lengths[0] == found.lengths[1] or len(self.before.by_step) != len(after.by_step):
+            return found
+        # As many steps with other numbers of passes: several may have become one, or one several.
+        summed = compare_sums(self.before.by_step, after.by_step)
+        # Losses of the same sum may be worth other gradients.
+        same = compare(self.before.gradients, after.gradients)
+        return summed if same.lengths == (0, 0) or same.within(_OF_GRADIENTS * self.tolerance) else found
 
     def _whole(self, group: Sequence[Fix], after: Trial) -> str:
         """What is wrong with a run as a whole; empty if nothing is."""
@@ -374,6 +384,9 @@ def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
     if before != after:
         return f"{before} backward passes became {after}"
     by = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
+    if agreement.joined != (0, 0):
+        passes = f"{agreement.joined[0]} backward passes became {agreement.joined[1]}"
+        return f"{passes}, and the sums of each step's losses differ {by} from step {agreement.first} on"
     own = f"; two unchanged runs differ by {noise:.2g}" if noise else "; two unchanged runs do not"
     return f"the losses differ {by} from pass {agreement.first} on (allowed by --tolerance: {tolerance:g}{own})"
 

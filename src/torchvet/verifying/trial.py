@@ -40,6 +40,8 @@ class Trial:
     steps: int
     curve: list[float | None] = field(default_factory=list)
     """The loss of each backward pass, in order; None if it is not finite."""
+    by_step: list[list[float | None]] = field(default_factory=list)
+    """The same, by step."""
     gradients: list[float | None] = field(default_factory=list)
     """The norm of the gradients of each optimizer step, likewise."""
     wide: Wide | None = None
@@ -116,6 +118,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, outputs: Ou
     return replace(
         trial,
         curve=[value for record in rank.all(Losses) for value in record.values],
+        by_step=[record.values for record in rank.all(Losses) if record.values],
         gradients=[value for record in rank.all(Losses) for value in record.gradients],
         wide=_wide(rank),
         rates=rates,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,8 @@ _MOST_STEPS = 40
 """Steps of one line that are judged."""
 _MOST_PASSES = 64
 """Passes between two steps of an optimizer that are followed."""
+_MOST_PAST = 8
+"""Runs that are remembered, for what later passes have in common with them."""
 _BY_ENGINE = names("add add_ sum view reshape _unsafe_view expand _to_copy detach ones_like")
 """What autograd runs between nodes, by itself: gradients of several ways are added up, and given their shape. Anything
 else that runs there is a hook of the program's."""
@@ -88,8 +90,8 @@ class WalkedAgainProbe(TimeWatcher):
         """Whether the pass that is about to run keeps its graph, and whether it makes one."""
         self._run = _Run()
         self._pass: _Pass | None = None
-        self._past: tuple[set[int], Place | None, bool] = (set(), None, False)
-        """The nodes of the run before, where it began, and whether the gradients have been used since."""
+        self._past: deque[tuple[set[int], Place, bool]] = deque(maxlen=_MOST_PAST)
+        """The nodes of runs before, where each began, and whether an optimizer has ended it."""
         self._sites: dict[Place, WalkedAgain] = {}
         self._took: Counter[Place] = Counter()
         self._saved: Counter[Place] = Counter()
@@ -116,7 +118,7 @@ class WalkedAgainProbe(TimeWatcher):
         self._entered = self._pass = None
         if is_grad or makes:
             self._end(used=False)
-        elif self.host.sampling and (keeps or self._run.passes or self._past[0]) and is_alone():
+        elif self.host.sampling and (keeps or self._run.passes or self._past) and is_alone():
             place = frames.user_place(3)
             if place is not None and self._allowance.left():
                 self._begin(place, tensors if isinstance(tensors, (list, tuple)) else (tensors,))
@@ -137,15 +139,14 @@ class WalkedAgainProbe(TimeWatcher):
         self._allowance.spend(began)
 
     def _goes_on(self, one: _Pass) -> None:
-        """Does a pass go through what the run before it has gone through? Then that was kept for it."""
-        nodes, place, used = self._past
-        if place is None or nodes.isdisjoint(one.numbers):
-            return
-        site = self._sites.get(place)
-        if not used:
-            self._needed |= {place, one.place}
-        elif site is not None:
-            site.kept = True
+        """Does a pass go through what a run before it has gone through? Then that was kept for it."""
+        for nodes, place, used in self._past:
+            if nodes.isdisjoint(one.numbers):
+                continue
+            if not used:
+                self._needed |= {place, one.place}
+            elif place in self._sites:
+                self._sites[place].kept = True
 
     def backward_failed(self) -> None:
         """See `Watcher`."""
@@ -200,8 +201,11 @@ class WalkedAgainProbe(TimeWatcher):
         if not run.passes:
             # Further optimizers step.
             return
-        first = self._judge(run.passes) or run.passes[0].place
-        self._past = set().union(*(one.numbers for one in run.passes)), first, used
+        place = self._judge(run.passes)
+        # Of a run that an optimizer has ended without passes in common nothing can be asked later.
+        if place is not None or not used:
+            nodes = set().union(*(one.numbers for one in run.passes))
+            self._past.append((nodes, place or run.passes[0].place, used))
 
     def _judge(self, passes: list[_Pass]) -> Place | None:
         """Where the passes begin that have nodes in common, if any do."""
@@ -226,7 +230,8 @@ class WalkedAgainProbe(TimeWatcher):
 
     def _forget(self) -> None:
         """What comes next cannot be judged by what was before."""
-        self._run, self._pass, self._past = _Run(), None, (set(), None, False)
+        self._run, self._pass = _Run(), None
+        self._past.clear()
 
     def boundary(self, tick: int, kind: StepKind) -> None:
         """A step ended."""
