@@ -85,7 +85,9 @@ FOUND = {
     "losses read between": TWO.replace("two.b", "print(one.item(), two.item())\ntwo.b"),
     "two optimizers after both": TWO + "p.opt_b.step()\n",
     "of a network and of its head alone": TWO.replace("two.b", "(two + one).b"),
-    "a scaler": TWO.replace("one.b", "scaler.scale(one).b").replace("one, two", "scaler = torch.amp.GradScaler('cpu', enabled=True)\none, two"),
+    "a scaler": TWO.replace("one.b", "scaler.scale(one).b").replace(
+        "one, two", "scaler = torch.amp.GradScaler('cpu', enabled=True)\none, two"
+    ),
     "every loss of a sequence goes back to its beginning": """
 h, total = p.trunk(x), []
 p.opt.zero_grad()
@@ -174,7 +176,9 @@ one.backward(retain_graph=True, inputs=p.every[:2])
 two.backward(inputs=p.every[2:])
 p.opt.step()
 """,
-    "a hook of a parameter": TWO.replace("p.opt.zero", "if step == 0:\n    p.every[0].register_hook(lambda g: g.clamp(-1, 1))\np.opt.zero"),
+    "a hook of a parameter": TWO.replace(
+        "p.opt.zero", "if step == 0:\n    p.every[0].register_hook(lambda g: g.clamp(-1, 1))\np.opt.zero"
+    ),
     "a hook of the features": """
 h = p.trunk(x)
 h.register_hook(lambda g: g / g.norm())
@@ -186,9 +190,14 @@ p.opt.step()
     "hooks of modules": """
 if step == 0:
     p.trunk[0].register_full_backward_hook(lambda m, i, o: None)
-""" + TWO,
-    "updated by hand between": TWO.replace("two.b", "with torch.no_grad():\n    for q in p.every[4:6]:\n        q -= 0.1 * q.grad\ntwo.b"),
-    "gradients of more than one element": TWO.replace("one.backward(", "o = p.trunk(x)\no.backward(torch.ones(N, N), ").replace("two.b", "o.backward(torch.ones(N, N))\ntwo.b"),
+"""
+    + TWO,
+    "updated by hand between": TWO.replace(
+        "two.b", "with torch.no_grad():\n    for q in p.every[4:6]:\n        q -= 0.1 * q.grad\ntwo.b"
+    ),
+    "gradients of more than one element": TWO.replace(
+        "one.backward(", "o = p.trunk(x)\no.backward(torch.ones(N, N), "
+    ).replace("two.b", "o.backward(torch.ones(N, N))\ntwo.b"),
 }
 
 

@@ -85,7 +85,9 @@ def test_statements_one_after_the_other_become_one() -> None:
 
 def test_three_statements_with_weights_and_a_scaler() -> None:
     text = TWO.replace("first.b", "(0.5 * first).b").replace("second.b", "scaler.scale(second).b")
-    text = text.replace("    optimizer", "    losses[2].backward()\n    optimizer").replace("backward()", "backward(retain_graph=True)", 1)
+    text = text.replace("    optimizer", "    losses[2].backward()\n    optimizer").replace(
+        "backward()", "backward(retain_graph=True)", 1
+    )
     assert summed(text, 3, 4)[1] == ["    (0.5 * first + scaler.scale(second) + losses[2]).backward()"]
 
 

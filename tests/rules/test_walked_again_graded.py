@@ -10,7 +10,7 @@ from torchvet.recording import RankRecording, Recording
 from torchvet.recording.records.base import Place, Program, Record, Source
 from torchvet.recording.records.passes import WalkedAgain
 from torchvet.recording.records.timing import LineTime, LineTimes, Phase
-from torchvet.recording.records.training import BackwardUse
+from torchvet.recording.records.training import BackwardUse, Ran
 
 PATH = "/home/user/train.py"
 TEXT = """import torch
@@ -76,5 +76,6 @@ def test_a_graph_that_a_later_step_needs_has_no_edit() -> None:
 def test_a_graph_that_was_seen_to_be_used_again_is_not_called_unused() -> None:
     kept = TEXT.replace("second.backward()", "optimizer.step()").replace("first, second = heads", "first = loss_of")
     use = BackwardUse(place=place(7), flag="retain_graph", calls=9, judged=8, reused=8, held=100, peak=1000)
-    assert found("MEM109", text=kept)
-    assert not found("MEM109", use, text=kept)
+    ran = Ran(path=PATH, lines=list(range(3, 10)))
+    assert found("MEM109", ran, text=kept)
+    assert not found("MEM109", ran, use, text=kept)

@@ -33,6 +33,8 @@ class Agreement:
     joined: tuple[int, int] = (0, 0)
     """Where the runs went backward a different number of times: how often each did so. What was compared are the sums
     of each step's losses then."""
+    alike: int = 0
+    """Of these sums: how many agree within the tolerance before the first that does not."""
 
     @property
     def equal(self) -> bool:
@@ -68,10 +70,14 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
     return Agreement(min(len(before), len(after)), largest, first, lengths, *last, finite)
 
 
-def compare_sums(before: Sequence[Sequence[float | None]], after: Sequence[Sequence[float | None]]) -> Agreement:
+def compare_sums(
+    before: Sequence[Sequence[float | None]], after: Sequence[Sequence[float | None]], tolerance: float = TOLERANCE
+) -> Agreement:
     """Compare the sums of each step's losses: one pass from a sum does what a pass from each of its terms does."""
-    found = compare([_sum(values) for values in before], [_sum(values) for values in after])
-    return replace(found, joined=(sum(map(len, before)), sum(map(len, after))))
+    was, now = [_sum(values) for values in before], [_sum(values) for values in after]
+    unlike = (n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b and relative(a, b) > tolerance)
+    alike = next(unlike, min(len(was), len(now)))
+    return replace(compare(was, now), joined=(sum(map(len, before)), sum(map(len, after))), alike=alike)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +50,7 @@ class _Pass:
     leaves: dict[int, weakref.ref[torch.Tensor]]
     before: dict[int, Mark]
     timed: bool
-    took: Counter[int] = field(default_factory=Counter)
+    took: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
     """By number of a node, of leaves by -1 minus their identity: seconds, or operators where these take none."""
     all: float = 0.0
     hooked: bool = False
@@ -93,8 +93,8 @@ class WalkedAgainProbe(TimeWatcher):
         self._past: deque[tuple[set[int], Place, bool]] = deque(maxlen=_MOST_PAST)
         """The nodes of runs before, where each began, and whether an optimizer has ended it."""
         self._sites: dict[Place, WalkedAgain] = {}
-        self._took: Counter[Place] = Counter()
-        self._saved: Counter[Place] = Counter()
+        self._took: defaultdict[Place, float] = defaultdict(float)
+        self._saved: defaultdict[Place, float] = defaultdict(float)
         self._needed: set[Place] = set()
         """Lines whose passes are needed one by one."""
         self._allowance = half.Allowance(0.1, 0.003)

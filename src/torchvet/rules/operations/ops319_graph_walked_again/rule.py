@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.formatting import count, ms, percent
+from torchvet.formatting import count, percent
 from torchvet.recording.records.passes import WalkedAgain
 from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, SourceFile
 from torchvet.rules.operations.fixes.summed_losses import summed_at
