@@ -24,8 +24,6 @@ from torchvet.recording.records.passes import WalkedAgain
 
 _MOST_NODES = 16_384
 """Nodes of a graph that are gone through; what a larger one shares with another is not known."""
-_MOST_STEPS = 40
-"""Steps of one line that are judged."""
 _MOST_PASSES = 64
 """Passes between two steps of an optimizer that are followed."""
 _MOST_PAST = 8
@@ -212,20 +210,20 @@ class WalkedAgainProbe(TimeWatcher):
         walks = Counter(number for one in passes for number in one.took)
         common = {number for number, count in walks.items() if count > 1}
         # Parameters that several passes lead to are no nodes in common: micro-batches have them.
-        sharing = [one for one in passes if any(number >= 0 for number in common & one.took.keys())]
+        nodes = {number for number in common if number >= 0}
+        sharing = [one for one in passes if not nodes.isdisjoint(one.took)]
         for one in passes:
             self._took[one.place] += one.all
         if not sharing:
             return None
         place = sharing[0].place
         known = self._sites.setdefault(place, WalkedAgain(id=len(self._sites), place=place, timed=sharing[0].timed))
-        if known.steps < _MOST_STEPS:
-            known.steps += 1
-            known.passes += len(sharing)
-            known.nodes = max(known.nodes, sum(number >= 0 for number in common))
-            known.lines += dict.fromkeys(one.place for one in sharing if one.place not in known.lines)
-            # Of so many walks through a node one remains.
-            self._saved[place] += sum(one.took[n] * (1 - 1 / walks[n]) for one in sharing for n in common)
+        known.steps += 1
+        known.passes += len(sharing)
+        known.nodes = max(known.nodes, len(nodes))
+        known.lines += dict.fromkeys(one.place for one in sharing if one.place not in known.lines)
+        # Of so many walks through a node one remains. What is not there must not be made.
+        self._saved[place] += sum(one.took.get(n, 0.0) * (1 - 1 / walks[n]) for one in sharing for n in common)
         return place
 
     def _forget(self) -> None:
@@ -258,18 +256,25 @@ class WalkedAgainProbe(TimeWatcher):
 def _followed(place: Place, tensors: Iterable[Any]) -> _Pass | None:
     """A pass that begins from losses; None where what it goes through cannot be told, or where others hear of it."""
     roots = list(tensors)
-    if not graphs.followed() or any(not isinstance(t, torch.Tensor) or t.numel() != 1 for t in roots):
+    if not graphs.followed() or not all(isinstance(t, torch.Tensor) and t.numel() == 1 for t in roots):
         return None
     found = list(all_below(graphs.roots_of(roots), _MOST_NODES))
     leaves = {id(node.variable): node.variable for node in found if is_leaf(node)}
-    hooked = any(t._backward_hooks or getattr(t, "_post_accumulate_grad_hooks", None) for t in leaves.values())
-    if hooked or len(found) >= _MOST_NODES or any(graphs.name_of(node).endswith(_OPAQUE) for node in found):
+    if len(found) >= _MOST_NODES or _is_hooked(leaves.values()) or _is_opaque(found):
         return None
     refs = {key: weakref.ref(leaf) for key, leaf in leaves.items()}
     before = {key: _mark(leaf) for key, leaf in leaves.items()}
     # Elsewhere operators return before their work is done.
     timed = all(t.device.type == "cpu" for t in roots)
     return _Pass(place, set(graphs.numbered(found)), refs, before, timed)
+
+
+def _is_hooked(leaves: Iterable[torch.Tensor]) -> bool:
+    return any(leaf._backward_hooks or getattr(leaf, "_post_accumulate_grad_hooks", None) for leaf in leaves)
+
+
+def _is_opaque(nodes: Iterable[graphs.Node]) -> bool:
+    return any(graphs.name_of(node).endswith(_OPAQUE) for node in nodes)
 
 
 def _mark(parameter: torch.Tensor | None) -> Mark:
