@@ -41,9 +41,9 @@ class WalkedAgain(Record):
     read or changed between them: `passes` passes in `steps` sampled steps, the first on the line `place`, all of them
     on `lines`.
 
-    `share` of what all operators of those lines' passes took would not have been needed by one pass. It is a share of
-    their seconds, where they are `timed`, else of their number. `kept` says that a pass of a later step went through
-    these nodes as well.
+    `share` of what all operators of those lines' passes took, in the middle step, would not have been needed by one
+    pass. It is a share of their seconds, where they are `timed`, else of their number. `kept` says that a pass of a
+    later step went through these nodes as well.
     """
 
     id: int

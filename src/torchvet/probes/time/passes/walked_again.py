@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import weakref
 from collections import Counter, defaultdict, deque
@@ -91,8 +92,10 @@ class WalkedAgainProbe(TimeWatcher):
         self._past: deque[tuple[set[int], Place, bool]] = deque(maxlen=_MOST_PAST)
         """The nodes of runs before, where each began, and whether an optimizer has ended it."""
         self._sites: dict[Place, WalkedAgain] = {}
-        self._took: defaultdict[Place, float] = defaultdict(float)
-        self._saved: defaultdict[Place, float] = defaultdict(float)
+        self._passes: Counter[Place] = Counter()
+        """By line that calls backward."""
+        self._shares: defaultdict[Place, list[float]] = defaultdict(list)
+        """By where passes begin that have nodes in common: the share of each step's that one would save."""
         self._needed: set[Place] = set()
         """Lines whose passes are needed one by one."""
         self._allowance = half.Allowance(0.1, 0.003)
@@ -208,12 +211,10 @@ class WalkedAgainProbe(TimeWatcher):
     def _judge(self, passes: list[_Pass]) -> Place | None:
         """Where the passes begin that have nodes in common, if any do."""
         walks = Counter(number for one in passes for number in one.took)
-        common = {number for number, count in walks.items() if count > 1}
         # Parameters that several passes lead to are no nodes in common: micro-batches have them.
-        nodes = {number for number in common if number >= 0}
+        nodes = {number for number, count in walks.items() if count > 1 and number >= 0}
         sharing = [one for one in passes if not nodes.isdisjoint(one.took)]
-        for one in passes:
-            self._took[one.place] += one.all
+        self._passes.update(one.place for one in passes)
         if not sharing:
             return None
         place = sharing[0].place
@@ -222,8 +223,7 @@ class WalkedAgainProbe(TimeWatcher):
         known.passes += len(sharing)
         known.nodes = max(known.nodes, len(nodes))
         known.lines += dict.fromkeys(one.place for one in sharing if one.place not in known.lines)
-        # Of so many walks through a node one remains. What is not there must not be made.
-        self._saved[place] += sum(one.took.get(n, 0.0) * (1 - 1 / walks[n]) for one in sharing for n in common)
+        self._shares[place].append(_saved(sharing, walks))
         return place
 
     def _forget(self) -> None:
@@ -240,17 +240,24 @@ class WalkedAgainProbe(TimeWatcher):
         """Steps are counted anew."""
         self._forget()
         self._sites.clear()
-        self._took.clear()
-        self._saved.clear()
+        self._passes.clear()
+        self._shares.clear()
         self._needed.clear()
 
     def totals(self, tick: int) -> Iterable[WalkedAgain]:
         """Lines whose passes went through the same nodes each time."""
         for place, site in self._sites.items():
-            took = sum(self._took[line] for line in site.lines)
-            if took and self._needed.isdisjoint(site.lines):
-                site.share = self._saved[place] / took
+            if self._needed.isdisjoint(site.lines):
+                # The middle step: on a busy machine one operator may have waited for longer than all others took.
+                middle = statistics.median(self._shares[place])
+                site.share = middle * site.passes / sum(self._passes[line] for line in site.lines)
                 yield site
+
+
+def _saved(sharing: list[_Pass], walks: Counter[int]) -> float:
+    """The share of what passes took that one would save: of so many walks through a node one remains."""
+    saved = sum(took * (1 - 1 / walks[number]) for one in sharing for number, took in one.took.items())
+    return saved / (sum(one.all for one in sharing) or 1.0)
 
 
 def _followed(place: Place, tensors: Iterable[Any]) -> _Pass | None:
