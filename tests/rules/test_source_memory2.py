@@ -80,6 +80,19 @@ NEEDED = {
             loss.backward(retain_graph=True)
             optimizer.step()
         """,
+    "losses of a container, one after the other": """
+        for x, y in loader:
+            losses = {name: F.mse_loss(head(model(x)), y) for name, head in heads.items()}
+            for loss in losses.values():
+                loss.backward(retain_graph=True)
+            optimizer.step()
+        """,
+    "losses of a list, one after the other": """
+        def back(losses, optimizer):
+            for loss in losses:
+                loss.backward(retain_graph=True)
+            optimizer.step()
+        """,
     "not in every pass": """
         for i, (x, y) in enumerate(loader):
             loss = F.mse_loss(model(x), y)

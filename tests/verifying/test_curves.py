@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.verifying.curves import compare
+from torchvet.verifying.curves import compare, compare_sums
 
 LOSSES = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=20)
 
@@ -48,3 +48,12 @@ def test_what_comes_after_the_loss_lost_its_numbers_cannot_agree() -> None:
     lost = compare([1.0, 2.0], [1.0, None])
     assert lost.largest == float("inf") and not lost.within(1e9)
     assert compare([None, None], [None, None]).equal
+
+
+def test_where_passes_were_joined_the_sums_of_each_steps_losses_are_compared() -> None:
+    before: list[list[float | None]] = [[1.0, 2.0], [0.5, 0.25]]
+    agreement = compare_sums(before, [[3.0], [0.75]])
+    assert agreement.equal and agreement.joined == (4, 2) and agreement.compared == 2
+    other = compare_sums(before, [[3.0], [0.5]])
+    assert other.first == 2 and other.largest == 0.25 / 0.75
+    assert compare_sums([[1.0, None]], [[None]]).equal

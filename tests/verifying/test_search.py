@@ -271,3 +271,30 @@ def test_a_later_round_may_not_bring_back_what_an_earlier_one_has_fixed() -> Non
     uncover = lambda after, made: [Fix(f, seen=after, as_seen=f) for f in after.findings]  # noqa: E731
     found = Search(trial(A, finding("MEM102", 4, 50.0, "b")), run, uncover=uncover).run([Fix(A)])
     assert proven(found) == "a"
+
+
+def test_a_pass_from_the_sum_of_a_steps_losses_is_proven_by_that_sum() -> None:
+    parts: list[list[float | None]] = [[1.0 / (n + 1), 0.5] for n in range(40)]
+    curve = [one for step in parts for one in step]
+    before: dict[str, Any] = {"curve": curve, "by_step": parts, "gradients": [2.0] * 40}
+
+    def search(add: float = 0.0, norm: float = 2.0, unsafe: bool = False) -> Verified:
+        after: list[list[float | None]] = [[1.0 / (n + 1) + 0.5 + add * n] for n in range(40)]
+        joined: dict[str, Any] = {
+            "curve": [one for step in after for one in step],
+            "by_step": after,
+            "gradients": [norm] * 40,
+        }
+        fault = finding("OPS319", 3)
+        runner = lambda made: trial(**joined) if made else trial(fault, **before)  # noqa: E731
+        return Search(trial(fault, **before), runner, unsafe=unsafe).run([Fix(fault)])
+
+    (made,) = search().proven
+    assert made[1].agreement.joined == (80, 40)
+    # Rounding grows. Where results may change, it is enough that the first steps agree.
+    grown = search(add=1e-5).refused[0][1]
+    assert "the sums of each step's losses differ by up to" in grown and "it may be rounding that has grown" in grown
+    assert search(add=1e-5, unsafe=True).proven
+    assert "those of the first 1 step agree" in search(add=0.01, unsafe=True).refused[0][1]
+    # The same losses with other gradients are another program.
+    assert search(norm=1.0).refused[0][1] == "80 backward passes became 40"

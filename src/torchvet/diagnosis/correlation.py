@@ -113,6 +113,8 @@ def _unconfirmed(
     for suspicion, grows in zip(alone, may_grow, strict=True):
         rule, at = rules[suspicion.code], suspicion.location
         assert at is not None
+        if rule.disproves(recording, suspicion):
+            continue
         came = _came_true(suspicion, rule, alone, recording)
         if suspicion.severity == "info":  # of notes only what the program ended by is said
             yield from [came] if came is not suspicion else []

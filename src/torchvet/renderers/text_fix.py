@@ -105,6 +105,11 @@ def _output(output: dict[str, Any]) -> str:
 def _losses(row: dict[str, Any]) -> str:
     losses = row["losses"]
     compared = f"{count(losses['compared'], 'loss', 'losses')} compared"
+    if joined := losses.get("joined"):
+        passes = f"{count(joined[0], 'backward pass', 'backward passes')} became {count(joined[1])}"
+        grown = losses["alike"] < losses["compared"]
+        rest = f" (rounding that has grown: those of the first {count(losses['alike'], 'step')} agree)" if grown else ""
+        compared = f"{passes}; sums of the losses of {count(losses['compared'], 'step')} compared{rest}"
     if losses["passes"][0] != losses["passes"][1]:
         before, after = losses["passes"]
         return f"changed on purpose: {count(before, 'backward pass', 'backward passes')} became {count(after)}"

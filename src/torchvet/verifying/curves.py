@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TOLERANCE = 1e-4
 """The largest relative difference of losses that count as equal. Float32 has seven digits, and another order of
@@ -28,6 +29,12 @@ class Agreement:
     """The last loss of the second run, likewise."""
     finite: int = 0
     """How many of the compared losses are finite in both runs."""
+
+    joined: tuple[int, int] = (0, 0)
+    """Where the runs went backward a different number of times: how often each did so. What was compared are the sums
+    of each step's losses then."""
+    alike: int = 0
+    """Of these sums: how many agree within the tolerance before the first that does not."""
 
     @property
     def equal(self) -> bool:
@@ -61,6 +68,21 @@ def compare(before: Sequence[float | None], after: Sequence[float | None], short
         largest = max(largest, relative(a, b))
     finite = sum(a is not None and b is not None for a, b in zip(before, after, strict=False))
     return Agreement(min(len(before), len(after)), largest, first, lengths, *last, finite)
+
+
+def compare_sums(
+    before: Sequence[Sequence[float | None]], after: Sequence[Sequence[float | None]], tolerance: float = TOLERANCE
+) -> Agreement:
+    """Compare the sums of each step's losses: one pass from a sum does what a pass from each of its terms does."""
+    was, now = [_sum(values) for values in before], [_sum(values) for values in after]
+    unlike = (n for n, (a, b) in enumerate(zip(was, now, strict=False)) if a != b and relative(a, b) > tolerance)
+    alike = next(unlike, min(len(was), len(now)))
+    return replace(compare(was, now), joined=(sum(map(len, before)), sum(map(len, after))), alike=alike)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    finite = [value for value in values if value is not None]
+    return math.fsum(finite) if len(finite) == len(values) else None
 
 
 def relative(a: float | None, b: float | None) -> float:

@@ -137,6 +137,8 @@ def losses(agreement: Agreement, noise: float | None) -> dict[str, Any]:
         "largest_relative_difference": agreement.largest if agreement.largest != float("inf") else None,
         "first_different": agreement.first,
         "passes": list(agreement.lengths),
+        "joined": list(agreement.joined) if agreement.joined != (0, 0) else None,
+        "alike": agreement.alike,
         "last": [agreement.before, agreement.after],
         "between_runs_as_it_is": noise if noise != float("inf") else None,
     }

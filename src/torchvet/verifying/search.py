@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from torchvet.finding import Edit, Finding
 from torchvet.formatting import count
-from torchvet.verifying.curves import TOLERANCE, Agreement, compare
+from torchvet.verifying.curves import TOLERANCE, Agreement, compare, compare_sums
 from torchvet.verifying.hiding import hidden
 from torchvet.verifying.outputs import Output, compare_output, same_output
 from torchvet.verifying.trial import Trial
@@ -25,6 +25,10 @@ ROUNDS = 4
 
 _MANY = 1.5
 """Times the steps of the unchanged program, which ended by itself, from which on a fixed one does not end."""
+
+_FIRST = 3
+"""The first steps whose gradients must agree where several passes became one. Another loss would show in them at once,
+while rounding grows from step to step."""
 
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""
@@ -251,7 +255,14 @@ class Search:
 
     def _agreement(self, after: Trial) -> Agreement:
         # A program that failed is expected to go on with the fix.
-        return compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
+        found = compare(self.before.curve, after.curve, shorter=bool(self.before.failure))
+        if found.lengths[0] == found.lengths[1] or len(self.before.by_step) != len(after.by_step):
+            return found
+        # As many steps with other numbers of passes: several may have become one, or one several.
+        summed = compare_sums(self.before.by_step, after.by_step, self.tolerance)
+        # Losses of the same sum may be worth other gradients. Later ones may differ by rounding that has grown.
+        same = compare(self.before.gradients[:_FIRST], after.gradients[:_FIRST])
+        return summed if same.lengths == (0, 0) or same.within(self.tolerance) else found
 
     def _whole(self, group: Sequence[Fix], after: Trial) -> str:
         """What is wrong with a run as a whole; empty if nothing is."""
@@ -318,7 +329,9 @@ class Search:
             if self.before.failure and not self.before.curve and after.printed.startswith(self.before.printed):
                 return ""  # the unchanged program failed before its first loss
             return "there is no loss to compare (no backward pass in both runs), and the output differs"
-        if agreement.within(self.tolerance):
+        # Of a sum that was rounded in another order no more than that can be asked, where results may change.
+        grown = self._unsafe and agreement.joined != (0, 0) and agreement.alike >= _FIRST
+        if grown or agreement.within(self.tolerance):
             return ""
         unlike = self._not_repeatable()
         # Twice, as one pair of runs shows only a part of what they may differ by.
@@ -374,8 +387,17 @@ def _difference(agreement: Agreement, tolerance: float, noise: float) -> str:
     if before != after:
         return f"{before} backward passes became {after}"
     by = f"by up to {agreement.largest:.2g} of their size" if agreement.largest != float("inf") else "in being finite"
+    if agreement.joined != (0, 0):
+        passes = f"{agreement.joined[0]} backward passes became {agreement.joined[1]}"
+        return f"{passes}, and the sums of each step's losses differ {by}; {_alike(agreement)}"
     own = f"; two unchanged runs differ by {noise:.2g}" if noise else "; two unchanged runs do not"
     return f"the losses differ {by} from pass {agreement.first} on (allowed by --tolerance: {tolerance:g}{own})"
+
+
+def _alike(agreement: Agreement) -> str:
+    steps = f"those of the first {count(agreement.alike, 'step')} agree"
+    grown = f"{steps}, so that it may be rounding that has grown (--unsafe-fixes allows that)"
+    return grown if agreement.alike >= _FIRST else steps
 
 
 def _newly_not_finite(before: Trial, after: Trial) -> str:

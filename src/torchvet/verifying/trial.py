@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ class Trial:
     steps: int
     curve: list[float | None] = field(default_factory=list)
     """The loss of each backward pass, in order; None if it is not finite."""
+    by_step: list[list[float | None]] = field(default_factory=list)
+    """The same, by step."""
     gradients: list[float | None] = field(default_factory=list)
     """The norm of the gradients of each optimizer step, likewise."""
     wide: Wide | None = None
@@ -116,6 +119,7 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, outputs: Ou
     return replace(
         trial,
         curve=[value for record in rank.all(Losses) for value in record.values],
+        by_step=_by_step(rank.all(Losses)),
         gradients=[value for record in rank.all(Losses) for value in record.gradients],
         wide=_wide(rank),
         rates=rates,
@@ -127,6 +131,19 @@ def trial_of(recording: Recording, report: Report, outcome: Outcome, outputs: Ou
         unexplained=growth_of(rank).unexplained,
         seconds_per_step=_seconds_per_step(rank),
     )
+
+
+def _by_step(records: Sequence[Losses]) -> list[list[float | None]]:
+    """The losses of each step. Until it is known what makes the steps each pass has a record, the last of which has the
+    gradients that were stepped with."""
+    if not any(record.gradients for record in records):
+        return [record.values for record in records if record.values]
+    found: list[list[float | None]] = [[]]
+    for record in records:
+        found[-1] += record.values
+        if record.gradients:
+            found.append([])
+    return [values for values in found if values]
 
 
 def _wide(rank: RankRecording) -> Wide | None:

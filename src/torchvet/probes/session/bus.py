@@ -87,6 +87,7 @@ PROBES: tuple[str, ...] = (
     "time.loaders.read_again.ReadAgainProbe",
     "time.line_times.LineTimer",
     "time.repeated_passes.RepeatedPassesProbe",
+    "time.passes.walked_again.WalkedAgainProbe",
     "time.ignored_rows.IgnoredRowsProbe",
     "time.padded_columns.PaddedColumnsProbe",
     "time.fused_attention.FusedAttention",

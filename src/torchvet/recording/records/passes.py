@@ -34,3 +34,24 @@ class SummedPasses(Record):
     trainer: str = ""
     loss_from: str = ""
     loss_at: Place | None = None
+
+
+class WalkedAgain(Record):
+    """Backward passes of the same step that went through the same `nodes` and added to the same gradients, which nobody
+    read or changed between them: `passes` passes in `steps` sampled steps, the first on the line `place`, all of them
+    on `lines`.
+
+    `share` of what all operators of those lines' passes took, in the middle step, would not have been needed by one
+    pass. It is a share of their seconds, where they are `timed`, else of their number. `kept` says that a pass of a
+    later step went through these nodes as well.
+    """
+
+    id: int
+    place: Place
+    timed: bool = True
+    lines: list[Place] = []
+    steps: int = 0
+    passes: int = 0
+    nodes: int = 0
+    share: float = 0.0
+    kept: bool = False

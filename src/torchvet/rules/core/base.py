@@ -160,6 +160,11 @@ class Rule:
         suspected line ran."""
         return False
 
+    def disproves(self, recording: Recording, suspicion: Finding) -> bool:
+        """Whether a run has shown that what the text was suspected of is not so: then nothing is said of it, as it is
+        not harmless but untrue."""
+        return False
+
     def in_source(self, file: SourceFile) -> Findings:
         """Yield what a file's text shows, if it has one of the rule's `words`. What cannot be decided from the text
         stays silent, or is `info`."""

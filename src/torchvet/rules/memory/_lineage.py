@@ -21,6 +21,8 @@ _BUILTINS = frozenset(("sum", "min", "max", "list", "tuple", "zip", "enumerate")
 _NO_TORCH = ("numpy.", "np.", "math.", "random.")
 _PLAIN_ARGUMENTS = name_set("to cuda view reshape flatten size sum mean unsqueeze squeeze")
 """Methods whose arguments are sizes or devices, never tensors with a graph."""
+_OF_CONTAINERS = name_set("values items get pop copy")
+"""Methods of containers that hand out what was put in."""
 _NOT_VALUES = name_set(
     "module criterion optimizer scheduler scaler loader number constant fresh accelerator engine parameter"
 )
@@ -120,7 +122,7 @@ class _Tracer:
         roles = self._file.roles.of(on, event.unit)
         if roles & {"module", "criterion", "optimizer", "loader", "scaler"}:
             return False
-        return bool(roles & {"tensor", "loss", "output"}) or name in names.TENSOR_METHODS
+        return bool(roles & {"tensor", "loss", "output"}) or name in names.TENSOR_METHODS or name in _OF_CONTAINERS
 
     def _made_by(self, node: ast.Call, event: Event, depth: int) -> None:
         """Note what a module or function that is called may add of its own."""

@@ -34,6 +34,12 @@ class GraphKeptNeedlessly(Rule):
         latest = {u.place: u for u in uses}.values()
         return super().could_be_measured(recording) and all(u.judged >= ENOUGH_JUDGED or u.reused for u in latest)
 
+    def disproves(self, recording: Recording, suspicion: Finding) -> bool:
+        """A later pass has gone through a graph that this line kept."""
+        at = suspicion.location
+        uses = (u for rank in recording.ranks for u in rank.all(BackwardUse) if u.flag == "retain_graph" and u.reused)
+        return at is not None and any((u.place.path, u.place.line) == (at.path, at.line) for u in uses)
+
     def _finding(self, rank: RankRecording, use: BackwardUse) -> Finding:
         peak = max(peak_of(rank), use.held)
         share = use.held / peak if peak else 0.0

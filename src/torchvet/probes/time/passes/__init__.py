@@ -1,0 +1,1 @@
+"""What the backward passes of one step have in common."""
