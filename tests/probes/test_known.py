@@ -48,6 +48,20 @@ def test_the_state_of_parameters_that_were_replaced_is_nobodys() -> None:
     assert stored[key_of(optimizer.state["steps"])][0] == "optimizer state"  # type: ignore[index]
 
 
+def test_state_that_is_keyed_by_copies_and_state_that_is_no_dict() -> None:
+    """Optimizers that step copies in higher precision, and those that keep a list."""
+    model, optimizer = trained()
+    copies = {p.detach().clone(): {"average": torch.ones(7)} for p in model.parameters()}
+    optimizer.state = copies  # type: ignore[assignment]
+    stored = known_of(torch.nn.Sequential(), optimizer).storages()
+    assert all(stored[key_of(entry["average"])][0] == "optimizer state" for entry in copies.values())
+    optimizer.state = [torch.ones(5)]  # type: ignore[assignment]
+    assert stored.keys() and known_of(model, optimizer).storages()[key_of(optimizer.state[0])] == (
+        "optimizer state",
+        20,
+    )
+
+
 def test_a_storage_counts_once() -> None:
     """Tied weights, and one parameter in two optimizers."""
     model = torch.nn.Module()

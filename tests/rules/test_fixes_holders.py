@@ -376,7 +376,7 @@ DEFAULT = '''
             for layer in self.layers:
                 x = layer(x)
                 levels.append(x)
-            return levels[-2:]
+            return levels[-len(self.layers):]
 '''
 IN_DEFAULT = held_by("Net.forward.<default>[0]", "__main__: Net", ".forward", ".<default>", "[0]")
 
@@ -400,6 +400,12 @@ def test_a_default_is_made_in_each_call(code: str, made: str) -> None:
         # One object for all calls is meant: what they have computed is looked up.
         ("x = layer(x)", "x = layer(x) if layer not in levels else levels[layer]"),
         ("x = layer(x)", "x = levels.get(layer, layer(x))"),
+        ("return levels[-len(self.layers):]", "return torch.stack(levels).mean()"),
+        ("return levels[-len(self.layers):]", "return levels[-20:]"),
+        ("return levels[-len(self.layers):]", "return levels"),
+        ("return levels[-len(self.layers):]", "return len(levels)"),
+        ("levels.append(x)", "levels.append(x) if len(levels) < 10 else None"),
+        ("levels=[]", "levels=list(SEED)"),
     ],
 )
 def test_a_default_that_calls_may_share_on_purpose_stays(before: str, after: str) -> None:
@@ -438,3 +444,16 @@ def test_the_entry_of_a_parameter_that_was_replaced_is_taken_out(read: str, expe
 def test_another_dict_of_tensors_is_no_optimizer_s_state() -> None:
     text = REPLACED.format(read="moments = opt.state.get(old)").replace("opt.state", "opt.seen")
     assert fixed_lines("MEM111", text, "opt.seen[new] =", **held_by("opt.seen", "opt", ".seen")) == ([], [])
+
+
+@pytest.mark.parametrize(("old", "made"), [("group['params'][0]", True), ("first", False)])
+def test_each_turn_of_a_loop_takes_out_another_entry(old: str, made: bool) -> None:
+    text = f"""
+        def grow(opt, first):
+            for group in opt.param_groups:
+                moments = opt.state.get({old})
+                new = nn.Parameter(group["params"][0].detach().clone())
+                opt.state[new] = moments
+    """
+    _, new = fixed_lines("MEM111", text, "opt.state[new] =", **IN_STATE)
+    assert [line.strip() for line in new] == ([f"moments = opt.state.pop({old}, None)"] if made else [])

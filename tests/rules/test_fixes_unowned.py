@@ -207,3 +207,18 @@ def test_parts_with_several_names_and_items_of_a_sequential_are_not_frozen() -> 
     for path in (["body.weight", "neck.weight"], ["0.weight"]):
         rests = {"holder": Holder(name=path[0], kind="attribute", path=path), "about": About("rests", ("Net",))}
         assert fixed_lines("TRN105", text, "adam =", **rests) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        'adam.add_param_group({"params": model.body.parameters()})',
+        "model.body.train()",
+        "for p in model.body.parameters(): p.requires_grad = True",
+        "other = optim.SGD(model.body.parameters(), lr=0.1)",
+        "unfreeze(model)",
+    ],
+)
+def test_a_part_that_may_learn_later_is_not_frozen(later: str) -> None:
+    text = HEAD_ALONE.format(given="model.head.parameters()") + f"        {later}\n"
+    assert fixed_lines("TRN105", text, "adam =", holder=BODY, about=About("rests", ("Net",))) == ([], [])

@@ -139,9 +139,9 @@ ROLLOUT = """def train(model, optimizer, data):
 def collect(model, optimizer, rollouts, data):
     for x in data:
         rollouts.update(model.generate(x))
-        log(model.generate(x))
+        fabric.log("made", model.generate(x))
         loss = (model(x) * rollouts.rewards).mean()
-        loss.backward()
+        fabric.backward(loss)
         optimizer.step()
 """
 
@@ -175,7 +175,7 @@ def test_an_evaluation_whose_result_has_the_losses_name_is_one(line: int) -> Non
         (15, "evaluation"),
         # What is made here is given another value in the next step.
         (17, "evaluation"),
-        # Put by a method into what the loss is made of; handed to a function that keeps nothing of the loss's.
+        # Put by a method into what the loss is made of; handed to what writes it down.
         (22, ""),
         (23, "evaluation"),
     ],

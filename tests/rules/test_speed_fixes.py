@@ -201,6 +201,7 @@ def forward(self, x, y):
         ("self.head(h)", "F.cross_entropy(out, y), out", []),  # somebody wants all of them
         ("self.head(h, x)", "F.cross_entropy(out, y)", []),
         ("self.head(h)", "self.loss(out, y)", []),
+        ("self.head(h)", "F.cross_entropy(out, queue.get())", []),
         ("self.head(h) if x else h", "F.cross_entropy(out, y)", []),
         ("self.head(h); y = y.clone()", "F.cross_entropy(out, y)", []),  # bound anew in between
     ],
@@ -219,10 +220,18 @@ def test_the_loss_of_selected_rows_is_the_same() -> None:
 
 
 SELDOM = """\
+class Quality:
+    def compute(self):
+        rows = np.sort(self.rows[: self.n])
+        return float(rows.mean()), self.spread(rows)
+
+    def spread(self, rows):
+        {body}
+
 def train(self, loader):
     for x in loader:
         self.count += 1
-        score = self.quality.compute()
+        score = {work}
         {between}
         if {test}:
             print({read})
@@ -241,12 +250,23 @@ def train(self, loader):
         ({"test": "score > 0.5"}, False),
         ({"after": "self.best = max(self.best, score)"}, False),
         ({"read": "self.count", "after": "pass"}, False),  # nobody reads it: it is there for what it does
+        ({"between": "buffer[0] = 5"}, False),
+        ({"between": "self.quality.n += 1"}, False),
+        ({"between": "del self.rows"}, False),
+        ({"body": "self.rows.clear(); return 0"}, False),
+        ({"body": "self.seen = rows; return 0"}, False),
+        ({"body": "return self.model(rows)"}, False),
+        ({"body": "rows[0] = 1; return rows"}, False),
+        ({"work": "next(self.batches)"}, False),
+        ({"work": "nn.utils.clip_grad_norm_(self.weights, 1.0)"}, False),
+        ({"work": "self.tracker.update(x)"}, False),
     ],
 )
 def test_what_a_rare_branch_alone_reads_is_worked_out_there(changed: dict[str, str], moves: bool) -> None:
-    parts = {"between": "pass", "test": "self.count % 20 == 0", "read": "score", "after": "pass", **changed}
-    related = [Related(role="called-from", message="", path=FILE, line=LINES_BEFORE + 4)]
+    work = {"work": "self.quality.compute()", "body": "return rows.max() - rows.min()"}
+    parts = {**work, "between": "pass", "test": "self.count % 20 == 0", "read": "score", "after": "pass", **changed}
+    related = [Related(role="called-from", message="", path=FILE, line=LINES_BEFORE + 12)]
     _, new = fixed_lines("OPS304", SELDOM.format(**parts), "def train", related=related, whole=True)
     text = [line.strip() for line in new]
-    below = text.index("score = self.quality.compute()") > text.index(f"if {parts['test']}:")
-    assert below is moves and text.count("score = self.quality.compute()") == 1
+    below = text.index(f"score = {parts['work']}") > text.index(f"if {parts['test']}:")
+    assert below is moves and text.count(f"score = {parts['work']}") == 1

@@ -38,4 +38,4 @@ def test_of_very_much_the_size_is_all_that_is_compared(tmp_path: Path, monkeypat
     monkeypatch.setattr(written, "_READ", 5)
     monkeypatch.setattr(written, "_TEXT", 3)
     found = read(tmp_path, "Path('a').write_text('aaaa'); Path('b').write_text('bbbb')")
-    assert isinstance(found["a"], bytes) and found["b"] == "4 bytes"
+    assert isinstance(found["a"], bytes) and found["b"] == b"4 bytes"

@@ -32,7 +32,18 @@ def test_outputs(before: str, after: str, same: bool) -> None:
     [
         ("epoch 1 loss 0.5  3.1s\ndone in 12 s", "epoch 1 loss 0.5  9.7s\ndone in 40 s", 0),
         ("peak 812.5 MB at 10:31:07", "peak 90 kB at 11:02:40", 0),
-        ("<Net at 0x7f1a>", "<Net at 0x55bc0>", 0),
+        ("<Net at 0x7f1a2b3c>", "<Net at 0x55bc0aa1>", 0),
+        ("flags 0x1f", "flags 0x2f", 1),
+        ("tensor(0.87, grad_fn=<DivBackward0>)", "tensor(0.87)", 0),
+        ("tensor([1.0], requires_grad=True)", "tensor([1.0])", 0),
+        ("memory 1,234.5 MB", "memory 980.1 MB", 0),
+        ('{"gpu_memory": 81, "max_mem_mb": 12.5}', '{"gpu_memory": 9, "max_mem_mb": 2.5}', 0),
+        ("current_mem 70,448 bytes", "current_mem 70,452 bytes", 0),
+        ("held 512 bytes, RAM used: 81", "held 12 bytes, RAM used: 9", 0),
+        ("took 1m 3s", "took 58s", 0),
+        ("9.5e-05 s", "0.00012 s", 0),
+        ("max 0.93 min 0.21", "max 0.95 min 0.21", 1),
+        ("peak: 0.93", "peak: 0.95", 1),
         ("elapsed: 12, 311.2 samples/s", "elapsed: 7, 512 samples/s", 0),
         ('{"acc": 0.5, "time": 12.5}', '{"acc": 0.5, "time": 7.1}', 0),
         ("score 0.1824\nscore 0.2", "score 0.0182\nscore 0.2", 1),
@@ -56,6 +67,9 @@ def test_one_number_in_many_may_be_rounded_the_other_way_and_no_more() -> None:
     assert not compare_output({"stdout": STEPS}, {"stdout": many}).same
     assert not compare_output({"stdout": STEPS}, {"stdout": STEPS.replace("0.5000", "0.5003")}).same
     assert not compare_output({"stdout": "accuracy 0.91"}, {"stdout": "accuracy 0.92"}).same
+    # Not among the numbers of others.
+    assert not compare_output({"stdout": STEPS, "r.json": "auc 0.5"}, {"stdout": STEPS, "r.json": "auc 0.6"}).same
+    assert not compare_output({"stdout": STEPS, "r": "auc 0.5000"}, {"stdout": STEPS, "r": "auc 0.5001"}).same
 
 
 def test_what_two_unchanged_runs_differ_in_says_nothing() -> None:
@@ -78,6 +92,18 @@ def test_a_warning_that_a_fix_ends_is_no_difference_and_other_numbers_in_a_log_a
     assert compare_output({"stderr": warned}, {"stderr": "INFO score 0.5\n"}).same
     assert compare_output({"stderr": warned}, {"stderr": warned.replace("a.py:9", "a.py:10")}).same
     assert not compare_output({"stderr": warned}, {"stderr": "INFO score 0.4\n"}).same
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_the_rest_of_a_log_is_compared_with_what_it_was(at: int) -> None:
+    lines = [f"INFO epoch {n} loss {n / 7:.4f}" for n in range(4)]
+    warned = [*lines[:at], "a.py:9: UserWarning: do not", *lines[at:]]
+    assert compare_output({"stderr": "\n".join(warned)}, {"stderr": "\n".join(lines)}).same
+
+
+@pytest.mark.parametrize("line", ["01" * 5_000, "deadbeef" * 5_000, "1." * 5_000, "ab/s 1,1,1" * 1_000])
+def test_long_rows_of_digits_take_no_time(line: str) -> None:
+    assert compare_output({"x": line}, {"x": f"{line}x"}).lines == 1
 
 
 def test_files_that_only_one_run_has_or_that_are_no_text() -> None:

@@ -23,9 +23,10 @@ def written_files(folder: Path) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {}
     left = _READ
     for path, size in sorted(_files(folder)):
-        left -= size
         try:
-            found[path] = _content(path, size) if left >= 0 else f"{size} bytes"
+            # No text: another size is another file.
+            found[path] = _content(path, size) if size <= left else f"{size} bytes".encode()
+            left -= size if size <= left else 0
         except OSError:
             continue  # the program may have made it unreadable
     return found
@@ -34,7 +35,10 @@ def written_files(folder: Path) -> dict[str, str | bytes]:
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
     kept = {e.path for e in entries(folder) if e.stays}
     for path in {e.path for e in entries(folder) if e.kind in ("absent", "file")} - kept:
-        seen = look(path)
+        try:
+            seen = look(path)
+        except OSError:
+            continue
         if seen is not None and stat.S_ISREG(seen.st_mode):
             yield path, seen.st_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import starmap, zip_longest
@@ -16,22 +16,28 @@ Outputs = Mapping[str, str | bytes]
 """What a run printed and wrote, by `stdout`, `stderr` and the paths of files: text, or the digest of what is none."""
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_UNIT = r"(?:h|min|s|secs?|seconds?|ms|us|\w+/s(?:ec)?|s/it|[kMG]?i?B)\b"
+# All repeats have bounds: a row of digits, as an image has them, is gone through once.
+_FIGURE = r"(?<![\w.])\d[\d,]{0,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?"
+_UNIT = r"(?:s|secs?|seconds?|ms|us|\w{1,20}/s(?:ec)?|s/it|[kMG]?i?B|bytes)\b"
+_SPAN = r"(?<![\w.])\d{1,6}\s?(?:h|min|m)(?: \d{1,2}\s?(?:min|m|s))?\b"
 _OF_THE_RUN = re.compile(
-    r"\b(?:time|elapsed|took|secs?|seconds|duration|eta|fps|\w+/s(?:ec)?|rss|mem(?:ory)?|allocated|peak)(?:_\w+)?"
-    rf"\W{{0,4}}\d+(?:\.\d+)?(?:\s*{_UNIT})?"
-    rf"|\d+(?:\.\d+)?\s*{_UNIT}"
-    r"|\d+(?::\d\d){1,2}|\.py\W{0,3}(?:line )?\d+|\b0x[\da-f]+",
+    r"\b(?:\w{0,20}time|elapsed|took|secs?|seconds|duration|fps|\w{1,20}/s(?:ec)?|rss|ram|\w{0,20}mem(?:ory)?|allocated)"
+    rf"(?:_\w{{1,20}})?(?: used)?\W{{0,4}}(?:{_SPAN}|{_FIGURE}(?:\s?{_UNIT})?)"
+    rf"|{_FIGURE}\s?{_UNIT}|{_SPAN}"
+    r"|\d{1,4}(?::\d\d){1,2}|\.py\W{0,3}(?:line )?\d{1,7}|\b0x[\da-f]{5,16}\b",
     re.IGNORECASE,
 )
 """Times, sizes, line numbers and addresses, which differ from run to run, or are to differ."""
+_GRAPHS = re.compile(r",? ?(?:grad_fn=<[^>]{0,80}>|requires_grad=True)")
+"""What a printed tensor says of its graph, which a fix may drop."""
 _MOST_PAIRS = 1_000_000
 """Pairs of lines up to which texts are aligned: it takes their product where many lines have the same words."""
 _SHOWN = 80
 """Characters of a line that are shown."""
-_ROUNDED = 0.05
-"""The share of the numbers that may differ by one in the last digit. Chosen, not measured: another order of summation
-moves few numbers over the border between two digits, another metric moves most."""
+_ROUNDED, _DIGITS = 0.05, 3
+"""The share of a text's numbers that may differ by one in the last digit, and the digits after the point from which on.
+Chosen, not measured: another order of summation moves few numbers over the border between two digits, another metric
+moves most."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,16 @@ class Output:
     compared: list[str] = field(default_factory=list)
     lines: int = 0
     """How many lines of text were compared."""
-    numbers: int = 0
     differ: list[Difference] = field(default_factory=list)
     rounded: int = 0
-    """How many numbers differ by one in the last digit."""
+    """How many lines have numbers that differ by one in the last digit, and in nothing else."""
     unsteady: list[str] = field(default_factory=list)
     """What cannot be compared, because two unchanged runs differ in it."""
 
     @property
     def same(self) -> bool:
         """Whether nothing differs but the last digits of a few numbers."""
-        return not self.differ and self.rounded <= _ROUNDED * self.numbers
+        return not self.differ
 
 
 def same_output(before: str, after: str, tolerance: float = TOLERANCE) -> bool:
@@ -117,21 +122,38 @@ def _compare_text(found: Output, name: str, texts: tuple[str, str, str], toleran
     if [line.words for line in before] != [line.words for line in again]:
         found.unsteady.append(name)
         return
-    times = _times(before, again)
-    unlike: list[tuple[str, str]] = []
-    for one, now in _aligned(before, after):
-        pairs = [pair for i, pair in enumerate(_pairs(one, now)) if i not in times[one.words]]
-        wrong = [(a, b) for a, b in pairs if not relative(float(a), float(b)) <= tolerance]
-        found.numbers += len(pairs)
-        # A fix may end warnings, which go to stderr.
-        if (one.words != now.words and name != "stderr") or not all(starmap(_is_rounded, wrong)):
-            unlike.append((one.text, now.text))
-        else:
-            found.rounded += len(wrong)
+    unlike, rounded, numbers = _unlike(name, _aligned(before, after), _times(before, again), tolerance)
+    if len(rounded) > _ROUNDED * numbers:
+        unlike += rounded
+    found.rounded += len(rounded)
     found.compared.append(name)
     found.lines += len(before)
     if unlike:
         found.differ.append(Difference(name, len(unlike), unlike[0]))
+
+
+Pairs = list[tuple[str, str]]
+
+
+def _unlike(
+    name: str, lines: Iterable[tuple[_Line, _Line]], times: Mapping[str, set[int]], tolerance: float
+) -> tuple[Pairs, Pairs, int]:
+    """The lines that differ, those with numbers that differ by one in the last digit, and how many numbers there
+    are."""
+    unlike: Pairs = []
+    rounded: Pairs = []
+    numbers = 0
+    for one, now in lines:
+        pairs = [pair for i, pair in enumerate(_pairs(one, now)) if i not in times[one.words]]
+        wrong = [(a, b) for a, b in pairs if not relative(float(a), float(b)) <= tolerance]
+        numbers += len(pairs)
+        # A fix may end warnings, which go to stderr.
+        other = one.words != now.words and name != "stderr"
+        if other or not all(starmap(_is_rounded, wrong)):
+            unlike.append((one.text, now.text))
+        elif wrong:
+            rounded.append((one.text, now.text))
+    return unlike, rounded, numbers
 
 
 def _times(before: list[_Line], again: list[_Line]) -> Mapping[str, set[int]]:
@@ -151,13 +173,26 @@ def _aligned(before: list[_Line], after: list[_Line]) -> Iterator[tuple[_Line, _
     last = _alike(before[first:][::-1], after[first:][::-1])
     one, other = before[first : len(before) - last], after[first : len(after) - last]
     yield from zip(before[:first], after[:first], strict=True)
-    if len(one) * len(other) <= _MOST_PAIRS:
-        matcher = SequenceMatcher(None, [x.words for x in one], [x.words for x in other], autojunk=False)
-        for _, start, end, begin, stop in matcher.get_opcodes():
-            yield from zip_longest(one[start:end], other[begin:stop], fillvalue=_NOTHING)
-    else:
-        yield from zip_longest(one, other, fillvalue=_NOTHING)
+    yield from _aligned_within(one, other)
     yield from zip(before[len(before) - last :], after[len(after) - last :], strict=True)
+
+
+def _aligned_within(before: list[_Line], after: list[_Line]) -> Iterator[tuple[_Line, _Line]]:
+    """The same, of what differs. Lines whose words the other text does not have go first: what is left may be alike."""
+    both = {x.words for x in before} & {x.words for x in after}
+    (one, alone), (other, new) = (_parted(text, both) for text in (before, after))
+    yield from zip_longest(alone, new, fillvalue=_NOTHING)
+    words = [x.words for x in one], [x.words for x in other]
+    if words[0] == words[1] or len(one) * len(other) > _MOST_PAIRS:
+        yield from zip_longest(one, other, fillvalue=_NOTHING)
+        return
+    for _, start, end, begin, stop in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        yield from zip_longest(one[start:end], other[begin:stop], fillvalue=_NOTHING)
+
+
+def _parted(lines: list[_Line], words: set[str]) -> tuple[list[_Line], list[_Line]]:
+    """The lines that have one of these words, and the others."""
+    return [x for x in lines if x.words in words], [x for x in lines if x.words not in words]
 
 
 def _alike(before: list[_Line], after: list[_Line]) -> int:
@@ -177,7 +212,7 @@ _NOTHING = _Line("", "", ())
 
 
 def _read(line: str) -> _Line:
-    bare = _OF_THE_RUN.sub("", line)
+    bare = _OF_THE_RUN.sub("", _GRAPHS.sub("", line))
     return _Line(line, _NUMBER.sub("#", bare), tuple(_NUMBER.findall(bare)))
 
 
@@ -186,10 +221,10 @@ def _pairs(one: _Line, other: _Line) -> list[tuple[str, str]]:
 
 
 def _is_rounded(one: str, other: str) -> bool:
-    """Whether two numbers with digits after the point differ by one in the last of them."""
+    """Whether two numbers with some digits after the point differ by one in the last of them."""
     unit = max(_unit(one), _unit(other))
     # Half a unit for what floats make of decimals.
-    return unit < 1 and abs(float(one) - float(other)) < 1.5 * unit
+    return unit < 1.5 * 10.0**-_DIGITS and abs(float(one) - float(other)) < 1.5 * unit
 
 
 def _unit(number: str) -> float:

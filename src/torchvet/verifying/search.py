@@ -283,8 +283,7 @@ class Search:
         output = self._output(after)
         if output.same:
             return ""
-        why = f"{output.differ[0]}" if output.differ else f"{count(output.rounded, 'number')} in the output differ"
-        return f"the losses stay as they were, but {why} (--unsafe-fixes allows that)"
+        return f"the losses stay as they were, but {output.differ[0]} (--unsafe-fixes allows that)"
 
     def _output(self, after: Trial) -> Output:
         """How what a run prints and writes agrees with that of the run before its fixes."""

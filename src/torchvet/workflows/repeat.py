@@ -76,9 +76,9 @@ class Bench:
                 taken = outcome.main_steps
                 self.steps = taken if outcome.how == "steps-reached" else 2 * max(taken, STEPS)
             self.outside.update(dict.fromkeys(files.outside))
-            printed = {name: (folder / name).read_text("utf-8", "replace")[:_PRINTED] for name in STREAMS}
+            printed = {name: _beginning((folder / name).read_text("utf-8", "replace")) for name in STREAMS}
             self._show(printed)
-            written = {os.path.relpath(path): content for path, content in files.written.items()}
+            written = {_named(os.path.relpath(path)): content for path, content in files.written.items()}
             return trial_of(recording, self.delivery.diagnose(recording), outcome, {**printed, **written})
 
     def _process(self, command: list[str], folder: Path, files: Untouched, progress: Progress) -> tuple[int, float]:
@@ -100,6 +100,16 @@ class Bench:
         if self.show_output:
             sys.stderr.write("".join(printed.values()))
             sys.stderr.flush()
+
+
+def _beginning(text: str) -> str:
+    """As much of a stream as is kept, in whole lines."""
+    return text if len(text) <= _PRINTED else text[:_PRINTED].rpartition("\n")[0]
+
+
+def _named(path: str) -> str:
+    """A file's name beside those of streams."""
+    return f"./{path}" if path in STREAMS else path
 
 
 def write_overlay(folder: Path, contents: Mapping[str, bytes]) -> Path:

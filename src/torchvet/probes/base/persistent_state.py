@@ -183,10 +183,13 @@ def _parameters_of(optimizer: Optimizer) -> Iterator[int]:
 
 def _state_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
     """The tensors of an optimizer's state, but for that of parameters that it does not have any more."""
-    own = set(_parameters_of(optimizer))
+    state, own = optimizer.state, set(_parameters_of(optimizer))
     # A copy: another thread may step meanwhile.
-    for key, value in list(optimizer.state.items()):
-        if not isinstance(key, torch.Tensor) or id(key) in own:
+    entries = list(state.items()) if isinstance(state, dict) else [(None, state)]
+    # Keyed by others altogether: by copies in higher precision.
+    strange = not any(id(key) in own for key, _ in entries)
+    for key, value in entries:
+        if strange or not isinstance(key, torch.Tensor) or id(key) in own:
             yield from _tensors_below(value, _DEEP - 1)
 
 

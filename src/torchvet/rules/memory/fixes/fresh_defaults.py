@@ -7,7 +7,7 @@ import ast
 from torchvet.rules.core.fixing import places_of
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, SourceFile
 from torchvet.source import holder
-from torchvet.source.model import Unit, edits, is_call, is_name, walk
+from torchvet.source.model import Unit, edits, is_call, is_name, parents_in, reads_of, walk
 from torchvet.source.program.scopes import defaults
 
 _EMPTY = ("list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter")
@@ -35,7 +35,8 @@ def _shared(unit: Unit) -> Iterator[tuple[str, ast.expr]]:
 def _is_empty(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         # `defaultdict(list)`, `deque()`.
-        plain = not value.keywords and all(isinstance(a, (ast.Name, ast.Constant)) for a in value.args)
+        made_of = [a.id for a in value.args if isinstance(a, ast.Name)] if is_call(value, "defaultdict") else []
+        plain = not value.keywords and len(made_of) == len(value.args) and set(made_of) <= {"list", "dict", "set"}
         return plain and is_call(value, *_EMPTY)
     return isinstance(value, (ast.List, ast.Dict)) and not (value.elts if isinstance(value, ast.List) else value.keys)
 
@@ -46,23 +47,35 @@ def _is_stored_into(unit: Unit, name: str, line: int) -> bool:
 
 
 def _remembers(unit: Unit, name: str) -> bool:
-    """Whether later calls look up what earlier ones have stored: then one object for all of them is meant."""
-    for node in walk(unit.node):
-        if isinstance(node, ast.Compare) and any(is_name(one, name) for one in node.comparators):
-            return True
-        if (
-            is_call(node, "get", "setdefault")
-            and isinstance(node.func, ast.Attribute)
-            and is_name(node.func.value, name)
-        ):
-            return True
-    return False
+    """Whether a call may read what earlier ones have stored: then one object for all of them may be meant."""
+    parents = parents_in(unit.node)
+    return not all(_is_of_this_call(parents, read) for read in reads_of(unit.node, name))
+
+
+def _is_of_this_call(parents: dict[int, ast.AST], read: ast.Name) -> bool:
+    """Whether a use of a container stores into it, or reads what this call has stored last: `rows[-len(parts):]`."""
+    outer = parents.get(id(read))
+    if isinstance(outer, ast.Attribute):
+        call = parents.get(id(outer))
+        alone = isinstance(parents.get(id(call)), ast.Expr)
+        return alone and is_call(call, "append", "extend", "add", "update", "appendleft")
+    if not isinstance(outer, ast.Subscript) or outer.value is not read:
+        return False
+    if isinstance(outer.ctx, ast.Store):
+        return True
+    cut = outer.slice
+    if isinstance(cut, ast.Slice):
+        counted = isinstance(cut.lower, ast.UnaryOp) and is_call(cut.lower.operand, "len")
+        return counted and cut.upper is None and cut.step is None
+    return isinstance(cut, ast.UnaryOp) and isinstance(cut.operand, ast.Constant) and cut.operand.value == 1
 
 
 def _made(file: SourceFile, unit: Unit, name: str, value: ast.expr) -> list[Edit]:
     body = unit.node.body
     documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
     first = body[1] if documented and len(body) > 1 else body[0]
+    if isinstance(first, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return []  # decorators stand above its line
     text, margin = file.segment(value), edits.margin(file, first)
     test = edits.before(file, first, f"if {name} is None:{file.newline}{margin}    {name} = {text}")
     return [edits.replace(file, value, "None"), *test] if test and edits.on_one_line(value) else []

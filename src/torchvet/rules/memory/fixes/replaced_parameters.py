@@ -6,7 +6,7 @@ import ast
 
 from torchvet.rules.core.fixing import places_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
-from torchvet.source.model import Unit, edits, is_call, walk
+from torchvet.source.model import Event, Unit, edits, is_call, names_bound, names_in, walk
 
 
 def taken_out(file: SourceFile, finding: Finding) -> Edits:
@@ -17,9 +17,19 @@ def taken_out(file: SourceFile, finding: Finding) -> Edits:
     for event in (e for line in places_of(file, finding) for e in file.events_on(line)):
         node = event.node
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(target, ast.Subscript):
+        if isinstance(target, ast.Subscript) and (event.loop is None or _is_of_each_turn(event, file, target)):
             return _popped(file, event.unit, file.segment(target.value), file.segment(target.slice))
     return ()
+
+
+def _is_of_each_turn(event: Event, file: SourceFile, target: ast.Subscript) -> bool:
+    """Whether each turn of a loop has another old parameter: what is read is bound in it."""
+    loop = event.loop.node if event.loop is not None else None
+    if not isinstance(loop, (ast.For, ast.AsyncFor)):
+        return False
+    bound = names_bound(loop.body) | names_in(loop.target)
+    reads = [one for n in walk(event.unit.node) if (one := _read(file, n, file.segment(target.value))) is not None]
+    return all(bound & names_in(ast.parse(old, mode="eval")) for _, old, _ in reads)
 
 
 def _popped(file: SourceFile, unit: Unit, held: str, new: str) -> Edits:

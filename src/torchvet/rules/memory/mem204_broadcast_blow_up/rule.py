@@ -46,7 +46,9 @@ class BroadcastBlowUp(Rule):
         # A difference that is written with an operator; else a call of two arguments.
         pairs = _written_at(file, finding, _OPERATORS[seen.variant]) if seen.variant in _OPERATORS else []
         if pairs:
-            return _shaped_alike(file, finding, pairs[0], column, shapes) if len(pairs) == 1 else ()
+            # What else is on the line may be a column or a row: `weights * (y - mean) ** 2 / variance`.
+            alone = len(pairs) == 1 and not _meets_others(file, finding, *pairs[0])
+            return with_method(file, pairs[0][column], "squeeze(-1)") if alone else ()
         return with_method(file, calls[0].args[column], "squeeze(-1)") if len(calls) == 1 else ()
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
@@ -112,16 +114,6 @@ def _written_at(file: SourceFile, finding: Finding, operator: type[ast.operator]
     nodes = (n for s in _statements(file, finding) for n in walk(s) if isinstance(n, ast.BinOp) and n.lineno == line)
     sides = [(node.left, node.right) for node in nodes if isinstance(node.op, operator)]
     return [pair for pair in sides if not any(isinstance(side, ast.Constant) for side in pair)]
-
-
-def _shaped_alike(
-    file: SourceFile, finding: Finding, pair: tuple[ast.expr, ast.expr], column: int, shapes: list[list[str]]
-) -> Edits:
-    """The column as a row; the row as a column where more is on the line, which goes with the column:
-    `(y - mean) ** 2 / variance`."""
-    if len(shapes[1 - column]) == 1 and _meets_others(file, finding, *pair):
-        return with_method(file, pair[1 - column], "unsqueeze(-1)")
-    return with_method(file, pair[column], "squeeze(-1)")
 
 
 def _meets_others(file: SourceFile, finding: Finding, left: ast.expr, right: ast.expr) -> bool:

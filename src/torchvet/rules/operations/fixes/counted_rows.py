@@ -10,6 +10,7 @@ from torchvet.source.model import Event, edits, is_call, names_in, reads_of, wal
 _DEFAULT = "-100"
 """What `cross_entropy` ignores where it is not told."""
 _MASKS = ("counted", "counted_rows")
+_SHAPING = ("view", "reshape", "flatten", "long", "to", "contiguous", "squeeze")
 _PLAIN = (ast.Name, ast.Attribute, ast.Call, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 
 
@@ -83,5 +84,7 @@ def _made_by(loss: Event, name: ast.Name) -> Event | None:
 def _is_known(loss: Event, head: Event, labels: ast.expr) -> bool:
     """Whether the targets are an expression that is the same where the last layer is called."""
     plain = all(isinstance(n, _PLAIN) for n in walk(labels))
+    # Worked out twice.
+    plain = plain and all(is_call(n, *_SHAPING) for n in walk(labels) if isinstance(n, ast.Call))
     bound = [event for name in names_in(labels) for event in loss.unit.bindings.get(name, ())]
     return plain and all(event.index < head.index for event in bound)

@@ -9,7 +9,17 @@ import re
 from torchvet.rules.core.fixing import all_or_none, events_at
 from torchvet.rules.kit import Edits, Finding, Iterator, Sequence, SourceFile, about
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, calls_in, edits, names_bound, names_in, targets_of, terminal, value_for
+from torchvet.source.model import (
+    Event,
+    calls_in,
+    edits,
+    names_bound,
+    names_in,
+    receiver,
+    targets_of,
+    terminal,
+    value_for,
+)
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.origins import identity, models_in
 
@@ -25,19 +35,34 @@ def given_to_the_optimizer(file: SourceFile, finding: Finding) -> Edits:
 
 
 def frozen(file: SourceFile, finding: Finding) -> Edits:
-    """`model.body.requires_grad_(False)` before the line that gives an optimizer `model.head.parameters()` alone."""
+    """`model.body.requires_grad_(False)` before the line that gives an optimizer `model.head.parameters()` alone. Not
+    where the file may let the part learn later."""
     parts = {name.partition(".")[0] for name in (finding.holder.path if finding.holder is not None else [])}
+    if len(parts) != 1 or file.mentions("requires_grad", "add_param_group", "freeze") or _is_trained(file, *parts):
+        return ()
     for event in events_at(file, finding):
-        if not isinstance(event.node, ast.Call) or "optimizer" not in names.role_of_call(file.dotted(event.call.func)):
-            continue
-        given = models_in(event.call)
-        whole = {file.segment(one.value): one.attr for one in given if isinstance(one, ast.Attribute)}
-        # Another part of the same object, and one that has a name.
-        if len(given) == len(whole) == len(parts) == 1 and not parts & set(whole.values()):
-            (part,), (owner,) = parts, whole
-            frozen = f"{owner}.{part}.requires_grad_(False)"
-            return edits.before(file, event.statement, frozen) if part.isidentifier() else ()
+        owner = _owner_of_one_part(file, event)
+        if owner is not None and owner[1] not in parts:
+            (part,) = parts
+            return edits.before(file, event.statement, f"{owner[0]}.{part}.requires_grad_(False)")
     return ()
+
+
+def _is_trained(file: SourceFile, part: str) -> bool:
+    """Whether a part is set to train mode or asked for its parameters by its own name, or is none by name."""
+    calls = file.calls("train", "parameters", "named_parameters")
+    own = (receiver(event.call) for event in calls)
+    # `body.parameters()` of a variable is another's, or the part before it is put in.
+    return not part.isidentifier() or any(isinstance(on, ast.Attribute) and on.attr == part for on in own)
+
+
+def _owner_of_one_part(file: SourceFile, event: Event) -> tuple[str, str] | None:
+    """Whose one part an optimizer is given, and which; None where it is given more, or something else."""
+    if not isinstance(event.node, ast.Call) or "optimizer" not in names.role_of_call(file.dotted(event.call.func)):
+        return None
+    given = models_in(event.call)
+    only = given[0] if len(given) == 1 else None
+    return (file.segment(only.value), only.attr) if isinstance(only, ast.Attribute) else None
 
 
 def _put_in_later(file: SourceFile, finding: Finding) -> Edits:
