@@ -403,7 +403,7 @@ def test_the_same_advice_for_one_line_is_given_once() -> None:
     ("changed", "said"),
     [
         ({}, "8 lines printed or written, 1 file, the same but for times and sizes"),
-        ({"rounded": 2}, "the same but for times and sizes, and the last digit in 2 lines"),
+        ({"rounded": 2}, "the same but for times and sizes, and the last digit of 2 numbers"),
         ({"differ": ["stdout differs in 1 line: `a` became `b`"]}, "1 file: stdout differs in 1 line: `a` became `b`"),
         ({"unsteady": ["x", "y", "z", "w"]}, "not compared, as two unchanged runs differ: x, y, z and 1 more"),
         ({"compared": []}, ""),

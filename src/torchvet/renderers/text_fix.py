@@ -98,7 +98,7 @@ def _output(output: dict[str, Any]) -> str:
     rest += f" and {len(unsteady) - 3} more" if len(unsteady) > 3 else ""
     if output["differ"]:
         return f"{compared}: {'; '.join(output['differ'][:3])}{rest}"
-    last = f", and the last digit in {count(output['rounded'], 'line')}" if output["rounded"] else ""
+    last = f", and the last digit of {count(output['rounded'], 'number')}" if output["rounded"] else ""
     return f"{compared}, the same but for times and sizes{last}{rest}"
 
 

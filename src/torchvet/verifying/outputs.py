@@ -74,7 +74,7 @@ class Output:
     """How many lines of text were compared."""
     differ: list[Difference] = field(default_factory=list)
     rounded: int = 0
-    """How many lines have numbers that differ by one in the last digit, and in nothing else."""
+    """How many numbers differ by one in the last digit."""
     unsteady: list[str] = field(default_factory=list)
     """What cannot be compared, because two unchanged runs differ in it."""
 
@@ -122,10 +122,10 @@ def _compare_text(found: Output, name: str, texts: tuple[str, str, str], toleran
     if [line.words for line in before] != [line.words for line in again]:
         found.unsteady.append(name)
         return
-    unlike, rounded, numbers = _unlike(name, _aligned(before, after), _times(before, again), tolerance)
-    if len(rounded) > _ROUNDED * numbers:
+    unlike, rounded, moved, numbers = _unlike(name, _aligned(before, after), _times(before, again), tolerance)
+    if moved > _ROUNDED * numbers:
         unlike += rounded
-    found.rounded += len(rounded)
+    found.rounded += moved
     found.compared.append(name)
     found.lines += len(before)
     if unlike:
@@ -137,12 +137,12 @@ Pairs = list[tuple[str, str]]
 
 def _unlike(
     name: str, lines: Iterable[tuple[_Line, _Line]], times: Mapping[str, set[int]], tolerance: float
-) -> tuple[Pairs, Pairs, int]:
-    """The lines that differ, those with numbers that differ by one in the last digit, and how many numbers there
-    are."""
+) -> tuple[Pairs, Pairs, int, int]:
+    """The lines that differ, those with numbers that differ by one in the last digit, how many such numbers there are,
+    and how many in all."""
     unlike: Pairs = []
     rounded: Pairs = []
-    numbers = 0
+    moved = numbers = 0
     for one, now in lines:
         pairs = [pair for i, pair in enumerate(_pairs(one, now)) if i not in times[one.words]]
         wrong = [(a, b) for a, b in pairs if not relative(float(a), float(b)) <= tolerance]
@@ -153,7 +153,8 @@ def _unlike(
             unlike.append((one.text, now.text))
         elif wrong:
             rounded.append((one.text, now.text))
-    return unlike, rounded, numbers
+            moved += len(wrong)
+    return unlike, rounded, moved, numbers
 
 
 def _times(before: list[_Line], again: list[_Line]) -> Mapping[str, set[int]]:
