@@ -35,8 +35,6 @@ class _Kept:
 
     record: UnownedParameters
     parameters: list[_Parameter]
-    owner: weakref.ref[Optimizer] | None
-    """The newest optimizer that has another part of the module."""
     fresh: bool = True
     """Whether the record has not been written yet."""
 
@@ -55,10 +53,11 @@ class _Parameter(NamedTuple):
 
 
 class UnownedGradients:
-    """What no optimizer owns. `known` has the modules and the optimizers; parameters are held weakly."""
+    """What no optimizer owns. `known` has the modules and the optimizers, `place_of` knows where one was made, or the
+    first one was; parameters are held weakly."""
 
-    def __init__(self, known: Any) -> None:
-        self._known = known
+    def __init__(self, known: Any, place_of: Callable[[Optimizer | None], Place | None]) -> None:
+        self._known, self._place_of = known, place_of
         self._unowned: dict[int, _Unowned] = {}
         # Owned once means that its gradient may be a leftover of then.
         self._ever: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -115,18 +114,19 @@ class UnownedGradients:
         kept = len(mine & set(owned))
         record = UnownedParameters(module=module, names=[], count=0, bytes=size, owned=kept, steps=self._looks)
         record.orphans, record.resting = self._orphans, _rest(root, {id(p) for _, p in lost})
-        owner = self._owner_of(mine)
-        self._kept[module] = _Kept(record, [_Parameter(n, weakref.ref(p), p._version) for n, p in lost], owner)
+        # Now: at the end the optimizer may be gone.
+        record.place = self._place_of(self._owner_of(mine))
+        self._kept[module] = _Kept(record, [_Parameter(n, weakref.ref(p), p._version) for n, p in lost])
 
-    def _owner_of(self, parameters: set[int]) -> weakref.ref[Optimizer] | None:
+    def _owner_of(self, parameters: set[int]) -> Optimizer | None:
         """The newest optimizer that has one of these parameters."""
         owners = self._known.live_optimizers()
         having = [o for o in owners if any(id(p) in parameters for g in o.param_groups for p in g["params"])]
-        return weakref.ref(having[-1]) if having else None
+        return having[-1] if having else None
 
-    def records(self, place_of: Callable[[Optimizer | None], Place | None]) -> Iterator[UnownedParameters]:
-        """Of each module what is new; `place_of` knows where an optimizer was made. Parameters that an optimizer has
-        got since, or that the program has changed by hand, are taken back; those of a module that has died are not."""
+    def records(self) -> Iterator[UnownedParameters]:
+        """Of each module what is new. Parameters that an optimizer has got since, or that the program has changed by
+        hand, are taken back; those of a module that has died are not."""
         # Pyro makes an optimizer for each parameter only when it steps that parameter first.
         owned = self._known.owned()
         for module, kept in list(self._kept.items()):
@@ -136,7 +136,6 @@ class UnownedGradients:
                 continue
             kept.parameters, kept.fresh, record = left, False, kept.record
             record.names, record.count = [p.name for p in left][:8], len(left)
-            record.place = place_of(kept.owner() if kept.owner is not None else None)
             # An empty record takes the earlier one back: the last one for a module counts.
             if not left:
                 del self._kept[module]

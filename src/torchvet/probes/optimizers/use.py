@@ -114,7 +114,7 @@ class OptimizerProbe(Watcher):
         self._numbered = 0
         self._passes = 0
         self._checkups = Checkups()
-        self._ownership = UnownedGradients(host.known)
+        self._ownership = UnownedGradients(host.known, self._place_of)
         self._owners = OwnersCalled(host)
         self._freezing = FreezingLines(host)
         self._stalled = Stalled()
@@ -299,7 +299,7 @@ class OptimizerProbe(Watcher):
         """See `Watcher`."""
         names = self._known.parameter_names()
         uses = [self._use(state, names) for state in self._states.values() if state.use.steps]
-        unowned = self._ownership.records(self._place_of)
+        unowned = self._ownership.records()
         stalled = self._stalled.records(names)
         return [*uses, *self._never_stepped(), *unowned, *stalled, *self._sparse_gradients(tick)]
 
