@@ -406,11 +406,13 @@ def test_the_same_advice_for_one_line_is_given_once() -> None:
         ({"rounded": 2}, "the same but for times and sizes, and the last digit of 2 numbers"),
         ({"differ": ["stdout differs in 1 line: `a` became `b`"]}, "1 file: stdout differs in 1 line: `a` became `b`"),
         ({"unsteady": ["x", "y", "z", "w"]}, "not compared, as two unchanged runs differ: x, y, z and 1 more"),
+        ({"skipped": ["best.pt"]}, "not compared, as losses differ in late digits or it was not read: best.pt"),
+        ({"compared": [], "unsteady": ["x"]}, "not compared, as two unchanged runs differ: x"),
         ({"compared": []}, ""),
     ],
 )
 def test_what_a_proven_fix_changes_in_the_output_is_shown(changed: dict[str, Any], said: str) -> None:
-    output = {"compared": ["stdout", "best.pt"], "lines": 8, "rounded": 0, "differ": [], "unsteady": []}
+    output = {"compared": ["stdout", "best.pt"], "lines": 8, "rounded": 0, "differ": [], "unsteady": [], "skipped": []}
     row = {
         "code": "MEM102", "name": "x", "path": "train.py", "line": 7, "before": "1 kB per step", "after": "gone",
         "changes_results": False, "output": {**output, **changed},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchvet.verifying.outputs import compare_output, same_output
+from torchvet.verifying.outputs import UNREAD, compare_output, same_output
 
 STEPS = "".join(f"step {n} loss {1 / n:.4f}\n" for n in range(1, 41))
 
@@ -110,7 +110,10 @@ def test_files_that_only_one_run_has_or_that_are_no_text() -> None:
     before: dict[str, str | bytes] = {"best.pt": b"1", "a.json": "{}"}
     assert compare_output(before, dict(before)).same
     assert [str(d) for d in compare_output(before, {"best.pt": b"2", "a.json": "{}"}).differ] == ["best.pt differs"]
-    assert compare_output(before, {"best.pt": b"2", "a.json": "{}"}, binary=False).compared == ["a.json"]
+    late = compare_output(before, {"best.pt": b"2", "a.json": "{}"}, binary=False)
+    assert late.same and late.compared == ["a.json"] and late.skipped == ["best.pt"]
+    unread = compare_output({**before, "big": UNREAD}, {**before, "big": UNREAD})
+    assert unread.same and unread.skipped == ["big"] and "big" not in unread.compared
     assert [d.name for d in compare_output(before, {"best.pt": b"1"}).differ] == ["a.json"]
     assert [d.name for d in compare_output(before, {**before, "more": "x"}).differ] == ["more"]
     # Names with a time in them.

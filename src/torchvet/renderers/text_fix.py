@@ -81,7 +81,7 @@ def _add_proven(page: Page, row: dict[str, Any]) -> None:
     page.labelled("before", row["before"], 2)
     page.labelled("after", row["after"], 2)
     page.labelled("losses", _losses(row), 3)
-    if row["output"]["compared"]:
+    if any(row["output"][key] for key in ("compared", "unsteady", "skipped")):
         page.labelled("output", _output(row["output"]), 4)
     before, after = row["seconds_per_step"]
     if before and after:
@@ -93,13 +93,17 @@ def _output(output: dict[str, Any]) -> str:
     """Losses that stay the same say nothing of a metric, nor of what is saved."""
     files = count(len([name for name in output["compared"] if name not in ("stdout", "stderr")]), "file")
     compared = f"{count(output['lines'], 'line')} printed or written, {files}"
-    unsteady = output["unsteady"]
-    rest = f"; not compared, as two unchanged runs differ: {', '.join(unsteady[:3])}" if unsteady else ""
-    rest += f" and {len(unsteady) - 3} more" if len(unsteady) > 3 else ""
+    rest = _names("; not compared, as two unchanged runs differ: ", output["unsteady"])
+    rest += _names("; not compared, as losses differ in late digits or it was not read: ", output["skipped"])
     if output["differ"]:
         return f"{compared}: {'; '.join(output['differ'][:3])}{rest}"
     last = f", and the last digit of {count(output['rounded'], 'number')}" if output["rounded"] else ""
     return f"{compared}, the same but for times and sizes{last}{rest}"
+
+
+def _names(title: str, names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{title}{', '.join(names[:3])}{more}" if names else ""
 
 
 def _losses(row: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import stat
 from collections.abc import Iterator
@@ -12,23 +13,24 @@ from torchvet.undo.entries import entries, look
 _TEXT = 4 * 2**20
 """Bytes up to which a file is kept as text."""
 _READ = 2**30
-"""Bytes that are read of all files together. Of those beyond it the size is compared."""
+"""Bytes that are read of all files together."""
 
 
 def written_files(folder: Path) -> dict[str, str | bytes]:
     """What the trial whose log is in `folder` has written and left, by path: text as text, of others a digest.
 
-    Not what it has downloaded or cached. Raises OSError where the log cannot be read; skips files that cannot be.
+    Of files that cannot be read, and of those beyond what is read of all, nothing, which no digest is. Not what it has
+    downloaded or cached. Raises OSError where the log cannot be read.
     """
     found: dict[str, str | bytes] = {}
     left = _READ
     for path, size in sorted(_files(folder)):
-        try:
-            # No text: another size is another file.
-            found[path] = _content(path, size) if size <= left else f"{size} bytes".encode()
-            left -= size if size <= left else 0
-        except OSError:
-            continue  # the program may have made it unreadable
+        found[path] = b""
+        # The program may have made it unreadable.
+        with contextlib.suppress(OSError):
+            if size <= left:
+                found[path] = _content(path, size)
+                left -= size
     return found
 
 

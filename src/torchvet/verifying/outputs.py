@@ -14,6 +14,8 @@ from torchvet.verifying.curves import TOLERANCE, relative
 
 Outputs = Mapping[str, str | bytes]
 """What a run printed and wrote, by `stdout`, `stderr` and the paths of files: text, or the digest of what is none."""
+UNREAD = b""
+"""In the place of a digest: this was not read."""
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # All repeats have bounds: a row of digits, as an image has them, is gone through once.
@@ -77,6 +79,8 @@ class Output:
     """How many numbers differ by one in the last digit."""
     unsteady: list[str] = field(default_factory=list)
     """What cannot be compared, because two unchanged runs differ in it."""
+    skipped: list[str] = field(default_factory=list)
+    """What was not compared: no text, where losses differ in late digits, and what was not read."""
 
     @property
     def same(self) -> bool:
@@ -111,7 +115,9 @@ def compare_output(
         elif type(was) is not type(now):
             found.compared.append(name)
             found.differ.append(Difference(name))
-        elif binary:
+        elif not binary or UNREAD in (was, now, other):
+            found.skipped.append(name)
+        else:
             (found.compared if was == other else found.unsteady).append(name)
             found.differ.extend([Difference(name)] if was == other and was != now else [])
     return found

@@ -57,6 +57,7 @@ class Bench:
 
         Raises KeyboardInterrupt where the user stopped it, `BadInput` where that could not be undone.
         """
+        from torchvet.verifying.outputs import UNREAD
         from torchvet.verifying.trial import trial_of
 
         self.runs += 1
@@ -76,10 +77,14 @@ class Bench:
                 taken = outcome.main_steps
                 self.steps = taken if outcome.how == "steps-reached" else 2 * max(taken, STEPS)
             self.outside.update(dict.fromkeys(files.outside))
-            printed = {name: _beginning((folder / name).read_text("utf-8", "replace")) for name in STREAMS}
+            streams = {name: (folder / name).read_text("utf-8", "replace") for name in STREAMS}
+            printed = {name: _beginning(text) for name, text in streams.items()}
+            cut: dict[str, str | bytes] = {
+                f"the rest of {n}": UNREAD for n, text in streams.items() if text != printed[n]
+            }
             self._show(printed)
             written = {_named(os.path.relpath(path)): content for path, content in files.written.items()}
-            return trial_of(recording, self.delivery.diagnose(recording), outcome, {**printed, **written})
+            return trial_of(recording, self.delivery.diagnose(recording), outcome, {**printed, **written, **cut})
 
     def _process(self, command: list[str], folder: Path, files: Untouched, progress: Progress) -> tuple[int, float]:
         """The program's status and seconds. It has no terminal: two runs cannot be given the same keys."""

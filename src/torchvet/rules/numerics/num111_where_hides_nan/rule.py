@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from torchvet.formatting import count
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile, events_at
+from torchvet.rules.core.fixing import unit_of
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
@@ -46,11 +47,11 @@ class WhereHidesNan(NumberRule):
 
     def fixes(self, finding: Finding, file: SourceFile) -> Sequence[Edit]:
         """The argument of what overflows chosen first. That it gets so large, only a run shows."""
-        for event in events_at(file, finding)[:1]:
-            for where in event.unit.calls.get("where", ()):
-                found = list(_overflowing(file, where)) if _is_choice(file, where) else []
-                if any(finding.location.line in (where.line, one.whole.lineno) for one in found if finding.location):
-                    return chosen_first(file, where, found)
+        unit, at = unit_of(file, finding), finding.location
+        for where in unit.calls.get("where", ()) if unit is not None else ():
+            found = list(_overflowing(file, where)) if _is_choice(file, where) else []
+            if at is not None and any(at.line in (where.line, one.whole.lineno) for one in found):
+                return chosen_first(file, where, found)
         return ()
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
