@@ -28,7 +28,7 @@ _MANY = 1.5
 
 _FIRST = 3
 """The first steps whose gradients must agree where several passes became one. Another loss would show in them at once,
-while rounding grows from step to step."""
+while rounding grows from step to step. Chosen, not measured."""
 
 MOST_NOISE = 0.05
 """If the losses of two unchanged runs differ by a larger share, nothing can be concluded from losses."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.line_times import Statement, Timing
 
 _ENOUGH = 2
-"""Reads of a member from which on it is read again and again, on the average."""
+"""Reads of a member from which on it is read again and again, on the average. Chosen, not measured."""
 _STEPS, _SECONDS = 8, 1.0
 """Steps, or seconds of workers, below which reading says little. Chosen, not measured."""
 _NAMES = {

@@ -20,7 +20,7 @@ _MOST_SHIFTS = 64
 _SHORTEST = 4
 """Tokens of a sequence."""
 _LEAST = 16
-"""Targets that differ from their neighbors; fewer agree with anything."""
+"""Targets that differ from their neighbors; fewer agree with anything. Chosen, not measured."""
 _AGREE = 0.95
 """The share of targets that are the token in that place. Chosen, not measured."""
 _OTHERS = 0.8

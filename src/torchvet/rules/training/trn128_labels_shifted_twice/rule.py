@@ -19,8 +19,9 @@ from torchvet.rules.kit import (
 from torchvet.rules.training.fixes.shifts import compared_row_by_row
 
 _STEPS = 3
-"""Sampled steps from which on it is a habit."""
+"""Sampled steps from which on it is a habit. Chosen, not measured."""
 _TWICE, _FURTHEST = 2, 4
+"""Places ahead; what is further on is hardly a mistake. Chosen, not measured."""
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
