@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from torchvet.errors import BadInput
 from torchvet.probes.hosts import exchange
-from torchvet.probes.hosts.exchange import PIECE, Came, Head, collect, deliver
+from torchvet.probes.hosts.exchange import PIECE, Came, Head, answers_read, collect, deliver
 
 PARCEL = bytes(range(251)) * (3 * PIECE // 251)
 SOON, LONG = 0.3, 30.0
@@ -68,7 +68,48 @@ def test_records_wait_in_the_store_and_leave_it_once_taken(store: Any) -> None:
     pieces = store.num_keys()
     assert Node0(store).collect(LONG, 1, 2).keys() == {1, 2}
     assert pieces == 3 + 1 + 2, "nothing is left of what was written over"
-    assert store.num_keys() == 3, "two answers, and that node 0 has reported"
+    assert store.num_keys() == 1, "that node 0 has reported: nobody waits for an answer"
+
+
+def test_what_a_host_was_answered_is_there_until_it_has_read_it(store: Any) -> None:
+    """The store may end with node 0's process."""
+    slow, answers = threading.Event(), []
+
+    class Slow:
+        """The host does not run for a while once its records are there."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def set(self, key: str, value: Any) -> None:
+            store.set(key, value)
+            if key == "p/1":
+                slow.wait(LONG)
+
+    thread = threading.Thread(target=lambda: answers.append(deliver(Slow(), "p", 1, PARCEL, LONG)))
+    thread.start()
+    Node0(store).collect(LONG, 1)
+    assert not answers_read(store, "p", [1, 2], SOON)
+    slow.set()
+    assert answers_read(store, "p", [1, 2], LONG)
+    thread.join(LONG)
+    assert answers == ["taken"]
+
+
+def test_an_answer_counts_where_the_store_ends_behind_it(store: Any) -> None:
+    class Ends:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def delete_key(self, key: str) -> bool:
+            raise ConnectionError("the server has ended")
+
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(deliver(Ends(), "p", 1, b"x", LONG)))
+    thread.start()
+    Node0(store).collect(LONG, 1)
+    thread.join(LONG)
+    assert answers == ["taken"]
 
 
 def test_a_host_that_sent_nothing_is_told(store: Any) -> None:

@@ -57,7 +57,7 @@ class Rank:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine may be busy."""
-    for name in ("WAITS", "FAILED", "_SURE", "_UNSURE"):
+    for name in ("WAITS", "FAILED", "_SURE", "_UNSURE", "_READ"):
         monkeypatch.setattr(fellow_ranks, name, LONG)
 
 
@@ -72,6 +72,18 @@ def test_the_records_of_another_rank_come_and_it_hears_so(tmp_path: Path, store:
     assert second.meanwhile(lambda: came.append(first.join())).went
     assert came[0].came == [1] and not came[0].went
     assert (first.came / "rank1.jsonl").read_bytes() == second.file.read_bytes()
+
+
+def test_the_first_rank_stays_until_its_answer_is_read(tmp_path: Path, store: Any) -> None:
+    """Its process has the store's server: another rank that does not run for a while found it gone."""
+    first, second = Rank(tmp_path, 0, store), Rank(tmp_path, 1, store)
+    there: list[bool] = []
+
+    def ends() -> None:
+        first.join()
+        there.append(store.check(["p/1/answer"]))
+
+    assert second.meanwhile(ends).went and there == [False]
 
 
 def test_a_watch_that_began_before_the_group_has_the_groups_rank(tmp_path: Path, store: Any) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -47,12 +48,14 @@ class Store(Protocol):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What lies in the store for node 0: how many bytes with which digest, and when by the sender's clock."""
+    """What lies in the store for node 0: how many bytes with which digest, when by the sender's clock, and whether the
+    sender waits for an answer."""
 
     id: str
     size: int
     digest: str
     sent: float
+    waits: bool = True
 
 
 class Came(msgspec.Struct, omit_defaults=True):
@@ -73,7 +76,7 @@ def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float
     before counts from the moment `since` on (of the wall clock), by default from now on."""
     key, began = f"{prefix}/{group}", time.time()
     before = _head(store, key)
-    head = Head(uuid.uuid4().hex, len(parcel), hashlib.sha256(parcel).hexdigest(), began)
+    head = Head(uuid.uuid4().hex, len(parcel), hashlib.sha256(parcel).hexdigest(), began, waits=seconds > 0)
     for number in range(_pieces(head)):
         store.set(f"{key}/{head.id}/{number}", parcel[number * PIECE : (number + 1) * PIECE])
     # Last: who sees the head finds all pieces.
@@ -86,6 +89,9 @@ def deliver(store: Store, prefix: str, group: int, parcel: bytes, seconds: float
         closed = _number(_value(store, f"{prefix}/closed")) > (began if since is None else since)
         answer = (_value(store, f"{key}/answer") or b"").split()
         if answer[:1] == [head.id.encode()]:
+            # Node 0 waits for that. What it has answered counts even if its store is gone now.
+            with suppress(Exception):
+                store.delete_key(f"{key}/answer")
             return "taken" if answer[1:] == [b"taken"] else "refused"
         if closed:
             return "closed"
@@ -132,6 +138,17 @@ def collect(
         store.set(f"{prefix}/closed", repr(time.time()))
 
 
+def answers_read(store: Store, prefix: str, groups: Collection[int], seconds: float) -> bool:
+    """Wait until the hosts `groups` have read what they were answered: a store that lives in node 0's own process ends
+    with it. Whether they have."""
+    until = time.monotonic() + seconds
+    while any(store.check([f"{prefix}/{group}/answer"]) for group in groups):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_TICK)
+    return True
+
+
 def _next(
     store: Store, key: str, seen: list[str], since: float, take: Callable[[bytes], list[int]], group: int
 ) -> Came | None:
@@ -154,7 +171,8 @@ def _taken(store: Store, key: str, head: Head, since: float, take: Callable[[byt
         answer, came = "taken", Came(group, ranks)
     except BadInput as error:
         answer, came = "refused", Came(group, reason=str(error))
-    store.set(f"{key}/answer", f"{head.id} {answer}")
+    if head.waits:
+        store.set(f"{key}/answer", f"{head.id} {answer}")
     store.delete_key(key)
     _remove(store, key, head)
     return came

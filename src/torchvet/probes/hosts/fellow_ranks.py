@@ -21,7 +21,7 @@ from typing import Any
 
 from torchvet.errors import BadInput
 from torchvet.probes.base.frames import user_place
-from torchvet.probes.hosts.exchange import UNTAKEN, Came, Store, collect, deliver
+from torchvet.probes.hosts.exchange import UNTAKEN, Came, Store, answers_read, collect, deliver
 from torchvet.probes.hosts.relay import Relay
 from torchvet.recording.parcel import pack, unpack
 from torchvet.recording.records.ranks import Member
@@ -34,6 +34,9 @@ _SURE, _UNSURE = 0.5, 3.0
 where the group came later."""
 _GIVEN_UP, _CUT = 1.0, 1.0
 """Seconds more after which the store has given no answer, and those that the thread may take to end then."""
+_READ = 3.0
+"""Seconds for which rank 0 waits, at most, until the others have read its answers: the store may end with its process,
+and without an answer they report that nothing is known of rank 0."""
 _MOST = 512 << 20
 """Bytes that the records of all other ranks may take."""
 _MOST_RANKS = 256
@@ -179,6 +182,8 @@ class FellowRanks:
         heard = self._heard(store, others, min(until, time.monotonic() + self._grace))
         seconds = max(0.1, until - time.monotonic())
         collect(store, self._prefix, heard, self._began, take, seconds, tell)
+        left = max(0.0, until - time.monotonic()) + _GIVEN_UP / 2
+        answers_read(store, self._prefix, heard, min(_READ, left))
 
     @property
     def _grace(self) -> float:
