@@ -87,6 +87,45 @@ def test_what_two_unchanged_runs_differ_in_says_nothing() -> None:
     assert unsteady.same and unsteady.unsteady == ["stdout"] and not unsteady.compared
 
 
+def test_lines_whose_words_differ_between_two_unchanged_runs_cost_only_themselves() -> None:
+    def text(name: str, score: float) -> str:
+        return f"run {name}\nscore {score}\nbest {score}\nsaved {name}\n"
+
+    before, again = {"stdout": text("abc", 0.5)}, {"stdout": text("defg", 0.5)}
+    same = compare_output(before, {"stdout": text("hij", 0.5)}, again)
+    assert same.same and same.compared == ["stdout"] and same.noise == {"stdout": 2} and same.lines == 2
+    worse = compare_output(before, {"stdout": text("hij", 0.7)}, again)
+    assert [d.first for d in worse.differ] == [("score 0.5", "score 0.7")]
+    # One line is gone, or more are new than may be noise.
+    assert not compare_output(before, {"stdout": text("hij", 0.5).replace("best 0.5\n", "")}, again).same
+    assert not compare_output(before, {"stdout": text("hij", 0.5) + "one\nmore\n"}, again).same
+
+
+def test_lines_that_two_threads_print_in_any_order() -> None:
+    def text(rows: str, score: float) -> dict[str, str]:
+        return {"stdout": "\n".join([*(f"{row} is loaded" for row in rows), f"score {score}"])}
+
+    before, again = text("abcd", 0.5), text("badc", 0.5)
+    found = compare_output(before, text("dcba", 0.5), again)
+    assert found.same and found.lines == 5 and not found.noise
+    assert not compare_output(before, text("dcba", 0.6), again).same
+
+
+def test_a_folder_that_has_the_minute_in_its_name_is_compared() -> None:
+    before = {"runs/2026-11-29_18-30/log.csv": "1,0.5\n", "epoch_3.txt": "x"}
+    later = {"runs/2026-11-29_18-31/log.csv": "1,0.5\n", "epoch_3.txt": "x"}
+    assert compare_output(before, later).same and compare_output(before, later).compared == [*before]
+    worse = {**later, "runs/2026-11-29_18-31/log.csv": "1,0.7\n"}
+    assert [d.name for d in compare_output(before, worse).differ] == ["runs/2026-11-29_18-30/log.csv"]
+    # A number that is no date says what the program did.
+    assert not compare_output(before, {**before, "epoch_4.txt": "x"}).same
+    other = {name.replace("epoch_3", "epoch_4"): content for name, content in before.items()}
+    assert {d.name for d in compare_output(before, other).differ} == {"epoch_3.txt", "epoch_4.txt"}
+    # Unless two unchanged runs differ in it.
+    assert compare_output({"log.17": "x"}, {"log.19": "x"}, {"log.18": "x"}).compared == ["log.17"]
+    assert not compare_output({"log.17": "x"}, {"log.19": "y"}, {"log.18": "x"}).same
+
+
 def test_a_warning_that_a_fix_ends_is_no_difference_and_other_numbers_in_a_log_are() -> None:
     warned = "a.py:9: UserWarning: do not\n  loss.item()\nINFO score 0.5\n"
     assert compare_output({"stderr": warned}, {"stderr": "INFO score 0.5\n"}).same
@@ -116,9 +155,9 @@ def test_files_that_only_one_run_has_or_that_are_no_text() -> None:
     assert unread.same and unread.skipped == ["big"] and "big" not in unread.compared
     assert [d.name for d in compare_output(before, {"best.pt": b"1"}).differ] == ["a.json"]
     assert [d.name for d in compare_output(before, {**before, "more": "x"}).differ] == ["more"]
-    # Names with a time in them.
-    found = compare_output({"run-1": "x"}, {"run-3": "x"}, {"run-2": "x"})
-    assert found.same and found.unsteady == ["run-1", "run-3"]
+    # Names with something random in them.
+    found = compare_output({"run-a": "x"}, {"run-c": "x"}, {"run-b": "x"})
+    assert found.same and found.unsteady == ["run-a", "run-c"]
     assert compare_output(before, {**before, "best.pt": b"2"}, {**before, "best.pt": b"3"}).unsteady == ["best.pt"]
 
 

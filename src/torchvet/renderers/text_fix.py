@@ -93,7 +93,8 @@ def _output(output: dict[str, Any]) -> str:
     """Losses that stay the same say nothing of a metric, nor of what is saved."""
     files = count(len([name for name in output["compared"] if name not in ("stdout", "stderr")]), "file")
     compared = f"{count(output['lines'], 'line')} printed or written, {files}"
-    rest = _names("; not compared, as two unchanged runs differ: ", output["unsteady"])
+    noise = [f"{count(lines, 'line')} of {name}" for name, lines in output["noise"].items()]
+    rest = _names("; not compared, as two unchanged runs differ: ", [*output["unsteady"], *noise])
     rest += _names("; not compared, as losses differ in late digits or it was not read: ", output["skipped"])
     if output["differ"]:
         return f"{compared}: {'; '.join(output['differ'][:3])}{rest}"

@@ -32,6 +32,8 @@ _OF_THE_RUN = re.compile(
 """Times, sizes, line numbers and addresses, which differ from run to run, or are to differ."""
 _GRAPHS = re.compile(r",? ?(?:grad_fn=<[^>]{0,80}>|requires_grad=True)")
 """What a printed tensor says of its graph, which a fix may drop."""
+_DATE = re.compile(r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d")
+"""A day in the name of a file or its folder."""
 _MOST_PAIRS = 1_000_000
 """Pairs of lines up to which texts are aligned: it takes their product where many lines have the same words."""
 _SHOWN = 80
@@ -79,6 +81,8 @@ class Output:
     """How many numbers differ by one in the last digit."""
     unsteady: list[str] = field(default_factory=list)
     """What cannot be compared, because two unchanged runs differ in it."""
+    noise: dict[str, int] = field(default_factory=dict)
+    """How many lines of a text were not compared, because two unchanged runs differ in their words."""
     skipped: list[str] = field(default_factory=list)
     """What was not compared: no text, where losses differ in late digits, and what was not read."""
 
@@ -104,7 +108,10 @@ def compare_output(
     not count. `binary` includes files that are not text; `tolerance` is the largest relative difference of numbers."""
     again = before if again is None else again
     found = Output()
-    # Names with a time or a process's number in them: a new one says nothing.
+    steady = before.keys() == again.keys()
+    after = _renamed(before, after, steady)
+    again = _renamed(before, again, steady)
+    # Names with a process's number or random letters in them: a new one says nothing.
     steady = before.keys() == again.keys()
     for name in dict.fromkeys((*before, *after)):
         was, now, other = before.get(name), after.get(name), again.get(name)
@@ -126,8 +133,16 @@ def compare_output(
 def _compare_text(found: Output, name: str, texts: tuple[str, str, str], tolerance: float) -> None:
     before, after, again = ([_read(line) for line in text.splitlines()] for text in texts)
     if [line.words for line in before] != [line.words for line in again]:
-        found.unsteady.append(name)
-        return
+        lines = len(before)
+        # First their order, as of what several threads print.
+        ordered = [sorted(text, key=lambda line: line.words) for text in (before, after, again)]
+        unordered = [line.words for line in ordered[0]] == [line.words for line in ordered[2]]
+        before, after, again = ordered if unordered else _without_noise(before, after, again)
+        if not before:
+            found.unsteady.append(name)
+            return
+        if lines > len(before):
+            found.noise[name] = lines - len(before)
     unlike, rounded, moved, numbers = _unlike(name, _aligned(before, after), _times(before, again), tolerance)
     if moved > _ROUNDED * numbers:
         unlike += rounded
@@ -136,6 +151,35 @@ def _compare_text(found: Output, name: str, texts: tuple[str, str, str], toleran
     found.lines += len(before)
     if unlike:
         found.differ.append(Difference(name, len(unlike), unlike[0]))
+
+
+def _without_noise(
+    before: list[_Line], after: list[_Line], again: list[_Line]
+) -> tuple[list[_Line], list[_Line], list[_Line]]:
+    """The lines without those in whose words the unchanged runs `before` and `again` differ. Of `after` go as many more
+    that neither has: a third run may have other words there."""
+    noise = {line.words for pair in _aligned(before, again) if pair[0].words != pair[1].words for line in pair}
+    one, other = ([line for line in text if line.words not in noise] for text in (before, again))
+    known = {line.words for line in one} | noise
+    new = [i for i, line in enumerate(after) if line.words not in known]
+    dropped = {*new[: max(len(before) - len(one), len(again) - len(other))]}
+    return one, [x for i, x in enumerate(after) if i not in dropped and x.words not in noise], other
+
+
+def _renamed(before: Outputs, other: Outputs, steady: bool) -> Outputs:
+    """The outputs of another run, with the names that `before` has for files whose names differ in numbers alone: those
+    of a date, or any where the names of two unchanged runs differ (not `steady`)."""
+    gone, new = [n for n in before if n not in other], [n for n in other if n not in before]
+    names = {}
+    for name in new:
+        alike = [n for n in gone if _bare(n) == _bare(name) and (not steady or _DATE.search(n))]
+        if len(alike) == 1 and sum(_bare(n) == _bare(name) for n in new) == 1:
+            names[name] = alike[0]
+    return {names.get(name, name): content for name, content in other.items()}
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 Pairs = list[tuple[str, str]]
