@@ -32,7 +32,7 @@ class _Opened(NamedTuple):
 
 
 def kept_members(file: SourceFile, finding: Finding) -> Edits:
-    """`dict(np.load(name))` for `np.load(name)` in what the finding's statement reads members of, and `.copy()` wherever
+    """`dict(np.load(name))` for `np.load(name)` in what the finding's statement reads members of, and `.copy()` where
     the file reads a member and would hand out a part of what is kept now: each read has given an array of its own.
     Nothing where anything else is done with the archives."""
     line = finding.location.line if finding.location is not None else None
