@@ -79,7 +79,6 @@ def test_what_needs_the_digits_is_noted(tmp_path: Path) -> None:
     assert not found.derived and not found.solver
 
 
-
 def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     text = PROGRAM.replace("for (x,) in loader", "for x in rows.split(64)").replace(
         "loader = Data", "unused = lambda: Data"
