@@ -107,11 +107,14 @@ def _may_be_empty(unit: Unit, losses: ast.expr, depth: int = 4) -> bool:
         return any(one.ifs or _may_be_empty(unit, one.iter, depth) for one in losses.generators)
     if isinstance(losses, (ast.List, ast.Dict)):
         return not (losses.elts if isinstance(losses, ast.List) else losses.keys)
-    if not isinstance(losses, ast.Name) or not depth:
-        return False
-    bound = [one.node for one in unit.bindings.get(losses.id, ())]
-    values = [one.value for one in bound if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None]
+    values = _values_of(unit, losses.id) if isinstance(losses, ast.Name) and depth else []
     return any(_may_be_empty(unit, value, depth - 1) for value in values)
+
+
+def _values_of(unit: Unit, name: str) -> list[ast.expr]:
+    """All that a name is bound to."""
+    bound = [one.node for one in unit.bindings.get(name, ())]
+    return [one.value for one in bound if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None]
 
 
 def _of_values(losses: ast.expr) -> ast.expr:
