@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,15 @@ def test_an_operator_that_is_not_torchs_own_is_called_by_the_program_alone() -> 
 def test_an_operator_that_refuses_what_was_made_is_left_out() -> None:
     refused = call(torch.ops.aten.mm.default, torch.ones(2, 3, dtype=torch.float64), torch.ones(2, 3))
     assert both_widths.timed({refused: 1.0}) == both_widths.Taken()
+
+
+def test_warnings_of_what_is_timed_are_not_the_programs() -> None:
+    def loud() -> None:
+        warnings.warn("not deterministic", stacklevel=2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert both_widths.timed({(loud, both_widths._told(()), both_widths._told(())): 1.0}).of == 1.0
 
 
 def test_nothing_large_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -88,7 +89,9 @@ def timed(calls: Mapping[Call, float]) -> Taken:
 def _in_turns(call: Call) -> tuple[float, float] | None:
     if private.modes_on() or _bytes(call) > _MOST_BYTES:
         return None
-    with torch.no_grad(), torch.inference_mode(False), private.DisableTorchFunction():
+    with torch.no_grad(), torch.inference_mode(False), private.DisableTorchFunction(), warnings.catch_warnings():
+        # What torch has to say of these calls, the program's own have heard. And where it raises, all would end.
+        warnings.simplefilter("ignore")
         ways = [_made(call, dtype) for dtype in (torch.float64, torch.float32)]
         taken: tuple[list[float], list[float]] = ([], [])
         for args, kwargs in ways:
