@@ -187,6 +187,26 @@ p.a(h).square().mean().backward(retain_graph=True)
 p.b(h).square().mean().backward()
 p.opt.step()
 """,
+    "a hook that only keeps": """
+h = p.trunk(x)
+kept = []
+h.register_hook(kept.append)
+p.opt.zero_grad()
+p.a(h).square().mean().backward(retain_graph=True)
+p.b(h).square().mean().backward()
+p.opt.step()
+""",
+    "a gradient of the features": """
+h = p.trunk(x)
+h.retain_grad()
+p.opt.zero_grad()
+norms = []
+for head in (p.a, p.b):
+    head(h).square().mean().backward(retain_graph=True)
+    norms.append(h.grad.norm().item())
+    h.grad = None
+p.opt.step()
+""",
     "hooks of modules": """
 if step == 0:
     p.trunk[0].register_full_backward_hook(lambda m, i, o: None)

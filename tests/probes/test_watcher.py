@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
+import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,6 +79,32 @@ def test_what_a_watcher_replaced_is_put_back() -> None:
     assert torch.nn.Identity()(1) == 2
     watchers.remove()
     assert torch.nn.Identity.forward is before
+
+
+class _Hears(Watcher):
+    """Hears of what is loaded."""
+
+    def install(self) -> None:
+        for _ in range(2):
+            self.replace(torch, "load", lambda original: functools.wraps(original)(lambda *args: [original(*args)]))
+
+
+def test_a_function_that_was_replaced_is_sent_to_other_processes_by_its_name(tmp_path: Path) -> None:
+    before, path = torch.load, tmp_path / "one.pt"
+    torch.save(1, path)
+    watchers = Bus(_Host(), [_Hears])
+    watchers.install()
+    try:
+        load: Any = torch.load
+        assert load is not before and load(path) == [[1]]
+        assert pickle.loads(pickle.dumps(load)) is before and pickle.loads(pickle.dumps(before)) is before
+        assert copy.deepcopy([load]) == [before]
+        # What else functions do.
+        assert load.__code__ is before.__code__ and inspect.signature(load) == inspect.signature(before)
+        assert type("Owner", (), {"load": load})().load.__self__ is not None and repr(load) == repr(before)
+    finally:
+        watchers.remove()
+    assert torch.load is before and pickle.loads(pickle.dumps(load)) is before
 
 
 def test_events_that_nobody_overrides_cost_no_call() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,17 @@ def test_other_ways_to_cast(cast: str, tmp_path: Path) -> None:
 def test_float64_that_was_chosen(tmp_path: Path) -> None:
     (found,) = seen(tmp_path, FIRST="torch.set_default_dtype(torch.float64)", CAST="pass")
     assert found.by_default and found.cast is None
+
+
+def test_what_needs_the_digits_is_noted(tmp_path: Path) -> None:
+    solved = "(y - torch.linalg.solve(torch.eye(96, dtype=x.dtype) + x.T @ x, x.T).T).pow(2).mean()"
+    (found,) = seen(tmp_path, LOSS=solved)
+    assert found.solver.startswith("linalg_") and not found.derived
+    twice = "torch.autograd.grad(y.sum(), model[0].weight, create_graph=True)[0].pow(2).sum() + y.mean()"
+    (found,) = seen(tmp_path, LOSS=twice)
+    assert found.derived and not found.solver
+    (found,) = seen(tmp_path)
+    assert not found.derived and not found.solver
 
 
 def test_a_loop_without_a_loader(tmp_path: Path) -> None:
@@ -142,12 +154,29 @@ def test_calls_that_cannot_be_made_are_none(func: Any, args: tuple[Any, ...]) ->
     assert both_widths.told(func, args, {}) is None
 
 
+def test_an_operator_that_is_not_torchs_own_is_called_by_the_program_alone() -> None:
+    with torch.library._scoped_library("songs", "DEF") as library:
+        library.define("own(Tensor x) -> Tensor")
+        assert both_widths.told(torch.ops.songs.own.default, (torch.ones(3, dtype=torch.float64),), {}) is None
+
+
 def test_an_operator_that_refuses_what_was_made_is_left_out() -> None:
     refused = call(torch.ops.aten.mm.default, torch.ones(2, 3, dtype=torch.float64), torch.ones(2, 3))
     assert both_widths.timed({refused: 1.0}) == both_widths.Taken()
+
+
+def test_warnings_of_what_is_timed_are_not_the_programs() -> None:
+    def loud() -> None:
+        warnings.warn("not deterministic", stacklevel=2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert both_widths.timed({(loud, both_widths._told(()), both_widths._told(())): 1.0}).of == 1.0
 
 
 def test_nothing_large_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(both_widths, "_MOST_BYTES", 1000)
     large = call(torch.ops.aten.relu.default, torch.ones(126, dtype=torch.float64))
     assert both_widths.timed({large: 1.0}).of == 0
+    x = torch.ones(16, 1, dtype=torch.float64)
+    assert both_widths.told(torch.ops.aten.mm.default, (x, x.t()), {}, x @ x.t()) is None

@@ -195,6 +195,20 @@ def test_targets_that_are_meant(made: str, step: str, tmp_path: Path) -> None:
     assert told(tmp_path, made, step) == []
 
 
+PATCHES = """
+P = 2
+table, layer, head = nn.Embedding(N, 16), nn.GRU(16 * P, 16, batch_first=True), nn.Linear(16, N * P)
+def model(ids):
+    return head(layer(table(ids).reshape(B, T // P, -1))[0]).reshape(B, T, N)
+"""
+
+
+def test_a_distance_that_has_a_name_may_be_meant(tmp_path: Path) -> None:
+    step = "ids = batch()\nF.cross_entropy(model(ids)[:, :-P].flatten(0, 1), ids[:, P:].flatten()).backward()"
+    (found,) = told(tmp_path, PATCHES, step)
+    assert found.startswith("info")
+
+
 PLAIN_SLICES = {
     "x = F.cross_entropy(y[:, :-1].reshape(-1, n), t[:, 1:].reshape(-1))": [
         "x = F.cross_entropy(y.reshape(-1, n), t.reshape(-1))"

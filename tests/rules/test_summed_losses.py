@@ -77,6 +77,46 @@ def test_a_loop_that_does_more_is_left_to_the_reader(text: str) -> None:
     assert summed(text) == ([], [])
 
 
+EMPTY = """\
+def step(heads, x, optimizer):
+    losses = [head(x) for head in heads if head.on]
+    for loss in losses:
+        loss.backward(retain_graph=True)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "guarded"),
+    [
+        ("[head(x) for head in heads if head.on]", True),
+        ("[]\n    losses += [head(x) for head in heads]", True),
+        ("[head(x) for head in [one for one in heads if one.on]]", True),
+        ("[head(x) for head in heads]", False),
+        ("[heads[0](x), heads[1](x)]", False),
+    ],
+)
+def test_a_list_that_may_have_no_losses_is_asked_first(made: str, guarded: bool) -> None:
+    new = summed(EMPTY.replace("[head(x) for head in heads if head.on]", made))[1]
+    line = "sum(losses).backward()"
+    assert new == (["    if losses:", f"        {line}"] if guarded else [f"    {line}"])
+
+
+def test_what_cannot_be_asked_is_left_to_the_reader() -> None:
+    pairs = EMPTY.replace("for loss in losses:", "for at, loss in enumerate(losses):")
+    assert summed(pairs) == ([], []) and summed(pairs.replace(" if head.on", ""))[1]
+    each = EMPTY.replace("    for loss in losses:", "    for loss in losses.values():")
+    each = each.replace("[head(x) for head in heads if head.on]", "{}")
+    assert summed(each)[1] == ["    if losses:", "        sum(losses.values()).backward()"]
+
+
+def test_a_graph_that_another_pass_needs_is_not_freed() -> None:
+    after = LOOP.replace("    optimizer", "    more.backward()\n    optimizer")
+    assert summed(after, 4) == ([], []) and summed(LOOP)[1]
+    asked = "    if step_at % 50 == 0:\n        torch.autograd.grad(first, second)\n    optimizer"
+    assert summed("import torch\n" + TWO.replace("    optimizer", asked), 4) == ([], [])
+
+
 def test_statements_one_after_the_other_become_one() -> None:
     old, new = summed(TWO, 3)
     assert old == ["    first.backward(retain_graph=True)", "    second.backward()"]

@@ -61,12 +61,14 @@ def test_without_a_cast_it_is_told_where_most_of_it_is() -> None:
     [
         ({"by_default": True}, "info"),
         ({"loaded": False, "batches": False}, "info"),
+        ({"solver": "linalg_cholesky_ex"}, "info"),
+        ({"derived": True}, "info"),
         ({"narrow": 0.36}, "info"),
         ({"narrow": 0.46}, None),
         ({"narrow": 0.5}, None),
         ({"timed": 0.0, "wide": 0.0, "narrow": 0.0}, None),
     ],
-    ids=["default type", "no loader", "a fifth", "a trifle", "slower", "not timed"],
+    ids=["default type", "no loader", "solver", "derivatives", "a fifth", "a trifle", "slower", "not timed"],
 )
 def test_it_is_graded_by_what_is_saved_and_by_what_was_chosen(more: dict[str, Any], severity: str | None) -> None:
     assert [one.severity for one in found(replace(SEEN, **more))] == ([severity] if severity else [])

@@ -24,6 +24,7 @@ from torchvet.probes.base.graphs import Late
 from torchvet.probes.base.ledger import Ledger, place_of_line
 from torchvet.probes.base.persistent_state import KnownMemory
 from torchvet.probes.base.schedule import Schedule
+from torchvet.probes.internals._importlib_bootstrap_named import named
 from torchvet.probes.internals.patching import replace
 from torchvet.recording.records.base import Place, Record, StepKind
 from torchvet.recording.records.training import Probe, Unchecked, Unwatched
@@ -219,7 +220,8 @@ class Watcher:
         # From the class's own dictionary: `getattr` would unwrap a classmethod or staticmethod, and binding
         # it again would fail.
         own = owner.__dict__.get(name)
-        replace(self._undo, owner, name, wrap(getattr(owner, name) if own is None else own))
+        original = getattr(owner, name) if own is None else own
+        replace(self._undo, owner, name, named(owner, original, wrap(original)))
 
     # Events of every step ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ class WideNumbers(Record):
     Those of `timed` of these seconds took `wide` seconds once each, weighted as in the steps, and `narrow` in float32:
     measured after the run on made tensors of the same shapes. `cast` is the line that has made most of the parameters
     float64, where that was seen. `by_default` says that float64 is torch's default type, `loaded` that loaders gave
-    batches, `batches` that these had float64 numbers. `operators` take most of the time.
+    batches, `batches` that these had float64 numbers, `derived` that gradients were made to be differentiated. `solver`
+    is an operator of these that solves or factorizes. `operators` take most of the time.
     """
 
     place: Place
@@ -28,4 +29,6 @@ class WideNumbers(Record):
     by_default: bool = False
     loaded: bool = False
     batches: bool = False
+    solver: str = ""
+    derived: bool = False
     operators: list[str] = []

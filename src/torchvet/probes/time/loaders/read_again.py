@@ -59,7 +59,7 @@ class ReadAgainProbe(TimeWatcher):
         self._here = threading.local()
 
     def install(self) -> None:
-        """Wrap them. They are methods, or private to NumPy: a program that pickles a function by its name has none."""
+        """Wrap them. All but `torch.load` are methods, or private to NumPy."""
         # Not imported here: without NumPy torch works as well.
         lib: Any = getattr(sys.modules.get("numpy"), "lib", None)
         archive = getattr(getattr(lib, "npyio", None), "NpzFile", None)

@@ -84,7 +84,8 @@ class Reads:
 
     def records(self) -> Iterator[ReadAgain]:
         """Calls that have read something again."""
-        return (call.record for call in self._calls.values() if call.record.again)
+        # All at once: other threads read meanwhile.
+        return (call.record for call in list(self._calls.values()) if call.record.again)
 
 
 def _way(frame: FrameType | None) -> tuple[Hashable, list[Place], bool]:

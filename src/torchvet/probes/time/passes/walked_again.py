@@ -13,7 +13,18 @@ from typing import Any
 import torch
 
 from torchvet.probes.base.gradients import gradient_of, is_alone
-from torchvet.probes.base.kit import EVERY_STEP, Host, Optimizer, Place, StepKind, bare_name, frames, graphs, names
+from torchvet.probes.base.kit import (
+    EVERY_STEP,
+    Host,
+    Optimizer,
+    Place,
+    StepKind,
+    bare_name,
+    frames,
+    graphs,
+    names,
+    tap,
+)
 from torchvet.probes.base.ledger import storage_key
 from torchvet.probes.base.watcher import Pass
 from torchvet.probes.internals import private
@@ -23,10 +34,13 @@ from torchvet.probes.time.lone_parts import is_leaf
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.recording.records.passes import WalkedAgain
 
+_WHAT = "backward passes through the same nodes"
 _MOST_NODES = 16_384
 """Nodes of a graph that are gone through; what a larger one shares with another is not known."""
 _MOST_PASSES = 64
 """Passes between two steps of an optimizer that are followed."""
+_MOST_HOOKED = 4096
+"""Nodes that are known to have a hook."""
 _MOST_PAST = 8
 """Runs that are remembered, for what later passes have in common with them."""
 _BY_ENGINE = names("add add_ sum view reshape _unsafe_view expand _to_copy detach ones_like")
@@ -98,11 +112,22 @@ class WalkedAgainProbe(TimeWatcher):
         """By where passes begin that have nodes in common: the share of each step's that one would save."""
         self._needed: set[Place] = set()
         """Lines whose passes are needed one by one."""
+        self._hooked: set[int] = set()
+        """Numbers of nodes whose gradient somebody hears of, or keeps: in each pass."""
         self._allowance = half.Allowance(0.1, 0.003)
 
     def install(self) -> None:
-        """Hear each operator of sampled steps."""
+        """Hear each operator of sampled steps, and of hooks: a node does not show them, and they may run none."""
         self.host.ledger.listeners.append(self._operator)
+        for name in ("register_hook", "retain_grad"):
+            self.replace(torch.Tensor, name, tap(self.host, _WHAT, before=self._heard))
+
+    def _heard(self, tensor: torch.Tensor, *_: Any, **__: Any) -> None:
+        # Those of leaves are seen at the leaves.
+        if tensor.grad_fn is not None:
+            if len(self._hooked) >= _MOST_HOOKED:
+                self._hooked.clear()
+            self._hooked |= set(graphs.numbered([tensor.grad_fn]))
 
     def graph_entered(self, one: Pass) -> None:
         """A pass that keeps its graph, or makes one."""
@@ -132,6 +157,9 @@ class WalkedAgainProbe(TimeWatcher):
             if not self._run.untouched():
                 self._end(used=False)
             one = _followed(place, tensors)
+            if one is not None and not self._hooked.isdisjoint(one.numbers):
+                self._needed.add(place)
+                one = None
             if one is None or len(self._run.passes) >= _MOST_PASSES:
                 self._forget()
             else:

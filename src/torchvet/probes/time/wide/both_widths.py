@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchvet.probes.base.elements import is_plain
+from torchvet.probes.base.kit import tensors_within
 from torchvet.probes.internals import private
 
 _SECONDS, _EACH = 1.5, 0.04
@@ -18,7 +20,7 @@ _ROUNDS = (2, 9)
 _ENOUGH = 0.9
 """The share of the seconds whose operators are timed."""
 _MOST_BYTES = 256 << 20
-"""Of what is made for one operator. The program may have left little memory."""
+"""Of what is made for one operator, and of what it makes. The program may have left little memory."""
 _PLAIN = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TENSOR = "tensor"
 
@@ -39,9 +41,14 @@ class _Unknown(Exception):
     """An argument that cannot be made."""
 
 
-def told(func: Any, args: Any, kwargs: Any) -> Call | None:
-    """A call without its tensors; None for one that draws random numbers or has other objects."""
-    if torch.Tag.nondeterministic_seeded in func.tags:
+def told(func: Any, args: Any, kwargs: Any, out: Any = None) -> Call | None:
+    """A call without its tensors; None for one that draws random numbers, has other objects, makes much more than it is
+    given, or is not torch's own."""
+    # Once more is not for nothing elsewhere: an operator of the program's may count its calls, or write; one of
+    # another library may wait for other ranks, or trust the indices that it gets.
+    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags:
+        return None
+    if sum(one.numel() * one.itemsize for one in tensors_within([out])) > _MOST_BYTES:
         return None
     try:
         return func, _told(tuple(args)), _told(tuple(sorted(kwargs.items())))
@@ -82,7 +89,9 @@ def timed(calls: Mapping[Call, float]) -> Taken:
 def _in_turns(call: Call) -> tuple[float, float] | None:
     if private.modes_on() or _bytes(call) > _MOST_BYTES:
         return None
-    with torch.no_grad(), torch.inference_mode(False), private.DisableTorchFunction():
+    with torch.no_grad(), torch.inference_mode(False), private.DisableTorchFunction(), warnings.catch_warnings():
+        # What torch has to say of these calls, the program's own have heard. And where it raises, all would end.
+        warnings.simplefilter("ignore")
         ways = [_made(call, dtype) for dtype in (torch.float64, torch.float32)]
         taken: tuple[list[float], list[float]] = ([], [])
         for args, kwargs in ways:

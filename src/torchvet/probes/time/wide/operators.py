@@ -15,6 +15,7 @@ from torchvet.probes.base.costs import OPERATOR_SECONDS
 from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, bare_name, called_by_user, tap, tensors_within
 from torchvet.probes.base.ledger import Line, place_of_line
+from torchvet.probes.base.watcher import Pass
 from torchvet.probes.time.real_time import TimeWatcher
 from torchvet.probes.time.wide.both_widths import Call, timed, told
 from torchvet.recording.records.precision import WideNumbers
@@ -27,6 +28,8 @@ _CALLS = 2048
 _MOSTLY = 0.9
 """The share of the parameters' elements that are float64."""
 _SHOWN = 3
+_SOLVERS = ("linalg_", "cholesky", "triangular_solve", "lu_", "ormqr", "householder", "geqrf")
+"""Operators whose results lose digits by the condition of a matrix."""
 
 
 class WideNumbersProbe(TimeWatcher):
@@ -47,7 +50,8 @@ class WideNumbersProbe(TimeWatcher):
         self._seconds = self._every = self._whole = self._last = 0.0
         self._cast: tuple[int, Place] | None = None
         """How many elements the largest module has that was cast, and the line."""
-        self._loaded = self._batches = self._default = False
+        self._loaded = self._batches = self._derived = False
+        self._solver = ""
 
     def install(self) -> None:
         """Hear each operator of sampled steps, and casts of modules."""
@@ -68,6 +72,10 @@ class WideNumbersProbe(TimeWatcher):
         """Is the program fed by a loader?"""
         self._loaded = True
         self._batches = self._batches or any(_is_wide(one) for one in tensors_within(batch))
+
+    def graph_entered(self, one: Pass) -> None:
+        """A pass whose gradients are differentiated again?"""
+        self._derived = self._derived or one.create_graph
 
     def restarted(self) -> None:
         """Steps are counted anew."""
@@ -91,14 +99,17 @@ class WideNumbersProbe(TimeWatcher):
         if not any(_is_wide(one) for one in tensors_within([args, kwargs])):
             return
         self._seconds += took
+        name = bare_name(func)
+        if name.lstrip("_").startswith(_SOLVERS):
+            self._solver = name.lstrip("_")
         if took < _LEAST:
             return
-        self._operators[bare_name(func)] += round(took * 1e9)
+        self._operators[name] += round(took * 1e9)
         user, inner = host.ledger.located(sys._getframe(2))
         line = user or inner
         if line is not None:
             self._lines[line] = self._lines.get(line, 0.0) + took
-        call = told(func, args, kwargs)
+        call = told(func, args, kwargs, out)
         if call is not None and (call in self._calls or len(self._calls) < _CALLS):
             self._calls[call] = self._calls.get(call, 0.0) + took
 
@@ -133,6 +144,8 @@ class WideNumbersProbe(TimeWatcher):
                 by_default=torch.get_default_dtype() is torch.float64,
                 loaded=self._loaded,
                 batches=self._batches,
+                solver=self._solver,
+                derived=self._derived,
                 operators=[name for name, _ in self._operators.most_common(_SHOWN)],
             )
         )

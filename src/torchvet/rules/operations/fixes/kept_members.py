@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from torchvet.rules.core.fixing import unit_of
 from torchvet.rules.kit import Edits, Finding, SourceFile
 from torchvet.source.model import edits, walk
 from torchvet.source.model.expressions import parents_in
 
-_OF_ARCHIVES = frozenset(["files", "f", "zip", "fid", "close", "__enter__", "allow_pickle", "max_header_size"])
-"""Attributes that an archive has and a dict has not."""
 _COPIES = frozenset(["copy", "astype", "sum", "mean", "max", "min", "std", "item", "tolist", "tobytes"])
 """Methods whose result shares no memory with the array."""
+_OF_SHAPE = frozenset(["shape", "ndim", "size", "dtype", "nbytes"])
+_OF_KEYS = frozenset(["len", "list", "sorted", "set", "tuple", "enumerate"])
+"""Functions that an archive and a dict give their keys to."""
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+_Parents = dict[int, ast.AST]
+
+
+class _Unsure(Exception):
+    """Something is done with an archive that may be different with a dict."""
+
+
+class _Opened(NamedTuple):
+    call: ast.Call
+    within: type[ast.AST] | None
+    """The list or dict that has an archive for each element."""
 
 
 def kept_members(file: SourceFile, finding: Finding) -> Edits:
     """`dict(np.load(name))` for `np.load(name)` in what the finding's statement reads members of, and `.copy()` where
-    it would hand out a part of what is kept now: each read has given an array of its own until now."""
-    unit, line = unit_of(file, finding), finding.location.line if finding.location is not None else None
-    if unit is None or line is None or any(_of_archive(node) for node in walk(file.tree)):
+    the file reads a member and would hand out a part of what is kept now: each read has given an array of its own.
+    Nothing where anything else is done with the archives."""
+    line = finding.location.line if finding.location is not None else None
+    unit = unit_of(file, finding)
+    if unit is None or line is None:
         return ()
-    parents = parents_in(unit.node)
-    reads = [node for node in _with_keys(unit.node) if _on(parents, node, line) and _holder(node.value)]
-    opened = _opened_for(file, reads)
+    parents = parents_in(file.tree)
+    keyed = [node for node in walk(unit.node) if isinstance(node, ast.Subscript) and _key(node)]
+    holders = {_holder(node.value) for node in keyed if _on(parents, node, line)} - {""}
+    opened = _opened(file, holder := holders.pop()) if len(holders) == 1 else None
     if opened is None:
         return ()
-    kept = edits.replace(file, opened, f"dict({file.segment(opened)})")
+    try:
+        reads = list(_reads(file, parents, holder, opened.within))
+    except _Unsure:
+        return ()
+    kept = edits.replace(file, opened.call, f"dict({file.segment(opened.call)})")
     return [kept, *(edit for node in reads for edit in _copied(file, node, parents))]
 
 
-def _opened_for(file: SourceFile, reads: list[ast.Subscript]) -> ast.Call | None:
-    """The call that opens the archives of one statement's reads, where nothing else of the file reads these members:
-    the same array would be there as well."""
-    keys, holders = {_key(node) for node in reads}, {_holder(node.value) for node in reads}
-    if len(holders) != 1 or sum(_key(node) in keys for node in _with_keys(file.tree)) > len(keys):
-        return None
-    return _opened(file, holders.pop())
-
-
-def _with_keys(tree: ast.AST) -> list[ast.Subscript]:
-    """What a string stands in the brackets of."""
-    return [node for node in walk(tree) if isinstance(node, ast.Subscript) and _key(node)]
-
-
-def _of_archive(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in _OF_ARCHIVES
-
-
-def _on(parents: dict[int, ast.AST], node: ast.AST, line: int) -> bool:
+def _on(parents: _Parents, node: ast.AST, line: int) -> bool:
     """Whether a node is in the statement that begins on a line."""
     while not isinstance(node, ast.stmt):
         above = parents.get(id(node))
@@ -70,35 +75,108 @@ def _holder(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _opened(file: SourceFile, holder: str) -> ast.Call | None:
+def _opened(file: SourceFile, holder: str) -> _Opened | None:
     """The one call of `np.load` that makes what a holder has, bound once in the file: alone or in a comprehension."""
-    bound = [
-        node
-        for node in walk(file.tree)
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.withitem, ast.NamedExpr))
-        and any(file.segment(target) == holder for target in _targets(node))
-    ]
-    value = bound[0].value if len(bound) == 1 and isinstance(bound[0], (ast.Assign, ast.AnnAssign)) else None
+    bound = [node for node in walk(file.tree) if _binds(node, holder)]
+    above = parents_in(file.tree).get(id(bound[0])) if len(bound) == 1 else None
+    value = above.value if isinstance(above, (ast.Assign, ast.AnnAssign)) else None
+    within = type(value) if isinstance(value, (ast.ListComp, ast.DictComp)) else None
     if isinstance(value, (ast.ListComp, ast.DictComp)):
         value = value.elt if isinstance(value, ast.ListComp) else value.value
     loads = isinstance(value, ast.Call) and file.dotted(value.func) == "numpy.load"
     # With `mmap_mode` the file may be none of these.
-    return value if isinstance(value, ast.Call) and loads and len(value.args) == 1 and not value.keywords else None
+    plain = isinstance(value, ast.Call) and loads and len(value.args) == 1 and not value.keywords
+    return _Opened(value, within) if plain and isinstance(value, ast.Call) else None
 
 
-def _targets(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return [one for target in node.targets for one in walk(target) if isinstance(one, (ast.Name, ast.Attribute))]
-    one = node.optional_vars if isinstance(node, ast.withitem) else getattr(node, "target", None)
-    return [each for each in walk(one) if isinstance(each, (ast.Name, ast.Attribute))] if one is not None else []
+def _binds(node: ast.AST, holder: str) -> bool:
+    if isinstance(node, ast.arg):
+        return node.arg == holder
+    if not isinstance(node, (ast.Name, ast.Attribute)) or isinstance(node.ctx, ast.Load):
+        return False
+    return node.attr == holder.removeprefix("self.") if isinstance(node, ast.Attribute) else node.id == holder
 
 
-def _copied(file: SourceFile, node: ast.expr, parents: dict[int, ast.AST]) -> Edits:
+def _reads(file: SourceFile, parents: _Parents, holder: str, within: type[ast.AST] | None) -> Iterator[ast.expr]:
+    """All that the file reads of the archives."""
+    for node in walk(file.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        name = f"self.{node.attr}" if isinstance(node, ast.Attribute) else node.id
+        if name != holder:
+            continue
+        # Another object's attribute of this name may be the same one.
+        if isinstance(node, ast.Attribute) and _holder(node) != holder:
+            raise _Unsure
+        yield from _read_of_one(parents, node) if within is None else _read_of_each(parents, node, within)
+
+
+def _read_of_one(parents: _Parents, node: ast.expr) -> Iterator[ast.expr]:
+    """What an archive is read for."""
+    above = parents.get(id(node))
+    if isinstance(above, ast.Subscript) and above.value is node:
+        # An archive knows its members by the names of their files, too.
+        if isinstance(above.slice, ast.Slice) or _key(above).endswith(".npy") or _is_written(parents, above):
+            raise _Unsure
+        yield above
+    elif not _asks_for_keys(above, node) and not (
+        isinstance(above, (ast.For, ast.comprehension)) and above.iter is node
+    ):
+        raise _Unsure
+
+
+def _is_written(parents: _Parents, node: ast.AST) -> bool:
+    """Whether a subscript, or one of it, is assigned to."""
+    written = False
+    while isinstance(node, ast.Subscript):
+        written = written or not isinstance(node.ctx, ast.Load)
+        node = parents[id(node)]
+    return written
+
+
+def _asks_for_keys(above: ast.AST | None, node: ast.expr) -> bool:
+    if isinstance(above, ast.Compare):
+        return above.left is not node and all(isinstance(one, (ast.In, ast.NotIn)) for one in above.ops)
+    if isinstance(above, ast.Call):
+        return isinstance(above.func, ast.Name) and above.func.id in _OF_KEYS
+    return isinstance(above, ast.Attribute) and above.attr == "keys"
+
+
+def _read_of_each(parents: _Parents, node: ast.AST, within: type[ast.AST]) -> Iterator[ast.expr]:
+    """What the archives of a list or dict are read for."""
+    above = parents.get(id(node))
+    if isinstance(above, ast.Subscript) and above.value is node:
+        if not isinstance(parents.get(id(above)), ast.Subscript):
+            raise _Unsure
+        yield from _read_of_one(parents, above)
+        return
+    if within is ast.DictComp and isinstance(above, ast.Attribute) and above.attr == "values":
+        node, above = (call := parents[id(above)]), parents.get(id(call))
+    elif within is ast.DictComp and isinstance(above, ast.comprehension):
+        raise _Unsure
+    if isinstance(above, ast.comprehension) and above.iter is node:
+        yield from _read_in_turn(parents, above)
+    elif not (isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "len"):
+        raise _Unsure
+
+
+def _read_in_turn(parents: _Parents, turns: ast.comprehension) -> Iterator[ast.expr]:
+    whole = parents.get(id(turns))
+    if not isinstance(turns.target, ast.Name) or not isinstance(whole, _COMPREHENSIONS):
+        raise _Unsure
+    for one in walk(whole):
+        if isinstance(one, ast.Name) and one.id == turns.target.id and one is not turns.target:
+            yield from _read_of_one(parents, one)
+
+
+def _copied(file: SourceFile, node: ast.expr, parents: _Parents) -> Edits:
     """`.copy()` behind a read, with all its indices, where what follows does not copy by itself."""
     above = parents.get(id(node))
     while isinstance(above, ast.Subscript) and above.value is node:
         node, above = above, parents.get(id(above))
     called = parents.get(id(above)) if above is not None else None
+    if isinstance(above, ast.Attribute) and above.attr in _OF_SHAPE:
+        return []
     method = above.attr if isinstance(above, ast.Attribute) and isinstance(called, ast.Call) else ""
     if method in _COPIES and not (isinstance(called, ast.Call) and method == "astype" and called.keywords):
         return []

@@ -10,7 +10,8 @@ from torchvet.rules.kit import Edits, Finding, SourceFile
 from torchvet.source.model import Unit, edits, is_call, names_in, reads_of, receiver, target_names, walk
 
 _FLAG = "retain_graph"
-_BINDING = (ast.For, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
+_BINDING = (ast.For, *_COMPREHENSIONS, ast.GeneratorExp)
 
 
 def summed_at(file: SourceFile, finding: Finding) -> Edits:
@@ -20,15 +21,22 @@ def summed_at(file: SourceFile, finding: Finding) -> Edits:
     """
     unit = unit_of(file, finding)
     line = finding.location.line if finding.location is not None else None
-    if unit is None:
+    others = [r for r in finding.related if r.role == "backward"]
+    # A pass that stays would meet a graph that is freed: one of another file, or a gradient that is asked for now and
+    # then, which the sampled steps need not have seen.
+    if unit is None or any(r.path != file.path for r in others) or _asks_for_gradients(file, unit):
         return ()
     for body, at in _statements(unit):
         if body[at].lineno == line:
             if (loop := _loop_around(unit, body, at)) is not None:
-                return _of_loop(file, unit, loop)
-            seen = {line, *(r.line for r in finding.related if r.role == "backward" and r.path == file.path)}
-            return _of_statements(file, body[at:], seen)
+                return _of_loop(file, unit, loop) if all(r.line == line for r in others) else ()
+            return _of_statements(file, body[at:], {line, *(r.line for r in others)})
     return ()
+
+
+def _asks_for_gradients(file: SourceFile, unit: Unit) -> bool:
+    calls = (one for one in walk(unit.node) if isinstance(one, ast.Call))
+    return any(file.dotted(one.func) == "torch.autograd.grad" for one in calls)
 
 
 def _statements(unit: Unit) -> list[tuple[list[ast.stmt], int]]:
@@ -79,7 +87,40 @@ def _of_loop(file: SourceFile, unit: Unit, loop: ast.For) -> Edits:
     each, target, source = file.segment(loss), file.segment(loop.target), file.segment(loop.iter)
     summed = source if each == target else f"{each} for {target} in {source}"
     text = f"sum({summed}).backward()"
-    return [edits.replace(file, loop, text)] if "\n" not in text else ()
+    if "\n" in text:
+        return ()
+    # The sum of nothing is a number.
+    if _may_be_empty(unit, loop.iter):
+        asked = _of_values(loop.iter)
+        if not isinstance(asked, ast.Name):
+            return ()
+        text = f"if {asked.id}:{file.newline}{edits.margin(file, loop)}    {text}"
+    return [edits.replace(file, loop, text)]
+
+
+def _may_be_empty(unit: Unit, losses: ast.expr, depth: int = 4) -> bool:
+    """Whether a list or dict is known to have no losses at times: it is filled one by one, or by a filter."""
+    losses = _of_values(losses)
+    if isinstance(losses, ast.Call):
+        return any(_may_be_empty(unit, one, depth) for one in losses.args if is_call(losses, "zip", "enumerate"))
+    if isinstance(losses, _COMPREHENSIONS):
+        return any(one.ifs or _may_be_empty(unit, one.iter, depth) for one in losses.generators)
+    if isinstance(losses, (ast.List, ast.Dict)):
+        return not (losses.elts if isinstance(losses, ast.List) else losses.keys)
+    values = _values_of(unit, losses.id) if isinstance(losses, ast.Name) and depth else []
+    return any(_may_be_empty(unit, value, depth - 1) for value in values)
+
+
+def _values_of(unit: Unit, name: str) -> list[ast.expr]:
+    """All that a name is bound to."""
+    bound = [one.node for one in unit.bindings.get(name, ())]
+    return [one.value for one in bound if isinstance(one, (ast.Assign, ast.AnnAssign)) and one.value is not None]
+
+
+def _of_values(losses: ast.expr) -> ast.expr:
+    """The dict whose values or items are gone through."""
+    on = receiver(losses) if isinstance(losses, ast.Call) and is_call(losses, "values", "items") else None
+    return losses if on is None else on
 
 
 def _is_read_outside(unit: Unit, name: str, loop: ast.For) -> bool:

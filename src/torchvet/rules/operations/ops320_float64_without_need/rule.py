@@ -44,8 +44,7 @@ class Float64WithoutNeed(LineCostRule):
     def _wide(self, rank: RankRecording, seen: WideNumbers, cost: Cost) -> Finding:
         at = seen.cast or seen.place
         related = [self.beside("most-of-it", "most of it is here", seen.place)] if seen.place != at else []
-        chosen = seen.by_default or not seen.loaded
-        why = "torch's default type is float64" if seen.by_default else "no loader feeds the model"
+        why = _why_chosen(seen)
         return self.takes(
             rank,
             at,
@@ -55,13 +54,24 @@ class Float64WithoutNeed(LineCostRule):
             cause=f"operators on float64 ({', '.join(seen.operators)}) are {percent(seen.seconds / seen.every)} of the "
             f"time of all operators; of each of the sampled steps {ms(seen.wide / seen.sampled)} of them became "
             f"{ms(seen.narrow / seen.sampled)} on made float32 tensors of the same shapes, measured after the run"
-            + (f"; {why}, so that float64 may be wanted" if chosen else ""),
+            + (f"; {why}, so that float64 may be wanted" if why else ""),
             advice="if these digits are not needed, give the model float32 from the data on "
             "(`torch.from_numpy(array).float()`, or arrays of np.float32) and leave out the cast; sums of a metric may "
             "stay float64. Results then differ in late digits",
-            severity="info" if chosen else cost.severity(),
+            severity="info" if why else cost.severity(),
             related=related,
         )
+
+
+def _why_chosen(seen: WideNumbers) -> str:
+    """What speaks for it that these digits are wanted."""
+    if seen.by_default:
+        return "torch's default type is float64"
+    if seen.solver:
+        return f"`{seen.solver}` loses digits by the condition of its matrix"
+    if seen.derived:
+        return "gradients are differentiated again"
+    return "" if seen.loaded else "no loader feeds the model"
 
 
 def _from_arrays(recording: Recording) -> list[Location]:

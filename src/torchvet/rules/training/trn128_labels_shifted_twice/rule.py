@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.formatting import count, percent
 from torchvet.recording.records.labels import TargetsAhead
 from torchvet.rules.kit import (
@@ -17,6 +19,7 @@ from torchvet.rules.kit import (
     about,
 )
 from torchvet.rules.training.fixes.shifts import compared_row_by_row
+from torchvet.source.model import walk
 
 _STEPS = 3
 """Sampled steps from which on it is a habit. Chosen, not measured."""
@@ -43,11 +46,12 @@ class LabelsShiftedTwice(Rule):
         # Several heads, each for a token further on, are meant so; and a loss for the next token beside this one.
         if len({record.ahead for record in seen}) != 1:
             return
+        named = next((name for path in recording.sources if (name := _distance(recording.model(path)))), "")
         for record in seen:
             if record.steps >= _STEPS and _TWICE <= record.ahead <= _FURTHEST:
-                yield self._finding(rank, record)
+                yield self._finding(rank, record, named)
 
-    def _finding(self, rank: RankRecording, seen: TargetsAhead) -> Finding:
+    def _finding(self, rank: RankRecording, seen: TargetsAhead, named: str) -> Finding:
         ahead = _NUMBERS[seen.ahead]
         reached = "the last one that their row of logits was computed from"
         how = (
@@ -62,9 +66,26 @@ class LabelsShiftedTwice(Rule):
             f"in {count(seen.steps)} sampled steps {percent(seen.agreed / max(1, seen.targets))} of the targets are "
             f"the token {ahead} places after {reached if seen.by_gradient else 'that of their row of logits'}",
             cause=f"{how}. It is so where labels that a data set has shifted already are shifted again, by the model "
-            "or by the loss: the model learns to leave out what lies between",
+            "or by the loss: the model learns to leave out what lies between"
+            + (f". The program shifts something by `{named}` places, so that it may be meant" if named else ""),
             advice="shift once: give the model labels that are the tokens themselves, or compare logits and labels row "
             "by row. If a later token is meant, all is well",
+            severity="info" if named else None,
             measured=Measured(steps=seen.steps),
             about=About(variant=str(seen.ahead)),
         )
+
+
+def _distance(file: SourceFile | None) -> str:
+    """A distance with a name by which a file shifts sequences: it cuts `x[:-d]` and `y[d:]`. Who shifts once too often
+    does so by one place at a time."""
+    first: set[str] = set()
+    last: set[str] = set()
+    for node in walk(file.tree) if file is not None else ():
+        if not isinstance(node, ast.Slice) or file is None or (node.lower is None) == (node.upper is None):
+            continue
+        if isinstance(node.lower, (ast.Name, ast.Attribute)):
+            first.add(file.segment(node.lower))
+        elif isinstance(node.upper, ast.UnaryOp) and isinstance(node.upper.op, ast.USub):
+            last.add(file.segment(node.upper.operand))
+    return min(first & last, default="")
