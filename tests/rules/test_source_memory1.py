@@ -221,3 +221,47 @@ def test_an_input_on_ctx_is_only_worth_knowing() -> None:
         "        return x.pow(2)\n"
     )
     assert [f.severity for f in found("MEM107", text)] == ["info"]
+
+
+SCORES = """\
+class Scores:
+    def __init__(self):
+        self.outputs = []
+
+    def update(self, output):
+        self.outputs.append(output)
+
+    def compute(self):
+        return torch.cat(self.outputs).mean().item()
+
+
+@torch.no_grad()
+def evaluate():
+    scores = Scores()
+    for x, y in held_out:
+        scores.update(model(x))
+    return scores.compute()
+
+
+def train_epoch():
+    for x, y in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+for epoch in range(9):
+    train_epoch()
+    print(evaluate())
+"""
+
+
+def test_what_an_evaluation_collects_in_an_object_of_its_own_goes_with_it() -> None:
+    assert found("MEM102", SCORES) == []
+    # The object is made once, or is kept.
+    outside = SCORES.replace("    scores = Scores()\n", "").replace(
+        "@torch.no_grad()", "scores = Scores()\n\n\n@torch.no_grad()"
+    )
+    assert [one.severity for one in found("MEM102", outside)] == ["warning"]
+    given = SCORES.replace("    return scores.compute()", "    kept.append(scores)\n    return scores.compute()")
+    assert [one.severity for one in found("MEM102", given)] == ["warning"]

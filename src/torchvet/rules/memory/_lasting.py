@@ -9,7 +9,7 @@ from dataclasses import replace
 from torchvet.rules.kit import Iterator, SourceFile, Step
 from torchvet.rules.memory import _stores
 from torchvet.rules.memory._stores import Stored, root_of
-from torchvet.source.model import Event, Loop, is_call, name_set, walk
+from torchvet.source.model import Event, Loop, is_call, name_set, reads_of, walk
 from torchvet.source.model.destinations import reaching
 from torchvet.source.model.units import ClassModel, Unit, keyword, receiver, targets_of, terminal, value_for
 from torchvet.source.syntax import limit
@@ -121,7 +121,33 @@ def _on_attribute(
         return None
     # By the text of the whole file: who shortens an attribute may have the object under any name.
     stays = not _attribute_cut(name, file.text)
-    return _for_ever(store) if stays and (repeated or is_repeated(file, store.event.unit, store.event)) else None
+    if not stays or not (repeated or is_repeated(file, store.event.unit, store.event)):
+        return None
+    return _as_long_as_its_object(file, store, owner) or _for_ever(store)
+
+
+def _as_long_as_its_object(file: SourceFile, store: Stored, owner: ClassModel) -> Stored | None:
+    """The store with the loop that fills an object which each run of a function makes anew and nobody else gets; None
+    where the object may last."""
+    made = list(file.calls(owner.name))
+    fills = file.callers(store.event.unit)
+    if made and fills and all(_is_anew(file, event) for event in made):
+        return replace(store, loop=fills[0].loop, lasting=False)
+    return None
+
+
+def _is_anew(file: SourceFile, made: Event) -> bool:
+    """Whether an object gets a name of a function that runs again and again, and is only asked by that name."""
+    unit, statement = made.unit, made.statement
+    if not isinstance(statement, ast.Assign) or statement.value is not made.node or unit.is_module:
+        return False
+    names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    # Bound in a loop it may be what the loop's next turn begins with, and ends the one before.
+    again = made.loop is not None or is_repeated(file, unit)
+    if len(names) != len(statement.targets) or not again or any(unit.home(name) is not unit for name in names):
+        return False
+    asked = {id(n.value) for n in ast.walk(unit.node) if isinstance(n, ast.Attribute)}
+    return all(id(read) in asked for name in names for read in reads_of(unit.node, name))
 
 
 def _is_field(owner: ClassModel, name: str) -> bool:
