@@ -90,7 +90,7 @@ class GrowthRule(Rule):
     """Whether growth that stays within a known limit is graded by its share of the peak, or is just information:
     tensors are collected on purpose, autograd graphs are not."""
 
-    def matters_bounded(self, growth: Growth) -> bool:
+    def matters_bounded(self, growth: Growth, recording: Recording) -> bool:
         """The same, of one growth."""
         return self.bounded_matters
 
@@ -108,7 +108,7 @@ class GrowthRule(Rule):
             return "error"
         # Within its bound it does no more than make the peak higher, so its share of the peak is what counts.
         peak = max(map(peak_of, recording.ranks), default=0)
-        if self.matters_bounded(growth):
+        if self.matters_bounded(growth, recording):
             # The peak was measured before it is full, so the bound comes on top.
             return grading.of_share(bound.bytes / (bound.bytes + peak))
         return grading.of_what_is_left(more, growth.memory_left)

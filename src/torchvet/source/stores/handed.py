@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator
 
 from torchvet.source import syntax
 from torchvet.source.program.module import Module
+from torchvet.source.program.project import Project
 from torchvet.source.stores.answers import Store, stored
+from torchvet.source.stores.name_resolution import Asked
 from torchvet.source.walking import walk
 
 
@@ -25,6 +27,39 @@ def handed_to(module: Module, line: int, name: str) -> Store | None:
             again = module.loop_at(call.lineno) is not None
             return stored(call, module.scope_at(call.lineno), "call", value, again)
     return None
+
+
+def handed_like(project: Project, asked: Asked) -> list[Store]:
+    """The calls that hand an object what one of its attributes is named after, and whose result is used, those in loops
+    first: `loader = accelerator.prepare(DataLoader(…))` for `accelerator._dataloaders`."""
+    parts = [part.name for part in asked.name.parts]
+    found: list[Store] = []
+    for module in project.containing(parts[-2], asked.first) if len(parts) > 1 else ():
+        for node in walk(module.tree):
+            if isinstance(node, ast.Assign) and isinstance(call := node.value, ast.Call) and _is_on(call, parts[-2:-1]):
+                value = next((g for g in call.args if _plain(parts[-1]) in _kinds(module, g)), None)
+                if value is not None:
+                    again = module.loop_at(call.lineno) is not None
+                    found.append(stored(call, module.scope_at(call.lineno), "call", value, again))
+    return sorted(found, key=lambda s: not s.in_loop)
+
+
+def _kinds(module: Module, given: ast.expr) -> set[str]:
+    """What an argument is called, and what makes it."""
+    if isinstance(given, ast.Call):
+        return {_plain(syntax.ident(given.func))}
+    if not isinstance(given, ast.Name):
+        return set()
+    bound = (
+        n for n in _of_function(module, given.lineno) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)
+    )
+    makers = (syntax.ident(n.value.func) for n in bound if given.id in {b.id for b in _bound_by(n)})  # type: ignore[attr-defined]
+    return {_plain(name) for name in (given.id, *makers)}
+
+
+def _plain(name: str) -> str:
+    """A name without case, underscores and plural: `_dataloaders` is named as `DataLoader`."""
+    return name.replace("_", "").lower().removesuffix("s")
 
 
 def _of_function(module: Module, line: int) -> list[ast.AST]:

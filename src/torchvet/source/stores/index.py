@@ -69,6 +69,7 @@ class SourceIndex:
         ranked = self._ranked(asked, asked.last)
         if not ranked:
             found += indirect_stores.set_by_name(self._project, asked)
+            found += handed.handed_like(self._project, asked)
             ranked = self._ranked_outward(asked) if not found else []
         if not ranked:
             return found
@@ -90,6 +91,10 @@ class SourceIndex:
             if found:
                 return found
         return []
+
+    def mentions(self, name: str) -> bool:
+        """Whether a name stands anywhere in the program's own text."""
+        return any(True for _ in self._project.containing(name))
 
     def passed_by(self, store: Store) -> list[Store]:
         """The calls that hand in what a store puts away, where that is a bare parameter of the function around it, or

@@ -87,6 +87,11 @@ class TensorsAccumulate(GrowthRule):
         when = f"every {one}" if rate > 0.5 else f"one {one} in {round(1 / rate):,}"
         return f"{name} takes in tensors at {when}, and they are not taken out again"
 
+    def matters_bounded(self, growth: Growth, recording: Recording) -> bool:
+        """What a library keeps for itself is not collected on purpose."""
+        attribute = _attribute(growth)
+        return attribute.startswith("_") and not recording.index.mentions(attribute)
+
     def advice(self, growth: Growth, store: Store | None) -> str:
         """Keep less of it."""
         name = growth.holding.name
@@ -108,6 +113,11 @@ class TensorsAccumulate(GrowthRule):
             )
         if is_of_models(growth):
             return ADVICE.format(name=name)
+        if _attribute(growth).startswith("_") and store is not None and _attribute(growth) not in store.text:
+            return (
+                f"`{store.text}` hands {name} one more with each call, and {name} is not the program's to empty: call "
+                "it once, before the loop, and renew the data of what it gives; or look for what frees it again"
+            )
         # Functions and modules have no `.item()`.
         if growth.holding.item_kind is not None:
             return _OTHER_ITEMS[growth.holding.item_kind].format(name=name)
@@ -169,6 +179,11 @@ class TensorsAccumulate(GrowthRule):
             "`collections.deque(maxlen=…)`, or clear it every epoch",
             about=About(operands=(holder,)),
         )
+
+
+def _attribute(growth: Growth) -> str:
+    """The last part of the growing name; empty for a variable."""
+    return growth.holding.name.rpartition(".")[2] if "." in growth.holding.name else ""
 
 
 def _less_of(name: str, container: str) -> str:

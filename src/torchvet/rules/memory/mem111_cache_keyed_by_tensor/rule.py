@@ -31,7 +31,7 @@ class CacheKeyedByTensor(GrowthRule):
         """A functools cache, or a dict whose keys are tensors."""
         return _is_cache(growth) or growth.holding.key_type == "Tensor"
 
-    def matters_bounded(self, growth: Growth) -> bool:
+    def matters_bounded(self, growth: Growth, recording: Recording) -> bool:
         """Objects that a program has dropped are kept by nobody on purpose."""
         return _keeps_objects(growth)
 
