@@ -162,8 +162,8 @@ def _gone_over(over: ast.expr, event: Event) -> Iterator[ast.expr]:
     bound = binding_of(over, event)
     yield bound[0] if bound is not None else over
     unit = event.unit
-    if isinstance(over, ast.Name) and over.id in unit.parameters and not isinstance(unit.node, ast.Module):
+    if isinstance(over, ast.Name) and over.id in unit.parameters:
         yield from (value for value, _ in unit.file.arguments(unit, over.id))
-        given = unit.node.args
-        defaults = zip([*given.posonlyargs, *given.args][::-1], given.defaults[::-1], strict=False)
-        yield from (value for one, value in defaults if one.arg == over.id)
+        default = unit.default(over.id)
+        if default is not None:
+            yield default
