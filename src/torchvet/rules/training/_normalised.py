@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Unit, given, name_set, operand, receiver, targets_of, terminal
+from torchvet.source.model import Event, Unit, given, is_call, name_set, operand, receiver, targets_of, terminal
 from torchvet.source.model.origins import made_by
 
 BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
@@ -49,11 +49,16 @@ def losses(file: SourceFile) -> Iterator[tuple[Event, ast.Call, str]]:
             yield made, made.parent, terminal(made.node)
         names |= {terminal(target) for target in targets_of(made.statement)}
     for event in file.calls(*(names - {""})):
-        values = [(v, w) for v, w in made_by(event.call.func, event.unit) if isinstance(v, ast.Call)]
-        values = values or _default(event)
-        mine = [v for v, _ in values if _is_loss(file, v)]
-        if mine and (len(mine) == len(values) or _chosen(event, values)):
-            yield event, event.call, terminal(mine[0])
+        loss = _criterion(event)
+        if loss:
+            yield event, event.call, loss
+
+
+def _criterion(event: Event) -> str:
+    """The class of the criterion that a call asks, if it normalises; empty for any other."""
+    values = [(v, w) for v, w in made_by(event.call.func, event.unit) if isinstance(v, ast.Call)] or _default(event)
+    mine = [v for v, _ in values if _is_loss(event.unit.file, v)]
+    return terminal(mine[0]) if mine and (len(mine) == len(values) or _chosen(event, values)) else ""
 
 
 def _is_loss(file: SourceFile, node: ast.Call) -> bool:
@@ -230,20 +235,17 @@ def _last_layer(made: ast.Call, unit: Unit) -> tuple[ast.expr | None, Unit]:
 
 def _last_of_list(node: ast.expr, unit: Unit) -> tuple[ast.expr | None, Unit]:
     """The last element of a list that one statement binds, and that nothing but `append` in no branch changes."""
-    if isinstance(node, ast.Name):
-        home = unit.home(node.id)
-        bound = home.bindings.get(node.id, []) if home is not None else []
-        value = getattr(bound[0].node, "value", None) if len(bound) == 1 else None
-        changes = [e for e in home.events if _changes(e, node.id)] if home is not None else []
-        if home is None or not isinstance(value, ast.List):
-            return None, unit
+    home = unit.home(node.id) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Name) and home is not None:
+        bound = home.bindings.get(node.id, [])
+        changes = [e for e in home.events if _changes(e, node.id)]
         if changes:
             last = changes[-1]
-            sure = terminal(last.node) == "append" and not last.context.arms and len(last.call.args) == 1
-            return (last.call.args[0] if sure else None), home
-        node, unit = value, home
-    listed = node.elts if isinstance(node, ast.List) else []
-    return (listed[-1] if listed and not isinstance(listed[-1], ast.Starred) else None), unit
+            sure = len(bound) == 1 and is_call(last.node, "append") and not last.context.arms
+            return (last.call.args[0] if sure and last.call.args else None), home
+        node, unit = getattr(bound[0].node, "value", node) if len(bound) == 1 else node, home
+    last_one = node.elts[-1] if isinstance(node, ast.List) and node.elts else None
+    return (None if isinstance(last_one, ast.Starred) else last_one), unit
 
 
 def _changes(event: Event, name: str) -> bool:

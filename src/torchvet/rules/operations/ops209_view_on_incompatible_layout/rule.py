@@ -183,11 +183,15 @@ def _is_fresh(file: SourceFile, node: ast.expr | None, event: Event) -> bool:
     if bound is not None:
         return isinstance(bound[0], ast.Call) and _is_fresh(file, *bound)
     if event.is_own(node):
-        # `values, indices = x.topk(3)`: both are made anew.
-        made_by = [e.node for e in file.devices.reaching(node.id, event)]
-        parted = [one.value for one in made_by if isinstance(one, ast.Assign) and node.id in target_names(one)]
-        return bool(made_by) and len(parted) == len(made_by) and all(is_call(one, "topk") for one in parted)
+        return _is_part(node.id, event)
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
     made = file.roles.of(node, event.unit) if isinstance(node, ast.Call) else ()
     return isinstance(node, ast.Call) and ("fresh" in made or "output" in made or terminal(node) in _FRESH)
+
+
+def _is_part(name: str, event: Event) -> bool:
+    """`values, indices = x.topk(3)`: both are made anew."""
+    made_by = [e.node for e in event.unit.file.devices.reaching(name, event)]
+    parted = [one.value for one in made_by if isinstance(one, ast.Assign) and name in target_names(one)]
+    return bool(made_by) and len(parted) == len(made_by) and all(is_call(one, "topk") for one in parted)
