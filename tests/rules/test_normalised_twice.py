@@ -140,3 +140,10 @@ def test_what_a_module_from_elsewhere_makes_of_a_head_is_not_sure() -> None:
 def test_twice_the_logarithm_changes_nothing() -> None:
     (one,) = found("", "return F.log_softmax(x, dim=-1)", CE)
     assert one.startswith("info") and one.endswith("it changes nothing")
+
+
+def test_the_layer_and_the_call_that_runs_it_are_named() -> None:
+    text = HEAD.replace("{made}", "pass").replace("{result}", "return self.act(x)") + CE
+    (one,) = rule("TRN108").in_source(SourceFile("t.py", text))
+    places = [(r.role, text.splitlines()[(r.line or 0) - 1].strip()) for r in one.related]
+    assert places == [("normalised", "self.act = nn.Softmax(dim=1)"), ("applied", "return self.act(x)")]

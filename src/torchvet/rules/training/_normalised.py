@@ -31,6 +31,8 @@ class Normalised:
 
     done: str
     node: ast.AST
+    applied: ast.AST | None = None
+    """The call that runs the module, which may stand elsewhere than what makes it."""
     by: str = ""
     """The module of another file that was given the layers which normalise: what it does with them is not shown."""
 
@@ -147,13 +149,19 @@ def _of_call(node: ast.Call, event: Event, depth: int) -> Normalised | None:
         return _of_modules(node.args[0], unit, depth) if node.args else None
     found = _of_modules(node.func, unit, depth) or _of_kept_function(node, unit)
     if found is not None:
-        return found
+        return found if found.applied is not None else replace(found, applied=node)
+    called = _called(node, unit)
+    return _of_returns(called, depth) if called is not None else _of_wrapper(node, unit, depth)
+
+
+def _called(node: ast.Call, unit: Unit) -> Unit | None:
+    """The function of this file that a call runs; the forward for a module that calls itself, as `self(x)`."""
     own = unit.call_of(node)
     called = unit.file.callee(own) if own is not None else None
     if called is None and isinstance(node.func, ast.Name) and node.func.id == unit.self_name():
         owner = unit.method_class()
         called = owner.method("forward") if owner is not None else None
-    return _of_returns(called, depth) if called is not None else _of_wrapper(node, unit, depth)
+    return called
 
 
 def _is_torch(node: ast.Call, event: Event) -> bool:
@@ -184,7 +192,7 @@ def _of_wrapper(node: ast.Call, unit: Unit, depth: int) -> Normalised | None:
     # Softmax alone may be what an attention is to use within; a Sequential that ends in it is a whole head.
     heads = [v for one in given(node) for v, _ in made_by(one, unit) if _is_head(file, v)]
     found = _of_modules(heads[0], unit, depth + 1) if len(heads) == 1 else None
-    return replace(found, node=node, by=file.segment(node.func)) if found is not None else None
+    return replace(found, node=node, applied=node, by=file.segment(node.func)) if found is not None else None
 
 
 def _is_head(file: SourceFile, node: ast.expr) -> bool:

@@ -89,10 +89,15 @@ def _by_hand(file: SourceFile, unit: Unit) -> Iterator[Uncleared]:
     backwards = [e for e in unit.calls.get("backward", ()) if e.index < found.index and e.inside(loop)]
     if on is None or not backwards or not _outlives(on, unit, loop):
         return
-    if loop is not None or (not unit.is_module and _made_here(backwards[-1])):
-        step = OneStep(unit, loop, [e for e in file.effects(unit) if e.at.inside(loop)])
-        if not step.of("step", "scaler_step") and not _hides(file, step):
-            yield Uncleared(backwards[-1], found, on, loop)
+    repeated = loop is not None or (not unit.is_module and _made_here(backwards[-1]))
+    if repeated and _is_whole(file, unit, loop):
+        yield Uncleared(backwards[-1], found, on, loop)
+
+
+def _is_whole(file: SourceFile, unit: Unit, loop: Loop | None) -> bool:
+    """Whether no optimizer steps as well, and nothing is called that may clear."""
+    step = OneStep(unit, loop, [e for e in file.effects(unit) if e.at.inside(loop)])
+    return not step.of("step", "scaler_step") and not _hides(file, step)
 
 
 def _changes_parameter(event: Event) -> bool:

@@ -78,5 +78,15 @@ class SoftmaxBeforeCrossEntropy(loops.LoopRule):
             advice=f"give it the scores before {done}; apply {done} only where probabilities are read",
             severity="info" if done == "log_softmax" or found.by else None,
             edits=[edits.replace(file, call.args[0], file.segment(raw))] if raw is not None else (),
-            related=[Related(role="normalised", message=file.segment(node), path=file.path, line=line)],
+            related=_places(file, event, found),
         )
+
+
+def _places(file: SourceFile, event: Event, found: Normalised) -> list[Related]:
+    """What normalises, and the call that runs it where that stands on another line."""
+    line = getattr(found.node, "lineno", event.line)
+    places = [Related(role="normalised", message=file.segment(found.node), path=file.path, line=line)]
+    applied = getattr(found.applied, "lineno", line)
+    if found.applied is not None and applied not in (line, event.line):
+        places.append(Related(role="applied", message=file.segment(found.applied), path=file.path, line=applied))
+    return places
