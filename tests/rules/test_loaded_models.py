@@ -60,6 +60,10 @@ FAULTY = {
     "given to a function": (NET + GIVEN, "warning"),
     "kept by an object": (NET + KEPT.replace("{base}", ""), "warning"),
     "the model itself": (WHOLE, "info"),
+    "with gradients, in one script": (
+        OWN.replace("{between}", "").replace("torch.no_grad()", "open(x)"),
+        "info",
+    ),
 }
 HEALTHY = {
     "switched": OWN.replace("{between}", "net.eval()"),
@@ -69,7 +73,9 @@ HEALTHY = {
     "kept by a module": NET + KEPT.replace("{base}", "(nn.Module)"),
     "kept by an object with a base": NET + KEPT.replace("{base}", "(Base)"),
     "a file that trains": OWN.replace("{between}", "net(x).sum().backward()"),
-    "run with gradients": OWN.replace("{between}", "").replace("torch.no_grad()", "open(x)"),
+    "the model itself, with gradients": WHOLE.replace("torch.inference_mode()", "open(x)"),
+    "given to a function, with gradients": NET + GIVEN.replace("torch.no_grad()", "open(x)"),
+    "a class that is called": SCRIPT.format(built="Known", between="net = net(**sizes)").replace("net(x)", "1"),
     "run before": OWN.replace("{between}", "").replace('net.load_state_dict(torch.load("net.pt"))', "")
     + 'net.load_state_dict(torch.load("net.pt"))\n',
     "a dict of weights": 'net = torch.load("net.pt")\nwith torch.no_grad():\n    print(net["scale"] * 2)\n',

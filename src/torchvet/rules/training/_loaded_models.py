@@ -48,7 +48,8 @@ def never_switched(file: SourceFile) -> Iterator[Loaded]:
         varies = "unknown" if whole else modes.stochastic(file, model, event.unit)
         runs = _run(file, event, model, who) if varies != "no" else None
         if runs is not None and varies != "no":
-            yield Loaded(model, event, runs, whole, varies)
+            sure = varies if _without_gradients(file, runs) else "unknown"
+            yield Loaded(model, event, runs, whole, sure)
 
 
 def _loaded(event: Event) -> tuple[ast.expr | None, bool]:
@@ -75,9 +76,16 @@ def _run(file: SourceFile, loaded: Event, model: ast.expr, who: Identity) -> Eve
         earlier = event.unit is loaded.unit and event.index < loaded.index
         if earlier or ran is None or not given(event.call) or not _is_switched_alone(ran, event):
             continue
-        if identity(ran, event.unit) & who and _without_gradients(file, event):
+        if identity(ran, event.unit) & who and (_without_gradients(file, event) or _is_script(loaded, event)):
             return event
     return None
+
+
+def _is_script(loaded: Event, ran: Event) -> bool:
+    """Whether one function, or the module, loads a model that it has built and runs it on something: what trains nothing
+    evaluates."""
+    built = terminal(loaded.node) == "load_state_dict"
+    return built and loaded.unit is ran.unit and ran.unit.owner is None and bool(ran.call.args)
 
 
 def _is_switched_alone(ran: ast.expr, event: Event) -> bool:
