@@ -75,7 +75,9 @@ HEALTHY = {
     "a file that trains": OWN.replace("{between}", "net(x).sum().backward()"),
     "the model itself, with gradients": WHOLE.replace("torch.inference_mode()", "open(x)"),
     "given to a function, with gradients": NET + GIVEN.replace("torch.no_grad()", "open(x)"),
-    "a class that is called": SCRIPT.format(built="Known", between="net = net(**sizes)").replace("net(x)", "1"),
+    "a class that is called": SCRIPT.format(built="Known", between="net = net(**sizes)").replace(
+        "net(x).argmax(1)", "1"
+    ),
     "run before": OWN.replace("{between}", "").replace('net.load_state_dict(torch.load("net.pt"))', "")
     + 'net.load_state_dict(torch.load("net.pt"))\n',
     "a dict of weights": 'net = torch.load("net.pt")\nwith torch.no_grad():\n    print(net["scale"] * 2)\n',
