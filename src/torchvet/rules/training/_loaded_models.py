@@ -82,7 +82,7 @@ def _run(file: SourceFile, loaded: Event, model: ast.expr, who: Identity) -> Eve
 
 
 def _is_script(loaded: Event, ran: Event) -> bool:
-    """Whether one function, or the module, loads a model that it has built and runs it: what trains nothing evaluates."""
+    """Whether one function, or the module, loads a model that it has built and runs it: such a one evaluates."""
     built = terminal(loaded.node) == "load_state_dict"
     return built and loaded.unit is ran.unit and ran.unit.owner is None and bool(ran.call.args)
 
