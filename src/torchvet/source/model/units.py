@@ -104,6 +104,15 @@ class Unit:
         named = parameters(self.node) if not isinstance(self.node, ast.Module) else []
         return next((p.annotation for p in named if p.arg == name), None)
 
+    def default(self, name: str) -> ast.expr | None:
+        """What a parameter is where no call gives it; None without that."""
+        if isinstance(self.node, ast.Module):
+            return None
+        given = self.node.args
+        positional = zip([*given.posonlyargs, *given.args][::-1], given.defaults[::-1], strict=False)
+        named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        return next((value for one, value in (*positional, *named) if one.arg == name), None)
+
     @lazy
     def decorators(self) -> list[str]:
         """Dotted names of the decorators, calls of them likewise; in source order."""

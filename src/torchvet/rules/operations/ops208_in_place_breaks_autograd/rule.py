@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from torchvet.rules.kit import Edit, Finding, Iterator, Rule, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.rules.operations._leaf_views import is_of_kept_layer, is_registered_again, is_run_here, viewed
 from torchvet.source.model import (
     Event,
     Unit,
@@ -39,6 +40,9 @@ _PARTS = re.compile(r"[ \t]+[\w.]+\[[^\n=]*\][ \t]*=(?!=)")
 _ASSIGNED = re.compile(r"\][ \t]*=(?!=)")
 
 
+_LEAVES = ("requires_grad", "Parameter(", ".parameters()", "modules()", "children()", ".weight", ".bias")
+
+
 class InPlaceBreaksAutograd(Rule):
     """An operation changes in place what autograd needs as it was."""
 
@@ -49,7 +53,7 @@ class InPlaceBreaksAutograd(Rule):
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """In-place work on a parameter, or on a saved result, where gradients are recorded."""
         changing = _units_that_change(file)
-        if changing and file.mentions("requires_grad", "Parameter(", ".parameters()", "modules()", "children()"):
+        if changing and file.mentions(*_LEAVES):
             yield from self._on_leaves(file, changing)
         if changing and file.mentions("backward", "forward"):
             yield from self._on_saved(file, changing)
@@ -57,19 +61,40 @@ class InPlaceBreaksAutograd(Rule):
     # Leaves ----------------------------------------------------------------------------------------------------------
 
     def _on_leaves(self, file: SourceFile, changing: list[Unit]) -> Iterator[Finding]:
-        words = ["requires_grad", "Parameter", "parameters"]
-        if file.mentions("modules()", "children()"):
-            words += ["modules", "named_modules", "children"]
-        leaves = {id(unit) for word in words for unit in file.units_with(word)}
-        if file.mentions("Parameter("):
-            leaves |= {id(unit) for unit in file.functions("forward")}
+        leaves = _units_with_leaves(file)
+        seen: set[ast.AST] = set()
         # Two cheap looks first, at words and at lines: the events of most units are never made.
         for event in (e for unit in changing if id(unit) in leaves for e in unit.events):
             changed = _changed(event)
-            if changed is None or event.context.deferred or not _is_leaf(file, changed, event):
+            if changed is None or event.context.deferred or file.gradients.enabled(event) != "yes":
                 continue
-            if file.gradients.enabled(event) == "yes":
+            if _is_leaf(file, changed, event):
                 yield self._leaf_finding(file, event, changed)
+                continue
+            found = _leaf_behind(file, changed, event)
+            # What follows the first change does not run.
+            if found is not None and found[0] not in seen:
+                seen.add(found[0])
+                yield self._view_finding(file, event, changed, *found)
+
+    def _view_finding(
+        self, file: SourceFile, event: Event, changed: ast.expr, leaf: ast.expr, severity: Severity
+    ) -> Finding:
+        name, base = file.segment(changed), file.segment(leaf)
+        what = f"{name} is a view of {base}" if changed is not leaf else base
+        message = f"{what}, a leaf that requires a gradient: changing it in place raises"
+        if severity != "error":
+            message += f", if {base} is a parameter already and autograd records"
+        return self.suspect(
+            file,
+            event,
+            message if changed is not leaf else message.replace(", a leaf", " is a leaf", 1),
+            cause="autograd records here, and neither a leaf nor a view of it may be changed",
+            advice=f"change {base}.data, or do it under `with torch.no_grad():`",
+            severity=severity,
+            # In a forward the values would lose their gradient.
+            edits=[edits.replace(file, leaf, f"{base}.detach()")] if event.unit.name != "forward" else (),
+        )
 
     def _leaf_finding(self, file: SourceFile, event: Event, changed: ast.expr) -> Finding:
         name = file.segment(changed)
@@ -125,6 +150,32 @@ class InPlaceBreaksAutograd(Rule):
         advice = f"make a new tensor: `{name} = {name} …`"
         related, anew = self.also(file, "saved", saving, file.segment(saving.node)), _made_anew(file, event, name)
         return self.suspect(file, event, message, cause=cause, advice=advice, edits=anew, related=[related])
+
+
+def _units_with_leaves(file: SourceFile) -> set[int]:
+    """Units whose words may mean a leaf, by `id`."""
+    words = ["requires_grad", "Parameter", "parameters"]
+    if file.mentions("modules()", "children()"):
+        words += ["modules", "named_modules", "children"]
+    if file.mentions(".weight", ".bias"):
+        words += ["weight", "bias"]
+    leaves = {id(unit) for word in words for unit in file.units_with(word)}
+    if file.mentions("Parameter("):
+        leaves |= {id(unit) for unit in file.functions("forward")}
+    return leaves
+
+
+def _leaf_behind(file: SourceFile, changed: ast.expr, event: Event) -> tuple[ast.expr, Severity] | None:
+    """The leaf that is changed through a view or through the layer that keeps it, and how sure that is."""
+    base = viewed(changed, event)
+    leaf, at = base if base is not None else (changed, event)
+    if file.gradients.enabled(at) != "yes":
+        return None
+    if (base is not None and _is_leaf(file, leaf, at)) or is_of_kept_layer(file, leaf, at):
+        return leaf, "error" if is_run_here(event) else "info"
+    if base is not None and is_registered_again(file, leaf, at):
+        return leaf, "warning" if is_run_here(event) else "info"
+    return None
 
 
 def _is_leaf(file: SourceFile, node: ast.expr, event: Event) -> bool:

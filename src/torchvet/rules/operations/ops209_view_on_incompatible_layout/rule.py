@@ -6,11 +6,11 @@ import ast
 from itertools import combinations, pairwise
 
 from torchvet.rules.kit import Edit, Finding, Iterator, Rule, Severity, SourceFile
+from torchvet.rules.operations._permuted import Permuted, more_than_one, permuted
 from torchvet.rules.operations._values import binding_of
-from torchvet.source.model import Event, is_call, name_set, operand, receiver, terminal
+from torchvet.source.model import Event, is_call, name_set, operand, receiver, target_names, terminal
 
-_MOVING = name_set("transpose permute swapaxes swapdims t")
-_FRESH = name_set("matmul bmm mm softmax contiguous clone cat stack conv2d linear view reshape")
+_FRESH = name_set("matmul bmm mm softmax contiguous clone cat stack conv2d linear view reshape topk")
 _KEEPS_RANK = name_set("transpose softmax dropout contiguous to float half type_as clone masked_fill relu tanh")
 """`scaled_dot_product_attention` is not among them: its result may be laid out as if transposed already."""
 _BY_SIZES = name_set("view reshape permute randn rand zeros ones empty")
@@ -27,42 +27,48 @@ class ViewOnIncompatibleLayout(Rule):
     bad_raises = "view size is not compatible"
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
-        """`.view(…)` right after a permutation that leaves nothing to merge in order."""
-        if not file.mentions("transpose(", "permute(", "swapaxes(", ".t()"):
+        """`.view(…)` of what a permutation has left with nothing to merge in order, directly or behind operations that
+        keep its layout."""
+        if not file.mentions("transpose(", "permute(", "swapaxes(", ".t()", ".T"):
             return
         for event in file.calls("view"):
-            moved = _permutation_call(receiver(event.call), event)
-            if moved is None:
-                continue
-            base, at = receiver(moved[0]), moved[1]
-            order, wanted = _order(moved[0], _rank(base, at)), _shape(event.call)
-            if order is not None and wanted and _breaks(order, wanted) and not _permuted_before(base, at):
-                fresh: Severity = "error" if _sizes(base, at) else "warning"
-                yield self._finding(file, event, moved[0], fresh if _is_fresh(file, base, at) else "info")
+            grades = [(moved, self._grade(file, event, moved)) for moved in permuted(receiver(event.call), event)]
+            if grades and all(grade is not None for _, grade in grades):
+                # Of several ways there the least sure decides.
+                moved, grade = min(grades, key=lambda one: ("info", "warning", "error").index(one[1] or "info"))
+                yield self._finding(file, event, moved, grade or "info")
 
-    def _finding(self, file: SourceFile, event: Event, moved: ast.Call, grade: Severity) -> Finding:
+    @staticmethod
+    def _grade(file: SourceFile, event: Event, moved: Permuted) -> Severity | None:
+        """How sure it is that the view fails behind a permutation; None where it may well work."""
+        base, at = moved.base, moved.at
+        order, wanted = _order(moved.node, _rank(base, at)), _shape(event.call)
+        if order is None or not wanted or not _breaks(order, wanted) or _permuted_before(base, at):
+            return None
+        # Two permutations may cancel; of a slice of one row every view exists.
+        if permuted(base, at) or any(getattr(end, "value", None) == 1 for end, _ in moved.bounds):
+            return None
+        if not _is_fresh(file, base, at) or not all(more_than_one(*end) for end in moved.bounds):
+            return "info"
+        return "error" if _sizes(base, at) and not moved.bounds else "warning"
+
+    def _finding(self, file: SourceFile, event: Event, moved: Permuted, grade: Severity) -> Finding:
         function = event.call.func
         line, end = function.end_lineno or 0, file.column(function.end_lineno or 0, function.end_col_offset or 0)
         change = Edit(path=file.path, start=(line, end - len("view")), end=(line, end), text="reshape")
         shape = file.segment(event.node).rpartition(".view")[2]
-        raises = f".view{shape} raises after {terminal(moved)}(…)"
-        unless = {
-            "error": "",
-            "warning": ", unless one of them has the size 1",
-            "info": ", if the tensor lies in order before that",
-        }[grade]
-        message = f"{raises}: the dimensions that it merges are not neighbours in memory{unless}"
-        cause = f"line {moved.lineno} permutes the dimensions without moving the data"
+        name = f"{terminal(moved.node)}(…)" if isinstance(moved.node, ast.Call) else f".{moved.node.attr}"
+        in_order = "if the tensor lies in order before that"
+        of_one = "unless one of them has the size 1"
+        unless = {"error": "", "warning": f", {of_one}", "info": f", {of_one}" if moved.bounds else f", {in_order}"}
+        message = f".view{shape} raises after {name}: the dimensions that it merges are not neighbours in memory"
+        cause = f"line {moved.node.lineno} permutes the dimensions without moving the data"
+        if moved.kept_by:
+            keep = "keeps" if len(moved.kept_by) == 1 else "keep"
+            cause += f", and {' and '.join(moved.kept_by)} {keep} this layout"
         advice = f"write .reshape{shape}, which copies, if this order of elements is meant"
+        message += unless[grade]
         return self.suspect(file, event, message, cause=cause, advice=advice, severity=grade, edits=[change], safe=True)
-
-
-def _permutation_call(node: ast.expr | None, event: Event) -> tuple[ast.Call, Event] | None:
-    """The `transpose` or `permute` whose result a node is, directly or by its one name, and where it stands."""
-    bound = binding_of(node, event)
-    if bound is not None and bound[1].loop is event.loop:
-        node, event = bound
-    return (node, event) if is_call(node, *_MOVING) and receiver(node) is not None else None
 
 
 def _numbers(given: list[ast.expr]) -> list[int] | None:
@@ -78,9 +84,9 @@ def _spread(given: list[ast.expr]) -> list[ast.expr]:
     return list(given[0].elts) if len(given) == 1 and isinstance(given[0], (ast.Tuple, ast.List)) else given
 
 
-def _order(call: ast.Call, rank: int) -> list[int] | None:
+def _order(call: ast.Call | ast.Attribute, rank: int) -> list[int] | None:
     """Which old dimension each new one is. A rank of 0 is not known: the leading dimensions tell enough."""
-    if terminal(call) == "t":
+    if isinstance(call, ast.Attribute) or terminal(call) == "t":
         return [1, 0]
     given = _numbers(call.args)
     if not given or call.keywords:
@@ -176,7 +182,16 @@ def _is_fresh(file: SourceFile, node: ast.expr | None, event: Event) -> bool:
     bound = binding_of(node, event)
     if bound is not None:
         return isinstance(bound[0], ast.Call) and _is_fresh(file, *bound)
+    if event.is_own(node):
+        return _is_part(node.id, event)
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
     made = file.roles.of(node, event.unit) if isinstance(node, ast.Call) else ()
     return isinstance(node, ast.Call) and ("fresh" in made or "output" in made or terminal(node) in _FRESH)
+
+
+def _is_part(name: str, event: Event) -> bool:
+    """`values, indices = x.topk(3)`: both are made anew."""
+    made_by = [e.node for e in event.unit.file.devices.reaching(name, event)]
+    parted = [one.value for one in made_by if isinstance(one, ast.Assign) and name in target_names(one)]
+    return bool(made_by) and len(parted) == len(made_by) and all(is_call(one, "topk") for one in parted)

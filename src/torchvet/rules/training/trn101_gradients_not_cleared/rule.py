@@ -6,10 +6,11 @@ import ast
 import re
 from itertools import chain
 
-from torchvet.finding import Measured
+from torchvet.finding import Measured, Related
 from torchvet.recording.records.optimizers import OptimizerUse
 from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, Recording, SourceFile, Step, calls_at
 from torchvet.rules.shared import training_loops as loops
+from torchvet.rules.training._single_steps import Uncleared, uncleared_steps
 from torchvet.source.model import Event, edits, given, receiver
 from torchvet.source.model.origins import Identity, identity
 
@@ -65,6 +66,33 @@ class GradientsNotCleared(loops.LoopRule):
             for stepped in step.of("step", "scaler_step"):
                 if self._is_uncleared(file, step, stepped):
                     yield self._suspected(file, step, stepped)
+        for one in uncleared_steps(file):
+            yield self._of_one_step(file, one)
+
+    def _of_one_step(self, file: SourceFile, one: Uncleared) -> Finding:
+        """A function that is one step, or an update by hand: a caller in another file may clear, a loop has none."""
+        on = one.model if one.model is not None else receiver(one.update.call)
+        name = file.segment(on) if on is not None else "the optimizer"
+        where = "this loop" if one.loop is not None else one.unit.name
+        does = f"{name} steps" if one.model is None else f"the parameters of {name} are changed"
+        unless = "" if one.loop is not None else ", unless a caller elsewhere does"
+        message = f"{does} by the sum of all gradients so far: neither {where} nor the rest of this file clears them"
+        related = [self.also(file, "stepped", one.update)]
+        if one.loop is None:
+            place = Related(role="step", message=f"def {one.unit.name}", path=file.path, line=one.unit.first)
+            related = [place, *related]
+        around = one.update.loop.node if one.model is not None and one.update.loop is not None else None
+        after = around if isinstance(around, ast.stmt) else one.update.statement
+        return self.suspect(
+            file,
+            one.backward,
+            message + unless,
+            cause=_CAUSE,
+            advice=f"call `{name}.zero_grad()` once per step, before the backward",
+            severity="info" if one.loop is None else None,
+            edits=edits.after(file, after, f"{name}.zero_grad()"),
+            related=related,
+        )
 
     def _is_uncleared(self, file: SourceFile, step: Step, stepped: Effect) -> bool:
         if not self._repeats(step) or self._may_clear(stepped):

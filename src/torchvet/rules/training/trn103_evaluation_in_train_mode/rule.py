@@ -22,10 +22,11 @@ from torchvet.rules.kit import (
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
 from torchvet.rules.training import _modes as modes
+from torchvet.rules.training._loaded_models import Loaded, never_switched
 from torchvet.rules.training._modes import Moment
 from torchvet.rules.training.fixes.eval_mode import switched_around, switched_back
 from torchvet.rules.training.fixes.trained_parts import put_into_train_mode
-from torchvet.source.model import Event, Loop, Unit, given, names_in, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, Loop, Unit, edits, given, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model.origins import identity
 
 _STUCK = "stays in eval mode"
@@ -41,7 +42,7 @@ class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
     severity = "warning"
-    words = ("backward",)
+    words = ("backward", "load_state_dict", "torch.load")
     fix_changes_results = True
 
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
@@ -109,6 +110,8 @@ class EvaluationInTrainMode(loops.LoopRule):
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """A model that goes on training in eval mode, or is evaluated in train mode."""
+        for one in never_switched(file):
+            yield self._as_loaded(file, one)
         if not file.mentions(".eval()", "no_grad", "inference_mode"):
             return
         found: dict[int, Finding] = {}
@@ -120,6 +123,23 @@ class EvaluationInTrainMode(loops.LoopRule):
             for event, finding in (*stuck, *self._evaluated(file, happenings, trained)):
                 found.setdefault(id(event), finding)
         yield from found.values()
+
+    def _as_loaded(self, file: SourceFile, one: Loaded) -> Finding:
+        name = file.segment(one.model)
+        mode = "the mode that it was saved in" if one.whole else "train mode, in which it was built"
+        message = f"{name} runs in {mode}: nothing in this file calls {name}.eval()"
+        acts = "dropout and batch norm are active" if one.varies == "yes" else "dropout and batch norm, if it has any, "
+        cause = acts if one.varies == "yes" else f"{acts}are active{' where that was train mode' * one.whole}"
+        return self.suspect(
+            file,
+            one.runs,
+            message,
+            cause=cause,
+            advice=f"call `{name}.eval()` after loading it",
+            severity="info" if one.varies == "unknown" else None,
+            edits=edits.after(file, one.loaded.statement, f"{name}.eval()"),
+            related=[self.also(file, "loaded", one.loaded)],
+        )
 
     def _never_back(
         self, file: SourceFile, unit: Unit, happenings: list[Moment], trained: Identity
