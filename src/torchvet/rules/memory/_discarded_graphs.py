@@ -1,0 +1,108 @@
+"""Runs of models whose graphs nobody can use: all that is made of their results goes on without a graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchvet.rules.kit import SourceFile
+from torchvet.rules.memory import _lasting
+from torchvet.rules.shared.training_loops import is_test, unit_text
+from torchvet.source.model import Event, Unit, given, terminal
+from torchvet.source.model.destinations import Destinations
+
+_MODULES = re.compile(
+    r"\b([A-Za-z_]\w*)\.(?:eval|train|parameters|named_parameters|state_dict|load_state_dict|modules|cuda|to|half)\("
+)
+"""What is done to modules; of what is done to tensors as well only modules are called."""
+_NAMED = re.compile(r"\b([a-z]\w*)\(")
+_CUT = re.compile(r"\.(detach_?|item|tolist|numpy|argmax)\(|\.data\b|\bargmax\(|\bfloat\(|\.(max|topk|sort)\(")
+_NEEDS_GRADIENTS = re.compile(
+    r"requires_grad_?\b(?!\s*=\s*False)|autograd\.(grad|functional|backward)|autograd import [^\n]*grad|enable_grad|"
+    r"retain_grad|attack|jacobian|hessian|hook|saliency|torch\.func\b"
+)
+_FROZEN = re.compile(r"requires_grad_\(|\.requires_grad\s*=\s*False|Parameter\([^\n]*requires_grad|freeze")
+"""What runs may build no graph at all."""
+_TRAINS = re.compile(r"backward\(|no_grad|inference_mode|grad_enabled|optim\b|\.step\(|\.train\(|zero_grad")
+"""Of a file with any of these, functions of other files may train on what they are given, or know of it."""
+
+
+_MAKES = re.compile(r"_*(train|get|build|load|make|create|init|fit|save|set|update|run|export|prepare|wrap|test|eval)_")
+
+
+@dataclass(frozen=True, eq=False)
+class Discarded:
+    """A run, and the first expression that gives its result on without the graph. `trusting`: functions of other files
+    are taken to keep nothing of it."""
+
+    run: Event
+    cut: ast.expr
+    trusting: bool
+
+
+def discarded(file: SourceFile) -> Iterator[Discarded]:
+    """The first such run of each function, in the order of the file."""
+    if is_test(file) or not _CUT.search(file.text) or _FROZEN.search(file.text):
+        return
+    # Functions of other files may be trusted where the file trains nothing and has never heard of `no_grad`.
+    trusting = not (_TRAINS.search(file.text) or _NEEDS_GRADIENTS.search(file.text))
+    seen: set[int] = set()
+    for run in file.calls(*_names(file)):
+        if id(run.unit) not in seen and _may_be_discarded(file, run) and _is_model(file, run):
+            flow = _followed(file, run, trusting)
+            if flow is not None:
+                seen.add(id(run.unit))
+                first = min(flow.cuts.values(), key=lambda n: (n.lineno < run.line, n.lineno))
+                yield Discarded(run, first, trusting)
+
+
+def _names(file: SourceFile) -> list[str]:
+    """Last identifiers that models of the file may have, of those that are called."""
+    used = {match[1] for match in _MODULES.finditer(file.text)}
+    called = {match[1] for match in _NAMED.finditer(file.text)}
+    hinted = {name for name in called - used if file.roles.hinted("module", ast.Name(name))}
+    return sorted((used & called) | hinted)
+
+
+def _is_model(file: SourceFile, run: Event) -> bool:
+    """Whether a call runs a model, by its making or by what else is done to what has its name."""
+    function, unit = run.call.func, run.unit
+    found = file.roles.of(function, unit)
+    if found:
+        carries = file.gradients.carries(run.node, run)
+        # Its layers may come from libraries; whose parameters are asked for, that has some.
+        learns = carries == "yes" or (carries == "unknown" and file.mentions(f"{terminal(function)}.parameters("))
+        return learns and file.gradients.forwards.runs_module(run.call, unit)
+    # Without an argument, or by a verb, it makes a model, or trains it.
+    if all(isinstance(one, ast.Constant) for one in given(run.call)) or _MAKES.match(terminal(function)):
+        return False
+    # An import's name, or a method of an object of this file, is a function.
+    if isinstance(function, ast.Name) and (file.dotted(function) != function.id or unit.home(function.id) is None):
+        return False
+    return isinstance(function, (ast.Name, ast.Attribute)) and file.callee(run) is None
+
+
+def _may_be_discarded(file: SourceFile, run: Event) -> bool:
+    """Whether a run builds a graph again and again, in code that needs no gradients of its own."""
+    unit = run.unit
+    if isinstance(run.parent, ast.Expr) or file.gradients.enabled(run) != "yes":
+        return False
+    once = unit.is_module or file.callers(unit)
+    if once and not _lasting.is_repeated(file, unit, run):
+        return False
+    return _NEEDS_GRADIENTS.search(_own_text(file, unit)) is None
+
+
+def _own_text(file: SourceFile, unit: Unit) -> str:
+    return file.text if unit.is_module else unit_text(unit)
+
+
+def _followed(file: SourceFile, run: Event, trusting: bool) -> Destinations | None:
+    """Where the result goes; None where its graph goes somewhere, too."""
+    flow = Destinations(file, trusting)
+    flow.made_by(run)
+    flow.follow()
+    # What is put into attributes, code of other files may read and send backward.
+    return flow if flow.cuts and flow.harmless and not flow.attributes else None
