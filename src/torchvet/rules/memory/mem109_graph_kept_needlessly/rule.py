@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules.core import grading
@@ -65,6 +66,9 @@ class GraphKeptNeedlessly(Rule):
     def _judged(self, file: SourceFile, event: Event) -> Findings:
         loss = root_of(event)
         mine = lineage(file, loss, event)
+        if loss is not None and mine.graph and _is_of_a_piece(file, event):
+            yield self._suspected(file, event, loss, sure=False, safe=False)
+            return
         # What is carried over needs the flag, and is a fault of its own (MEM103).
         if loss is None or mine.carried or mine.stateful or not (mine.graph or isinstance(loss, ast.Call)):
             return
@@ -101,6 +105,26 @@ class GraphKeptNeedlessly(Rule):
             edits=edits.without_argument(file, event.call, "retain_graph") if sure else (),
             safe=safe,
         )
+
+
+def _is_of_a_piece(file: SourceFile, event: Event) -> bool:
+    """Whether the loop around a backward goes through a generator of this file that cuts its pieces from their graph,
+    and goes back through the rest itself: then each turn's graph is its own, and no other backward of the file is."""
+    loop = event.loop.node if event.loop is not None else None
+    over = loop.iter if isinstance(loop, ast.For) else None
+    called = event.unit.call_of(over) if isinstance(over, ast.Call) else None
+    unit = file.callee(called) if called is not None else None
+    if unit is None or not any(isinstance(e.node, ast.Yield) for e in unit.events):
+        return False
+    rest = [e for e in file.calls("backward", "manual_backward", "grad") if e is not event]
+    # With a gradient for each: that of the pieces, which the turns have left behind.
+    if not rest or any(e.unit is not unit or len(e.call.args) < 2 for e in rest):
+        return False
+    helpers = (file.callee(e) for e in unit.events if isinstance(e.node, ast.Call))
+    return any(_CUT.search(file.text_of(one)) for one in (unit, *helpers) if one is not None)
+
+
+_CUT = re.compile(r"\.data\b|\.detach\(")
 
 
 def root_of(event: Event) -> ast.expr | None:
