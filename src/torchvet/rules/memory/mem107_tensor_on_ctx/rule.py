@@ -202,23 +202,29 @@ def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> boo
 
 
 def _is_part(unit: Unit, name: str) -> bool:
-    """Whether a name, bound once in `forward`, is one of several outputs, or was unpacked from what is returned."""
+    """Whether a name, bound once, is one of several outputs, or was unpacked from what is returned."""
     bound = unit.bindings.get(name, [])
     # What no gradient comes to has no node, and no cycle through it.
     apart = (a for e in unit.calls.get("mark_non_differentiable", ()) for a in e.call.args)
-    if len(bound) != 1 or any(terminal(a) == name for a in apart):
+    if len(bound) != 1 or any(is_name(a, name) for a in apart):
         return False
-    whole = bound[0].node.value if isinstance(bound[0].node, ast.Assign) else None
-    # `at, y = both`, and `both` is returned.
-    source = whole.id if isinstance(whole, ast.Name) and value_bound(bound[0].node, name) is None else ""
+    whole = _unpacked(bound[0].node, name)
     if unit.name == "setup_context":
-        return bool(source) and source in unit.parameters[2:3]
-    for given, _ in unit.returned:
-        if isinstance(given, ast.Tuple) and any(is_name(one, name) for one in given.elts):
-            return True
-        if source and is_name(given, source) and len(unit.bindings.get(source, ())) == 1:
-            return True
-    return False
+        return bool(whole) and whole in unit.parameters[2:3]
+    return any(_gives(unit, value, name, whole) for value, _ in unit.returned)
+
+
+def _unpacked(node: ast.AST, name: str) -> str:
+    """`both` of `at, y = both`; empty for what is bound otherwise."""
+    value = node.value if isinstance(node, ast.Assign) and value_bound(node, name) is None else None
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _gives(unit: Unit, value: ast.expr | None, name: str, whole: str) -> bool:
+    """Whether what is returned has a name as one of its parts, or is what the name was unpacked from."""
+    if isinstance(value, ast.Tuple):
+        return any(is_name(one, name) for one in value.elts)
+    return bool(whole) and is_name(value, whole) and len(unit.bindings.get(whole, ())) == 1
 
 
 def _used_as_tensor(model: ClassModel, attribute: str) -> bool:
