@@ -78,7 +78,9 @@ SILENT = {
     "returned before any backward": STEP.replace("    loss.backward()\n", "").replace(
         "        total +=", "        loss.backward()\n        total = loss *"
     ).replace("total = loss * loss * number", "print(number)"),
-    "one way returns another loss": STEP.replace("    return loss", "    if y is None:\n        return model(x), 1\n    return loss"),
+    "one way returns another loss": STEP.replace(
+        "    return loss", "    if y is None:\n        return model(x), 1\n    return loss"
+    ),
     "a quotient of counts": LOOP.replace("+= loss", "+= len(x) / len(batches)"),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from torchvet.recording.records.base import NODE_BYTES
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import Lineage, lineage
+from torchvet.rules.memory._meters import given_with_graphs
 from torchvet.rules.memory._stores import Stored
 from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -109,6 +110,23 @@ class GraphNodesAccumulate(GrowthRule):
                 computed = kept.adds or one.value is not kept.value
                 if not computed or file.gradients.enabled(kept.event) != "no":
                     yield self._suspected(file, one, losses.need(kept))
+
+        for one in given_with_graphs(file):
+            if _went_backward(file, one, backwards):
+                yield self._given(file, one)
+
+    def _given(self, file: SourceFile, one: Stored) -> Finding:
+        value, holder = file.segment(one.value), one.name
+        return self.suspect(
+            file,
+            one.event,
+            f"{holder} is given {value} with its graph nodes, and elsewhere numbers",
+            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay, in host memory, with what "
+            f"{holder} keeps of it or adds up; its class is in another file, and may take the number itself",
+            advice=f"give it the number, `{value}.item()`, as the others",
+            edits=[edits.replace(file, one.value, f"{value}.detach()")],
+            about=About(operands=(holder,)),
+        )
 
     def _suspected(self, file: SourceFile, kept: Stored, needed: bool) -> Finding:
         value = file.segment(kept.value)
