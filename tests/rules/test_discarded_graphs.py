@@ -55,6 +55,12 @@ def found(text: str, path: str = "train.py") -> list[Finding]:
 FOUND = {
     "a teacher whose output is detached": (WRAPPER, "self.big_model(x)"),
     "an action": (ACT, "policy(state)"),
+    "a module that calls its own forward by name": (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.last = nn.Linear(4, 2)\n"
+        "    def forward(self, x):\n        return self.last(x)\n"
+        "    def act(self, x):\n        out = self.forward(x)\n        return out.argmax().item()\n",
+        "self.forward(x)",
+    ),
     "a target computed at once": (
         "def loss(model, target_model, x, y):\n    best = target_model(x).max(1)[0].detach()\n"
         "    return F.mse_loss(model(x), best + y)\n",
@@ -114,6 +120,10 @@ SILENT = {
         "class Gate(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.soft_net = nn.Softmax(-1)\n"
         "    def pick(self, x):\n        return self.soft_net(x).argmax(-1)\n"
+    ),
+    "forward of what is no module": (
+        "class Mail:\n    def forward(self, x):\n        return x + 1\n"
+        "    def send(self, x):\n        return self.forward(x).item()\n"
     ),
     "a loss kept by another name": (
         "def total(model: nn.Module, batches):\n    rows = []\n    for x in batches:\n        out = model(x)\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory import _lasting
 from torchvet.rules.shared.training_loops import is_test, unit_text
-from torchvet.source.model import Event, Unit, given, terminal
+from torchvet.source.model import Event, Unit, given, receiver, terminal
 from torchvet.source.model.destinations import Destinations
 
 _MODULES = re.compile(
@@ -63,12 +63,14 @@ def _names(file: SourceFile) -> list[str]:
     used = {match[1] for match in _MODULES.finditer(file.text)}
     called = {match[1] for match in _NAMED.finditer(file.text)}
     hinted = {name for name in called - used if file.roles.hinted("module", ast.Name(name))}
-    return sorted((used & called) | hinted)
+    return sorted((used & called) | hinted | {"forward"})
 
 
 def _is_model(file: SourceFile, run: Event) -> bool:
     """Whether a call runs a model, by its making or by what else is done to what has its name."""
     function, unit = run.call.func, run.unit
+    if terminal(function) == "forward":
+        return _forwards(file, run)
     found = file.roles.of(function, unit)
     if found:
         carries = file.gradients.carries(run.node, run)
@@ -82,6 +84,15 @@ def _is_model(file: SourceFile, run: Event) -> bool:
     if isinstance(function, ast.Name) and (file.dotted(function) != function.id or unit.home(function.id) is None):
         return False
     return isinstance(function, (ast.Name, ast.Attribute)) and file.callee(run) is None
+
+
+def _forwards(file: SourceFile, run: Event) -> bool:
+    """Whether a call of `forward` by name is one of a module, by its making or its class, that learns."""
+    on, unit = receiver(run.call), run.unit
+    known = file.roles.class_of(on, unit)
+    if known is None:
+        return on is not None and "module" in file.roles.of(on, unit)
+    return "module" in file.roles.of_class(known) and file.gradients.carries(run.node, run) == "yes"
 
 
 def _may_be_discarded(file: SourceFile, run: Event) -> bool:

@@ -121,8 +121,8 @@ class GraphNodesAccumulate(GrowthRule):
             file,
             one.event,
             f"{holder} is given {value} with its graph nodes, and elsewhere numbers",
-            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay, in host memory, with what "
-            f"{holder} keeps of it or adds up; its class is in another file, and may take the number itself",
+            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay, in host memory, with "
+            f"what {holder} keeps of it or adds up; its class is in another file, and may take the number itself",
             advice=f"give it the number, `{value}.item()`, as the others",
             edits=[edits.replace(file, one.value, f"{value}.detach()")],
             about=About(operands=(holder,)),
