@@ -56,7 +56,8 @@ FOUND = {
     "a teacher whose output is detached": (WRAPPER, "self.big_model(x)"),
     "an action": (ACT, "policy(state)"),
     "a module that calls its own forward by name": (
-        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.last = nn.Linear(4, 2)\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.last = nn.Linear(4, 2)\n"
         "    def forward(self, x):\n        return self.last(x)\n"
         "    def act(self, x):\n        out = self.forward(x)\n        return out.argmax().item()\n",
         "self.forward(x)",

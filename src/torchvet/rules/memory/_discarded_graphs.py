@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory import _lasting
+from torchvet.rules.memory._generation import generations
 from torchvet.rules.shared.training_loops import is_test, unit_text
 from torchvet.source.model import Event, Unit, given, receiver, terminal
 from torchvet.source.model.destinations import Destinations
@@ -23,8 +24,8 @@ _NEEDS_GRADIENTS = re.compile(
     r"requires_grad_?\b(?!\s*=\s*False)|autograd\.(grad|functional|backward)|autograd import [^\n]*grad|enable_grad|"
     r"retain_grad|attack|jacobian|hessian|hook|saliency|torch\.func\b"
 )
-_FROZEN = re.compile(r"requires_grad_\(|\.requires_grad\s*=\s*False|Parameter\([^\n]*requires_grad|freeze")
-"""What runs may build no graph at all."""
+_FROZEN = re.compile(r"requires_grad_\(|\.requires_grad\s*=\s*False|Parameter\([^\n]*requires_grad|freeze|volatile")
+"""What runs may build no graph at all; `volatile` said so in early versions of torch."""
 _TRAINS = re.compile(r"backward\(|no_grad|inference_mode|grad_enabled|optim\b|\.step\(|\.train\(|zero_grad")
 """Of a file with any of these, functions of other files may train on what they are given, or know of it."""
 
@@ -52,10 +53,16 @@ def discarded(file: SourceFile) -> Iterator[Discarded]:
     for run in file.calls(*_names(file)):
         if id(run.unit) not in seen and _may_be_discarded(file, run) and _is_model(file, run):
             flow = _followed(file, run, trusting)
-            if flow is not None:
+            # A state that carries its graph on is MEM103's.
+            if flow is not None and next(generations(file, _assigning(run)), None) is None:
                 seen.add(id(run.unit))
                 first = min(flow.cuts.values(), key=lambda n: (n.lineno < run.line, n.lineno))
                 yield Discarded(run, first, trusting)
+
+
+def _assigning(run: Event) -> list[Event]:
+    """The assignment that a run is the value of."""
+    return [e for e in run.unit.events if e.node is run.statement and getattr(e.node, "value", None) is run.node]
 
 
 def _names(file: SourceFile) -> list[str]:

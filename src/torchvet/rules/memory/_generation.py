@@ -29,16 +29,22 @@ class Generation:
     run: Event
 
     @property
+    def at(self) -> Event:
+        """The line to change: where a function that the loop calls returns the state, else the loop's own."""
+        returns = self.run.unit.returns if self.run.unit is not self.event.unit else []
+        return returns[0] if len(returns) == 1 else self.event
+
+    @property
     def within(self) -> list[tuple[str, Event]]:
-        """Where a function that the loop calls runs the model, and where it returns the state."""
-        unit = self.run.unit
-        return [("run", self.run), *(("returned", e) for e in unit.returns)] if unit is not self.event.unit else []
+        """The loop's line and the run, where a function that the loop calls runs the model."""
+        return [("loop", self.event), ("run", self.run)] if self.run.unit is not self.event.unit else []
 
 
 def generations(file: SourceFile, events: Iterable[Event]) -> Iterator[Generation]:
     """Of assignments in loops those that carry a model's state on with its graph, where nothing else of the model keeps
     one: its outputs become numbers, or indices."""
-    for event in events:
+    # In early versions of torch it switched gradients off.
+    for event in events if not file.mentions("volatile") else ():
         name = _carried(file, event)
         call = event.unit.call_of(getattr(event.node, "value", None))
         if not name or call is None:

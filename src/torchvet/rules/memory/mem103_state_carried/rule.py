@@ -58,7 +58,7 @@ class StateCarried(GrowthRule):
         name, model = one.name, file.segment(one.run.call.func)
         return self.suspect(
             file,
-            one.event,
+            one.at,
             f"{name} goes from one turn of {model} into the next with its autograd graph, which gets longer each turn",
             severity="info",
             cause=f"what {model} gives beside {name} goes on without a graph, so that no backward needs it; "
