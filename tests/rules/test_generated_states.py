@@ -35,7 +35,7 @@ class Writer(Base):
         return scores.argmax(-1), hidden
 
     def many(self, row, length):
-        hidden, rows = None, []
+        hidden, rows = self.reader.init_hidden(1), []
         for _ in range(length):
             row, hidden = self.one(row, hidden=hidden)
             rows.append(row)
@@ -64,6 +64,10 @@ SILENT = {
     "started afresh": WRITE.replace("        scores,", "        state = reader.init_hidden(1)\n        scores,"),
     "scores that are kept": WRITE.replace("        token =", "        kept.append(scores)\n        token ="),
     "scores that are returned": WRITE.replace("return text", "return text, scores"),
+    "scores made of the state, and kept": WRITE.replace(
+        "        token =", "        kept.append(linear(state))\n        token ="
+    ),
+    "no tokens": WRITE.replace("scores.data.view(-1).exp()", "chances"),
     "a loss": WRITE.replace("        token =", "        cross_entropy(scores, row).backward()\n        token ="),
     "log-probabilities that are kept": WRITE.replace(
         "        token =", "        chances = torch.log_softmax(scores, -1)\n        kept[0] = chances\n        token ="

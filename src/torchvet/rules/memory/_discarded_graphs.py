@@ -11,25 +11,26 @@ from torchvet.rules.kit import SourceFile
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._generation import generations
 from torchvet.rules.shared.training_loops import is_test, unit_text
-from torchvet.source.model import Event, Unit, given, receiver, terminal
+from torchvet.source.model import Event, Unit, given, name_set, receiver, terminal
 from torchvet.source.model.destinations import Destinations
 
-_MODULES = re.compile(
-    r"\b([A-Za-z_]\w*)\.(?:eval|train|parameters|named_parameters|state_dict|load_state_dict|modules|cuda|to|half)\("
-)
+_OF_MODULES = name_set("eval train parameters named_parameters state_dict load_state_dict modules cuda to half")
 """What is done to modules; of what is done to tensors as well only modules are called."""
-_NAMED = re.compile(r"\b([a-z]\w*)\(")
-_CUT = re.compile(r"\.(detach_?|item|tolist|numpy|argmax)\(|\.data\b|\bargmax\(|\bfloat\(|\.(max|topk|sort)\(")
+_LIKE_MODULES = tuple(
+    name_set("""
+    model net network generator discriminator critic actor policy encoder decoder backbone student teacher
+""")
+)
+_CUT = (".detach", ".item(", ".tolist(", ".numpy(", "argmax(", ".data", "float(", ".max(", ".topk(", ".sort(")
+_TRAINS = ("backward(", "no_grad", "inference_mode", "grad_enabled", "optim", ".step(", ".train(", "zero_grad")
+"""Of a file with any of these, functions of other files may train on what they are given, or know of it."""
+_GRADIENTS = ("grad", "attack", "jacobian", "hessian", "hook", "saliency", "func")
 _NEEDS_GRADIENTS = re.compile(
     r"requires_grad_?\b(?!\s*=\s*False)|autograd\.(grad|functional|backward)|autograd import [^\n]*grad|enable_grad|"
     r"retain_grad|attack|jacobian|hessian|hook|saliency|torch\.func\b"
 )
 _FROZEN = re.compile(r"requires_grad_\(|\.requires_grad\s*=\s*False|Parameter\([^\n]*requires_grad|freeze|volatile")
 """What runs may build no graph at all; `volatile` said so in early versions of torch."""
-_TRAINS = re.compile(r"backward\(|no_grad|inference_mode|grad_enabled|optim\b|\.step\(|\.train\(|zero_grad")
-"""Of a file with any of these, functions of other files may train on what they are given, or know of it."""
-
-
 _MAKES = re.compile(r"_*(train|get|build|load|make|create|init|fit|save|set|update|run|export|prepare|wrap|test|eval)_")
 
 
@@ -45,10 +46,12 @@ class Discarded:
 
 def discarded(file: SourceFile) -> Iterator[Discarded]:
     """The first such run of each function, in the order of the file."""
-    if is_test(file) or not _CUT.search(file.text) or _FROZEN.search(file.text):
+    if is_test(file) or not file.mentions(*_CUT):
+        return
+    if file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text):
         return
     # Functions of other files may be trusted where the file trains nothing and has never heard of `no_grad`.
-    trusting = not (_TRAINS.search(file.text) or _NEEDS_GRADIENTS.search(file.text))
+    trusting = not (file.mentions(*_TRAINS) or _needs_gradients(file, file.text))
     seen: set[int] = set()
     for run in file.calls(*_names(file)):
         if id(run.unit) not in seen and _may_be_discarded(file, run) and _is_model(file, run):
@@ -66,11 +69,24 @@ def _assigning(run: Event) -> list[Event]:
 
 
 def _names(file: SourceFile) -> list[str]:
-    """Last identifiers that models of the file may have, of those that are called."""
-    used = {match[1] for match in _MODULES.finditer(file.text)}
-    called = {match[1] for match in _NAMED.finditer(file.text)}
-    hinted = {name for name in called - used if file.roles.hinted("module", ast.Name(name))}
-    return sorted((used & called) | hinted | {"forward"})
+    """Last identifiers that models of the file may have, and `forward`."""
+    words, text = file.words, file.text
+    found = {"forward"}
+    for method in _OF_MODULES & words.identifiers:
+        for end in words.positions(f".{method}("):
+            start = end
+            while text[start - 1 : start].isidentifier() or text[start - 1 : start].isdigit():
+                start -= 1
+            found.add(text[start:end])
+    # By the ends of names first: a file has hundreds.
+    likely = (name for name in words.identifiers if name.endswith(_LIKE_MODULES) or name.startswith("net"))
+    found.update(name for name in likely if name[0].islower() and file.roles.hinted("module", ast.Name(name)))
+    return sorted(found - {""})
+
+
+def _needs_gradients(file: SourceFile, text: str) -> bool:
+    """Whether some code of the file needs gradients of its own."""
+    return file.mentions(*_GRADIENTS) and _NEEDS_GRADIENTS.search(text) is not None
 
 
 def _is_model(file: SourceFile, run: Event) -> bool:
@@ -107,10 +123,14 @@ def _may_be_discarded(file: SourceFile, run: Event) -> bool:
     unit = run.unit
     if isinstance(run.parent, ast.Expr) or file.gradients.enabled(run) != "yes":
         return False
-    once = unit.is_module or file.callers(unit)
-    if once and not _lasting.is_repeated(file, unit, run):
+    text, callers = _own_text(file, unit), file.callers(unit)
+    # What nobody here calls must lose the graph itself.
+    if not callers and not any(sign in text for sign in _CUT):
         return False
-    return _NEEDS_GRADIENTS.search(_own_text(file, unit)) is None
+    if (unit.is_module or callers) and not _lasting.is_repeated(file, unit, run):
+        return False
+    # A subclass may be called by its base under `no_grad`.
+    return not (unit.name == "__call__" and file.mentions("no_grad")) and not _needs_gradients(file, text)
 
 
 def _own_text(file: SourceFile, unit: Unit) -> str:
@@ -121,6 +141,6 @@ def _followed(file: SourceFile, run: Event, trusting: bool) -> Destinations | No
     """Where the result goes; None where its graph goes somewhere, too."""
     flow = Destinations(file, trusting)
     flow.made_by(run)
-    flow.follow()
+    flow.follow(while_harmless=True)
     # What is put into attributes, code of other files may read and send backward.
     return flow if flow.cuts and flow.harmless and not flow.attributes else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torchvet.rules.kit import SourceFile
 from torchvet.rules.shared.training_loops import loop_text
-from torchvet.source.model import Event, Unit, given, name_set, receiver, targets_of, terminal
+from torchvet.source.model import Event, Unit, given, is_name, name_set, names_in, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.forwards import INDICES, takes_indices
 
@@ -46,8 +46,8 @@ def generations(file: SourceFile, events: Iterable[Event]) -> Iterator[Generatio
     # In early versions of torch it switched gradients off.
     for event in events if not file.mentions("volatile") else ():
         name = _carried(file, event)
-        call = event.unit.call_of(getattr(event.node, "value", None))
-        if not name or call is None:
+        call = event.unit.call_of(getattr(event.node, "value", None)) if name else None
+        if call is None:
             continue
         callee = file.callee(call)
         run = call if callee is None else _run_within(file, callee, call, event, name)
@@ -136,26 +136,38 @@ def _keeps_outputs(unit: Unit, bound: ast.AST) -> bool:
         return True
     passed = _names_given(bound.value)  # type: ignore[attr-defined]
     state = next((t.id for t in targets if t.id in passed), terminal(targets[-1]))  # type: ignore[attr-defined]
-    kept = {t.id for t in targets if isinstance(t, ast.Name)} - {state}
+    kept = {t.id for t in targets if isinstance(t, ast.Name)}
+    # Nothing says that tokens are written; it may be the pass of a training.
+    if not any(_ends(e.node, kept - {state}) for e in unit.events):
+        return True
     before = 0
     # What is bound from an output is one, too.
     while len(kept) != before:
         before = len(kept)
         for node in (e.node for e in unit.events if e.node is not bound):
-            if _leaves(node, kept):
+            if _leaves(node, kept, state):
                 return True
             kept.update(_bound_from(node, kept))
     return False
 
 
-def _leaves(node: ast.AST, kept: set[str]) -> bool:
-    """Whether an event puts one of some values somewhere, with its graph."""
+def _ends(node: ast.AST, kept: set[str]) -> bool:
+    """Whether an event makes numbers or indices of one of some values."""
+    if isinstance(node, ast.Call) and (terminal(node) in _ENDING or terminal(node) in INDICES):
+        return bool(names_in(node) & kept)
+    reads = (n for n in walk(node) if isinstance(n, ast.Attribute) and n.attr == "data")
+    return any(names_in(n) & kept for n in reads)
+
+
+def _leaves(node: ast.AST, kept: set[str], state: str) -> bool:
+    """Whether an event puts one of some values somewhere, with its graph; the state may be returned as it is."""
     if isinstance(node, ast.Call):
         on = receiver(node)
         values = [*given(node), *([on] if on is not None else [])]
         return terminal(node) in _KEEPING and any(_uncut(one, kept) for one in values)
     if isinstance(node, (ast.Return, ast.Yield)):
-        return _uncut(node.value, kept)
+        elements = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        return any(_uncut(one, kept) and not is_name(one, state) for one in elements)
     stored = isinstance(node, (ast.Assign, ast.AugAssign)) and any(
         not isinstance(t, ast.Name) for t in targets_of(node)
     )

@@ -184,15 +184,16 @@ class Destinations:
 
     # Following -------------------------------------------------------------------------------------------------------
 
-    def follow(self) -> Destinations:
-        """Go on until nothing new is reached."""
+    def follow(self, while_harmless: bool = False) -> Destinations:
+        """Go on until nothing new is reached, or as long as it is harmless."""
         for _ in range(_ROUNDS):
             # What a later line binds may reach an earlier one: the units are gone through again until nothing is new.
             before = self._state()
             for unit in list(self._units.values()):
                 for event in unit.events:
                     self._follow_event(event)
-                if self.backward or self.escaped:  # nothing that follows makes them harmless again
+                # Nothing that follows makes them harmless again.
+                if self.backward or self.escaped or (while_harmless and self.loose):
                     return self
             # Nothing new in a whole round: nothing will ever be.
             if self._state() == before:

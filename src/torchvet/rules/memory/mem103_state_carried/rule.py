@@ -26,7 +26,7 @@ class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
     severity = "error"
-    words = (".backward(", ".eval()", "hidden")
+    words = (".backward(", ".eval()", "init_hidden", "multinomial")
 
     specificity = 2
     bounded_matters = True
