@@ -205,13 +205,16 @@ class GraphRetained(GrowthRule):
     def _given(self, file: SourceFile, store: _stores.Stored, value: str, holder: str) -> Finding:
         closed_value = edits.operand(file, store.value)
         return self.suspect(
-            file, store.event, f"{holder} is given {value} with its autograd graph, and elsewhere numbers",
+            file,
+            store.event,
+            f"{holder} is given {value} with its autograd graph, and elsewhere numbers",
             severity="info",
             cause=f"what {holder} keeps of {value}, or adds up, refers to the graph of each pass with all that it has "
             f"saved; {holder} is of a class of another file, which may take the number itself",
             advice=f"give it the number, `{closed_value}.item()`, as the others, or `{closed_value}.detach()`",
-            edits=[edits.replace(file, store.value, f"{closed_value}.detach()")], about=About(operands=(holder,)),
-        )  # fmt: skip
+            edits=[edits.replace(file, store.value, f"{closed_value}.detach()")],
+            about=About(operands=(holder,)),
+        )
 
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
         value, holder = file.segment(store.value), file.segment(store.root)
