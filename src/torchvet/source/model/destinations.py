@@ -46,6 +46,8 @@ _OTHERS = name_set("""
 """More methods of tensors: what goes into them comes out again, or not at all."""
 # `x.data` and `x.grad` share no graph with `x`, and sizes are numbers.
 _NO_GRAPH = {"shape", "dtype", "device", "ndim", "grad_fn", "requires_grad", "is_cuda", "data", "grad", "size"}
+_CUTTING = name_set("detach detach_ item tolist numpy argmax argmin argsort")
+"""Methods that give a value on without its graph."""
 
 
 def reaching(name: str, event: Event) -> list[Event]:
@@ -81,21 +83,27 @@ def is_sure(binding: Event, event: Event) -> bool:
 
 class Destinations:
     """Follows values from where they are bound. `backward`: some backward may go through them. `escaped`: they go
-    somewhere that this file does not show. `loose`: a function returns them that this file does not call."""
+    somewhere that this file does not show. `loose`: a function returns them that this file does not call. With
+    `trusting` the functions of other files are taken to keep nothing: what they give back is followed."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, trusting: bool = False) -> None:
         self._file = file
+        self._trusting = trusting
         self.backward = False
         self.escaped = False
         self.loose = False
         self.tensor_use = False
         """Whether something is done with them that a number cannot do."""
+        self.cuts: dict[int, ast.expr] = {}
+        """Where they are given on without their graph, by the `id` of the expression."""
         self.nodes: set[int] = set()
         self.bindings: set[int] = set()
         self.parameters: set[tuple[int, str]] = set()
         self.attributes: set[str] = set()
         self._returning: set[int] = set()
         self._units: dict[int, Unit] = {}
+        self._begun: set[int] = set()
+        """Units in which something was followed from its beginning."""
 
     @property
     def harmless(self) -> bool:
@@ -107,6 +115,7 @@ class Destinations:
     def bound_by(self, binding: Event) -> None:
         """Follow what a binding binds."""
         self.bindings.add(id(binding))
+        self._begun.add(id(binding.unit))
         self._involve(binding.unit)
         for target in targets_of(binding.node):
             self._taint(target, binding)
@@ -114,10 +123,12 @@ class Destinations:
     def made_by(self, event: Event) -> None:
         """Follow what a call gives."""
         self.nodes.add(id(event.node))
+        self._begun.add(id(event.unit))
         self._involve(event.unit)
 
     def held_by(self, node: ast.expr, event: Event) -> None:
         """Follow what is put into a name, an attribute or a subscript of one."""
+        self._begun.add(id(event.unit))
         while isinstance(node, (ast.Subscript, ast.Call)):
             # `stats["loss"].append(x)`, `self.meters().add(x)`: down to what holds it all.
             node = node.value if isinstance(node, ast.Subscript) else (receiver(node) or node.func)
@@ -173,15 +184,16 @@ class Destinations:
 
     # Following -------------------------------------------------------------------------------------------------------
 
-    def follow(self) -> Destinations:
-        """Go on until nothing new is reached."""
+    def follow(self, while_harmless: bool = False) -> Destinations:
+        """Go on until nothing new is reached, or as long as it is harmless."""
         for _ in range(_ROUNDS):
             # What a later line binds may reach an earlier one: the units are gone through again until nothing is new.
             before = self._state()
             for unit in list(self._units.values()):
                 for event in unit.events:
                     self._follow_event(event)
-                if self.backward or self.escaped:  # nothing that follows makes them harmless again
+                # Nothing that follows makes them harmless again.
+                if self.backward or self.escaped or (while_harmless and self.loose):
                     return self
             # Nothing new in a whole round: nothing will ever be.
             if self._state() == before:
@@ -204,9 +216,14 @@ class Destinations:
             # Who consumes a generator, and when, is not followed.
             self.escaped |= self.flows(node.value, event)
         else:
+            if isinstance(node, ast.Assign) and terminal(node.value) in INDICES and self.flows(node.value, event):
+                self._cut(node.value)
             for target, sources in _given(node):
                 if any(self.flows(one, event) for one in sources):
                     self._taint(target, event)
+
+    def _cut(self, node: ast.expr) -> None:
+        self.cuts.setdefault(id(node), node)
 
     def _return(self, unit: Unit) -> None:
         if id(unit) in self._returning:
@@ -232,6 +249,8 @@ class Destinations:
             return
         dotted = self._file.dotted(call.func)
         self.backward |= name in ("backward", "manual_backward") or dotted == "torch.autograd.grad"
+        if name in _CUTTING or dotted == "float":
+            self._cut(call)
         if receives and name not in _ADDING:  # a list has `add` and `append` too
             self.tensor_use |= name in names.TENSOR_METHODS or name in names.DETACHING
         if tainted:
@@ -247,7 +266,18 @@ class Destinations:
         elif callee is not None:
             self._enter(callee, call, event)
         elif not self._is_known(call, dotted, event):
+            self._hand_out(call, event)
+
+    def _hand_out(self, call: ast.Call, event: Event) -> None:
+        """Follow what a call of code that is not seen here is given."""
+        on = receiver(call)
+        if not self._trusting:
             self.escaped = True
+        # A variable's method may put it into the variable; a function, or a part of a model, only gives something back.
+        elif isinstance(on, ast.Name) and self._file.imports.names.get(on.id) is None:
+            self.held_by(on, event)
+        elif isinstance(on, ast.Attribute):
+            self.escaped |= not self._file.roles.is_a("module", on, event.unit)
 
     def _is_known(self, call: ast.Call, dotted: str, event: Event) -> bool:
         """Whether a call does nothing with its arguments but read them, or give them on as its result."""
@@ -295,6 +325,8 @@ class Destinations:
             # By name whatever it is on, as in `_attribute`.
             if node.attr in self.attributes:
                 return True
+            if node.attr == "data" and self.flows(node.value, event):
+                self._cut(node)
             return node.attr not in _NO_GRAPH and self.flows(node.value, event)
         if isinstance(node, ast.Call):
             return self._call_flows(node, event)
@@ -323,9 +355,28 @@ class Destinations:
             return False
         own = event.unit.call_of(node)
         callee = self._file.callee(own) if own is not None else None
-        if callee is not None:
+        if callee is not None and (id(callee) not in self._returning or not self._only_gives_on(callee)):
             return id(callee) in self._returning
         return any(self.flows(one, event) for one in (on, *given(node)))
+
+    def _only_gives_on(self, unit: Unit) -> bool:
+        """Whether what a function returns is followed only where what it is given is: a helper that reshapes, say."""
+        if id(unit) in self._begun:
+            return False
+        for node in walk(unit.node):
+            # Calls of what stands in the file may bring it in; so may names from around, and attributes.
+            if isinstance(node, ast.Call) and self._file.functions(terminal(node)):
+                return False
+            if isinstance(node, ast.Attribute) and node.attr in self.attributes:
+                return False
+            home = unit.home(node.id) if isinstance(node, ast.Name) else unit
+            if home is not unit and home is not None and self._is_tainted(node.id, home):  # type: ignore[attr-defined]
+                return False
+        return True
+
+    def _is_tainted(self, name: str, home: Unit) -> bool:
+        found = home.bindings.get(name, ())
+        return (id(home), name) in self.parameters or any(id(b) in self.bindings for b in found)
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
@@ -336,7 +387,8 @@ def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
         # `x += y` keeps what was in `x`.
         yield node.target, (node.target, node.value)
     for number, (target, value, _) in enumerate(bindings(node)):
-        if number != 1 or terminal(value) not in INDICES:  # the indices of `values, indices = x.max(1)`
+        # The indices of `values, indices = x.max(1)`; and nobody reads `_`, which one binding binds with them.
+        if terminal(value) not in INDICES or (number != 1 and terminal(target) != "_"):
             yield target, (value,)
 
 

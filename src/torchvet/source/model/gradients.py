@@ -62,7 +62,14 @@ class Gradients:
         for call in self._file.calls("set_grad_enabled"):
             if isinstance(call.parent, ast.Expr) and (call.unit is event.unit or call.unit.is_module):
                 return "unknown"
+        # `torch.no_grad().__enter__()`: nothing says when it ends.
+        if any(self._file.dotted(on.func) in _OFF for on in self._entered()):
+            return "unknown"
         return self._in_unit(event.unit)
+
+    def _entered(self) -> Iterator[ast.Call]:
+        found = (receiver(call.call) for call in self._file.calls("__enter__"))
+        return (on for on in found if isinstance(on, ast.Call))
 
     def _of_context(self, node: ast.expr) -> Answer | None:
         """What a `with` expression says; None where it says nothing of gradients."""

@@ -24,6 +24,7 @@ from torchvet.rules.kit import (
 from torchvet.rules.memory import _lasting, _stores
 from torchvet.rules.memory._graphs import computes_loss, goes_backward, own_graph, passed_graphs
 from torchvet.rules.memory._lineage import lineage
+from torchvet.rules.memory._meters import given_with_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -195,6 +196,26 @@ class GraphRetained(GrowthRule):
                 # Safe only where each use of the holder is seen.
                 yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
 
+        for store in given_with_graphs(file):
+            value, holder = file.segment(store.value), store.name
+            # What goes backward leaves its nodes, and no more: MEM112's.
+            if not _goes_backward(file, store):
+                yield self._given(file, store, value, holder)
+
+    def _given(self, file: SourceFile, store: _stores.Stored, value: str, holder: str) -> Finding:
+        closed_value = edits.operand(file, store.value)
+        return self.suspect(
+            file,
+            store.event,
+            f"{holder} is given {value} with its autograd graph, and elsewhere numbers",
+            severity="info",
+            cause=f"what {holder} keeps of {value}, or adds up, refers to the graph of each pass with all that it has "
+            f"saved; {holder} is of a class of another file, which may take the number itself",
+            advice=f"give it the number, `{closed_value}.item()`, as the others, or `{closed_value}.detach()`",
+            edits=[edits.replace(file, store.value, f"{closed_value}.detach()")],
+            about=About(operands=(holder,)),
+        )
+
     def _suspected(self, file: SourceFile, store: _stores.Stored, graph: Event, sure: bool) -> Finding:
         value, holder = file.segment(store.value), file.segment(store.root)
         inner = _tensor_in(file, store.value, store.event)
@@ -226,6 +247,14 @@ class GraphRetained(GrowthRule):
                 yield self._suspected(
                     file, _stores.Stored(caller, store.holder, value, store.loop, store.lasting), graph, sure=False
                 )
+
+
+def _goes_backward(file: SourceFile, store: _stores.Stored) -> bool:
+    """Whether a backward of the file goes through a value that has a name."""
+    flow = Destinations(file)
+    for binding in _lasting.bindings_at(store.value.id, store.event) if isinstance(store.value, ast.Name) else ():
+        flow.bound_by(binding)
+    return flow.follow().backward
 
 
 def _tensor_in(file: SourceFile, value: ast.expr, event: Event) -> ast.expr:

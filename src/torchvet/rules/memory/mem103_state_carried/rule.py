@@ -11,11 +11,12 @@ from torchvet.finding import NOTHING_MORE
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Step, Store
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
+from torchvet.rules.memory._generation import Generation, generations
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
 from torchvet.rules.shared.number_format import count
 from torchvet.rules.shared.step_code import runs_module
-from torchvet.rules.shared.training_loops import events_in, loop_text
+from torchvet.rules.shared.training_loops import events_in, is_test, loop_text
 from torchvet.source.model import ClassModel, Event, given, is_set, name_set, targets_of, terminal
 from torchvet.source.model.destinations import Destinations
 from torchvet.source.model.forwards import RECURRENT
@@ -25,7 +26,7 @@ class StateCarried(GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
     severity = "error"
-    words = (".backward(", ".eval()")
+    words = (".backward(", ".eval()", "init_hidden", "multinomial")
 
     specificity = 2
     bounded_matters = True
@@ -43,6 +44,31 @@ class StateCarried(GrowthRule):
             return
         yield from self._computed(file)
         lines = set(_carrying_lines(file))
+        told: set[int] = set()
+        for finding in self._carried(file, lines):
+            told.add(finding.location.line if finding.location is not None else 0)
+            yield finding
+        for one in generations(
+            file, (e for unit in file.units_at(sorted(lines)) for e in unit.events if e.line in lines)
+        ):
+            if one.event.line not in told and not is_test(file):
+                yield self._generated(file, one)
+
+    def _generated(self, file: SourceFile, one: Generation) -> Finding:
+        name, model = one.name, file.segment(one.run.call.func)
+        return self.suspect(
+            file,
+            one.at,
+            f"{name} goes from one turn of {model} into the next with its autograd graph, which gets longer each turn",
+            severity="info",
+            cause=f"what {model} gives beside {name} goes on without a graph, so that no backward needs it; "
+            "gradients are on, unless a caller in another file switches them off",
+            advice=f"run the loop under `torch.no_grad()`, or detach {name} in each turn",
+            related=[self.also(file, role, e, file.segment(e.node)) for role, e in one.within],
+            about=About(operands=(name,)),
+        )
+
+    def _carried(self, file: SourceFile, lines: set[int]) -> Findings:
         for unit in file.units_at(sorted(lines)):
             for event in unit.events:
                 call = event.node.value if isinstance(event.node, ast.Assign) else None

@@ -12,6 +12,7 @@ from torchvet.recording.records.training import EvaluationForward
 from torchvet.rules.core import grading
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, SourceFile
 from torchvet.rules.memory import _lasting
+from torchvet.rules.memory._discarded_graphs import Discarded, discarded
 from torchvet.rules.shared.growth_rule import allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
@@ -24,7 +25,7 @@ class EvaluationBuildsGraph(Rule):
     """Evaluation, prediction or sampling runs with gradients on."""
 
     severity = "warning"
-    words = (".eval()", "val", "test")
+    words = (".eval()", "val", "test", ".detach", ".numpy", ".tolist", ".item", ".data", "argmax")
     absence_needs = ("graphs",)
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
@@ -38,7 +39,8 @@ class EvaluationBuildsGraph(Rule):
         return _decorated(file, file.unit_at(line)) or _wrapped(file, line)
 
     def in_file(self, file: SourceFile) -> Findings:
-        """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward."""
+        """A model that runs in an evaluation loop with gradients on, and whose result goes into no backward; then any
+        run whose result is used only without its graph."""
         seen: set[int] = set()
         for run in _evaluating_runs(file):
             # One finding a function, as one decorator fixes all of its passes.
@@ -48,6 +50,25 @@ class EvaluationBuildsGraph(Rule):
             if flow is not None and _lasting.surely_recording(file, run):
                 seen.add(id(run.unit))
                 yield self._suspected(file, run, not flow.loose)
+        for one in discarded(file):
+            if id(one.run.unit) not in seen:
+                yield self._thrown_away(file, one)
+
+    def _thrown_away(self, file: SourceFile, one: Discarded) -> Finding:
+        model, cut = file.segment(one.run.call.func), file.segment(one.cut)
+        at = one.run.unit.call_of(one.cut)
+        trusted = ", as far as functions of other files keep nothing of it" if one.trusting else ""
+        return self.suspect(
+            file,
+            one.run,
+            f"{model} builds an autograd graph that nothing goes back through: its result is used only without it",
+            severity="info",
+            cause=f"every use of the result of {model} ends without its graph, as `{cut}` does{trusted}; what the pass "
+            "saves for backward is for nobody, unless a caller in another file switches gradients off",
+            advice=f"run {model} under `torch.no_grad()`",
+            related=[self.also(file, "cut", at, cut)] if at is not None and at.line != one.run.line else [],
+            edits=_around(file, one.run),
+        )
 
     def _suspected(self, file: SourceFile, run: Event, sure: bool) -> Finding:
         model, unit = file.segment(run.call.func), run.unit
@@ -291,6 +312,15 @@ def _decorated(file: SourceFile, unit: Unit) -> list[Edit]:
     if file.effects(unit) or any(u.parent is unit for u in file.units) or _hands_on(file, unit):
         return []
     return edits.before(file, unit.node, "@torch.no_grad()")
+
+
+def _around(file: SourceFile, run: Event) -> list[Edit]:
+    """`with torch.no_grad():` around the statement that does nothing but run a model."""
+    statement = run.statement
+    alone = isinstance(statement, ast.Assign) and statement.value is run.node
+    if not alone or file.imports.names.get("torch") != "torch" or not edits.on_one_line(statement):
+        return []
+    return blocks.under_with(file, [statement], "torch.no_grad()")
 
 
 def _wrapped(file: SourceFile, line: int) -> list[Edit]:

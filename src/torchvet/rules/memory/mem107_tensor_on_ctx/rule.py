@@ -7,12 +7,23 @@ from collections.abc import Collection
 from functools import partial
 
 from torchvet.recording.records.base import Census
-from torchvet.rules.kit import Edits, Finding, Findings, Growth, Iterator, Location, Recording, SourceFile, Store
+from torchvet.rules.kit import (
+    Edits,
+    Finding,
+    Findings,
+    Growth,
+    Iterator,
+    Location,
+    Recording,
+    Severity,
+    SourceFile,
+    Store,
+)
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
-from torchvet.source.model import Event, name_set, value_bound
+from torchvet.source.model import Event, is_name, name_set, value_bound
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
 
@@ -69,13 +80,21 @@ class TensorOnCtx(GrowthRule):
                 continue
             if _is_output(unit, context, attribute, value):
                 yield self._suspected(file, event, f"{context}.{attribute}", "output")
+            elif isinstance(value, ast.Name) and _is_part(unit, value.id):
+                # Of several outputs some may be no tensors.
+                if _is_tensor(file, model, unit, value.id):
+                    yield self._suspected(file, event, f"{context}.{attribute}", "output")
+                elif _used_as_tensor(model, attribute):
+                    yield self._suspected(file, event, f"{context}.{attribute}", "output", "info")
             # Only names: what is computed there is neither input nor output.
             elif isinstance(value, ast.Name) and (
                 _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
             ):
                 yield self._suspected(file, event, f"{context}.{attribute}", "input")
 
-    def _suspected(self, file: SourceFile, event: Event, place: str, kind: str) -> Finding:
+    def _suspected(
+        self, file: SourceFile, event: Event, place: str, kind: str, severity: Severity | None = None
+    ) -> Finding:
         output = kind == "output"
         effect = (
             "output and graph node keep each other alive, and only the cyclic collector frees them"
@@ -87,7 +106,7 @@ class TensorOnCtx(GrowthRule):
             file,
             event,
             f"{place} keeps the Function's {kind}: {effect}",
-            severity="warning" if output else "info",
+            severity=severity or ("warning" if output else "info"),
             cause=f"an attribute of `{context}` belongs to the graph's node, not to autograd's saved tensors",
             advice=f"pass it to `{context}.save_for_backward(...)` and read `{context}.saved_tensors` in backward",
         )
@@ -182,6 +201,52 @@ def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> boo
     return False
 
 
+def _is_part(unit: Unit, name: str) -> bool:
+    """Whether a name, bound once, is one of several outputs, or was unpacked from what is returned."""
+    bound = unit.bindings.get(name, [])
+    # What no gradient comes to has no node, and no cycle through it.
+    apart = (a for e in unit.calls.get("mark_non_differentiable", ()) for a in e.call.args)
+    if len(bound) != 1 or any(is_name(a, name) for a in apart):
+        return False
+    whole = _unpacked(bound[0].node, name)
+    if unit.name == "setup_context":
+        return bool(whole) and whole in unit.parameters[2:3]
+    return any(_gives(unit, value, name, whole) for value, _ in unit.returned)
+
+
+def _unpacked(node: ast.AST, name: str) -> str:
+    """`both` of `at, y = both`; empty for what is bound otherwise."""
+    value = node.value if isinstance(node, ast.Assign) and value_bound(node, name) is None else None
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _gives(unit: Unit, value: ast.expr | None, name: str, whole: str) -> bool:
+    """Whether what is returned has a name as one of its parts, or is what the name was unpacked from."""
+    if isinstance(value, ast.Tuple):
+        return any(is_name(one, name) for one in value.elts)
+    return bool(whole) and is_name(value, whole) and len(unit.bindings.get(whole, ())) == 1
+
+
+def _used_as_tensor(model: ClassModel, attribute: str) -> bool:
+    """Whether `backward` calls a method on the attribute that only tensors have."""
+    backward = model.methods.get("backward")
+    if backward is None:
+        return False
+    names_of = {
+        target.id
+        for e in backward.events
+        for target in targets_of(e.node)
+        if isinstance(target, ast.Name) and _is_attribute(value_for(e.node, target), attribute)
+    }
+    calls = (e.call for e in backward.calls_of(_OF_TENSORS))
+    owners = (receiver(call) for call in calls)
+    return any(_is_attribute(on, attribute) or (isinstance(on, ast.Name) and on.id in names_of) for on in owners)
+
+
+def _is_attribute(node: ast.expr | None, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == name
+
+
 def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:
     """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
     if name in unit.parameters:
@@ -205,6 +270,12 @@ def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.ex
 
 
 _ONE_TENSOR = frozenset(names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
+
+
+_OF_TENSORS = name_set(
+    "view reshape unsqueeze squeeze transpose permute contiguous mul expand flatten masked_fill sigmoid"
+)
+"""Methods of tensors that gradients are computed with, and that modules and numbers have not."""
 
 
 def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:

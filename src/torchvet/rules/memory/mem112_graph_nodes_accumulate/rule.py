@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from itertools import islice
 
 from torchvet.recording.records.base import NODE_BYTES
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import Lineage, lineage
+from torchvet.rules.memory._meters import given_with_graphs
 from torchvet.rules.memory._stores import Stored
 from torchvet.rules.memory._updates import line_of_update
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
@@ -23,7 +26,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import Event, edits, is_name, targets_of, terminal, value_for
+from torchvet.source.model import Event, edits, is_name, receiver, targets_of, terminal, value_for
 from torchvet.source.model.units import Unit
 
 
@@ -100,9 +103,30 @@ class GraphNodesAccumulate(GrowthRule):
         losses = _Losses(file)
         for kept in kept_in_steps(file):
             # Only what has a name can be found in a backward.
-            named = isinstance(kept.value, ast.Name) and not _is_bounded(file, kept)
-            if named and _went_backward(file, kept, backwards):
-                yield self._suspected(file, kept, losses.need(kept))
+            named = [] if not backwards or _is_bounded(file, kept) else _named(kept)
+            went = (one for one in named if _went_backward(file, one, backwards) or _returned(file, one, backwards))
+            for one in islice(went, 1):
+                # What is computed under `no_grad` has no graph; what is kept as it is has its own.
+                computed = kept.adds or one.value is not kept.value
+                if not computed or file.gradients.enabled(kept.event) != "no":
+                    yield self._suspected(file, one, losses.need(kept))
+
+        for one in given_with_graphs(file):
+            if _went_backward(file, one, backwards):
+                yield self._given(file, one)
+
+    def _given(self, file: SourceFile, one: Stored) -> Finding:
+        value, holder = file.segment(one.value), one.name
+        return self.suspect(
+            file,
+            one.event,
+            f"{holder} is given {value} with its graph nodes, and elsewhere numbers",
+            cause=f"backward freed what the graph of {value} saved, not its nodes: they stay, in host memory, with "
+            f"what {holder} keeps of it or adds up; its class is in another file, and may take the number itself",
+            advice=f"give it the number, `{value}.item()`, as the others",
+            edits=[edits.replace(file, one.value, f"{value}.detach()")],
+            about=About(operands=(holder,)),
+        )
 
     def _suspected(self, file: SourceFile, kept: Stored, needed: bool) -> Finding:
         value = file.segment(kept.value)
@@ -132,9 +156,67 @@ def _is_bounded(file: SourceFile, kept: Stored) -> bool:
     return "maxlen" in file.text or file.mentions(f"del {name}[", f"{name}.pop", f"{name} = {name}[", f"{name}[:] =")
 
 
+_GIVING_ON = frozenset(("cpu", "clone", "mean", "sum", "float", "double", "squeeze", "view", "reshape", "to"))
+"""Methods whose result has the graph of what they are called on."""
+
+
+def _named(kept: Stored) -> Iterator[Stored]:
+    """A store for each variable, or result, whose graph the stored value has: `loss` of `loss * len(x)` and of
+    `loss.cpu()`."""
+    waiting = [kept.value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            yield replace(kept, value=node)
+        elif isinstance(node, ast.BinOp):
+            waiting += [node.right, node.left]
+        elif isinstance(node, ast.UnaryOp):
+            waiting.append(node.operand)
+        elif isinstance(node, ast.Call):
+            on = receiver(node)
+            if terminal(node) in _GIVING_ON and on is not None:
+                waiting.append(on)
+            else:
+                yield replace(kept, value=node)
+
+
+def _returned(file: SourceFile, kept: Stored, backwards: list[Event]) -> bool:
+    """Whether the value comes from a function of this file that has sent it backward before it returns it."""
+    call, place, at = _origin(kept)
+    own = at.unit.call_of(call) if call is not None else None
+    callee = file.callee(own) if own is not None else None
+    if callee is None or not at.inside(kept.event.loop):
+        return False
+    parts = [(_element(value, place), e) for value, e in callee.returned if value is not None]
+    return bool(parts) and all(
+        isinstance(part, ast.Name) and _went_backward(file, replace(kept, event=e, value=part), backwards)
+        for part, e in parts
+    )
+
+
+def _origin(kept: Stored) -> tuple[ast.expr | None, int | None, Event]:
+    """The expression that a stored value is, or that its name is bound to, with its place in what that gives and the
+    event."""
+    name = kept.value.id if isinstance(kept.value, ast.Name) else ""
+    bound = _binding(name, kept.event) if name else None
+    if bound is None or not isinstance(bound.node, ast.Assign):
+        return None if name else kept.value, None, kept.event
+    targets = targets_of(bound.node)
+    place = [terminal(t) for t in targets].index(name)
+    return bound.node.value, None if value_for(bound.node, targets[place]) is not None else place, bound
+
+
+def _element(value: ast.expr, place: int | None) -> ast.expr | None:
+    if place is None:
+        return value
+    elements = value.elts if isinstance(value, ast.Tuple) else []
+    return elements[place] if place < len(elements) else None
+
+
 def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bool:
-    """Whether a backward without arguments that keep the graph went through the value in the same pass."""
-    assert isinstance(kept.value, ast.Name)
+    """Whether a backward without arguments that keep the graph went through the variable in the same pass."""
+    if not isinstance(kept.value, ast.Name):
+        return False
     same = [e for e in backwards if e.unit is kept.event.unit and e.loop is kept.event.loop]
     for event in same:
         if event.excludes(kept.event) or not kept.event.sure_after(event):
