@@ -114,16 +114,19 @@ def _on_attribute(
     # An attribute that nothing in the class begins was put there by somebody else.
     if fresh is None or not (fresh or _is_field(owner, name)):
         return None
-    # `reset()`, and a loop over epochs, start it afresh.
-    if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
-        return None
-    if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
-        return None
-    # By the text of the whole file: who shortens an attribute may have the object under any name.
-    stays = not _attribute_cut(name, file.text)
-    if not stays or not (repeated or is_repeated(file, store.event.unit, store.event)):
+    if _ends(file, name, fresh) or not (repeated or is_repeated(file, store.event.unit, store.event)):
         return None
     return _as_long_as_its_object(file, store, owner) or _for_ever(store)
+
+
+def _ends(file: SourceFile, name: str, fresh: list[Event]) -> bool:
+    """Whether an attribute is started afresh by `reset()` or a loop over epochs, emptied or shortened."""
+    if any(b.unit.name != "__init__" or b.loop is not None for b in fresh):
+        return True
+    if any(terminal(root_of(receiver(e.call) or e.call)) == name for e in file.calls(*EMPTYING)):
+        return True
+    # By the text of the whole file: who shortens an attribute may have the object under any name.
+    return _attribute_cut(name, file.text)
 
 
 def _as_long_as_its_object(file: SourceFile, store: Stored, owner: ClassModel) -> Stored | None:
