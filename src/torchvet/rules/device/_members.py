@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _modules
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, is_call, name_set, receiver, targets_of, terminal, walk
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Unit,
+    is_call,
+    name_set,
+    names_in,
+    receiver,
+    targets_of,
+    terminal,
+    value_bound,
+    walk,
+)
 
 _STATELESS_PACKAGES = (
     "torchvision.transforms", "torchvision.datasets", "torchvision.ops", "torchaudio.transforms", "torchmetrics",
@@ -19,6 +32,9 @@ _OF_MODULES = name_set(
 )
 """Methods of modules that a transform, a metric or a function has not."""
 _PLAIN = ("list", "tuple")
+_LISTED = re.compile(r"""['"]?(?:Optional\[)?(?:typing\.|t\.)?(List|Sequence|Iterable|Tuple|Dict|Mapping|list|tuple|dict)\[""")
+_NO_LAYERS = re.compile(r"\b(Callable|Tensor|object|int|float|bool|ndarray|Any)\b|Union|str\]|\|")
+"""What an annotation names that members of a list may be instead of layers."""
 
 
 def classes_given(file: SourceFile, call: ast.Call, unit: Unit) -> list[ast.expr]:
@@ -35,19 +51,35 @@ def starred(unit: Unit) -> str:
     return taken.arg if taken is not None else ""
 
 
-def parameter_held(unit: Unit, value: ast.expr) -> str:
-    """The parameter whose members a plain container has: `*layers` itself, `list(layers)`, clones of one."""
+def parameter_held(unit: Unit, value: ast.expr) -> tuple[str, str]:
+    """The parameter whose members a plain container has, and of which kind that is: `*layers`, `list(layers)`, clones
+    of one, what is annotated as a list or asked whether it is one. Empty where it may be a container of modules."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _PLAIN:
-        value = value.args[0] if len(value.args) == 1 else value
-        return value.id if _is_parameter(unit, value) else ""
+        inner = value.args[0] if len(value.args) == 1 else value
+        return (inner.id, "list") if isinstance(inner, ast.Name) and _is_parameter(unit, inner.id) else ("", "")
     if isinstance(value, ast.ListComp):
         copied = value.elt.args[0] if is_call(value.elt, "deepcopy") and value.elt.args else None
-        return copied.id if copied is not None and _is_parameter(unit, copied) else ""
-    return value.id if isinstance(value, ast.Name) and value.id == starred(unit) and _is_parameter(unit, value) else ""
+        return (copied.id, "list") if isinstance(copied, ast.Name) and _is_parameter(unit, copied.id) else ("", "")
+    if not isinstance(value, ast.Name) or not _is_parameter(unit, value.id):
+        return "", ""
+    return value.id, "list" if value.id == starred(unit) else _kind_given(unit, value.id)
 
 
-def _is_parameter(unit: Unit, value: ast.expr) -> bool:
-    return isinstance(value, ast.Name) and value.id in unit.given_parameters and value.id not in unit.bindings
+def _is_parameter(unit: Unit, name: str) -> bool:
+    """Whether a name is a parameter that is bound anew to nothing but a list of it."""
+    bound = [value_bound(event.node, name) for event in unit.bindings.get(name, ())]
+    return name in unit.given_parameters and all(isinstance(v, (ast.List, ast.BinOp)) and name in names_in(v) for v in bound)
+
+
+def _kind_given(unit: Unit, name: str) -> str:
+    """What a parameter's annotation, or a question in the function, says of it: `list`, `dict`, or nothing."""
+    annotated = unit.annotation(name)
+    text = ast.unparse(annotated) if annotated is not None else ""
+    found = _LISTED.match(text)
+    if found is not None and not _NO_LAYERS.search(text):
+        return "dict" if found[1].lower() in ("dict", "mapping") else "list"
+    asked = f"isinstance({name}, list)" in unit.file.text_of(unit)
+    return "list" if asked and annotated is None else ""
 
 
 def callers_give_modules(file: SourceFile, init: Unit, name: str) -> bool:
@@ -69,13 +101,16 @@ def _is_module(file: SourceFile, node: ast.expr, event: Event) -> bool:
 
 
 def made_elsewhere(file: SourceFile, call: ast.expr | None) -> bool:
-    """Whether a call makes an instance of a class that another file of the program defines."""
+    """Whether a call makes an instance of a class that another file of the program defines, or that has its base
+    there."""
     if not isinstance(call, ast.Call):
         return False
-    dotted = file.dotted(call.func)
-    root, last = dotted.partition(".")[0], terminal(call)
-    imported = _root(call.func) in file.imports.names
-    return imported and last[:1].isupper() and not last.isupper() and not dotted.startswith(_STATELESS_PACKAGES) and root != "nn"
+    known = file.roles.class_named(call.func)
+    if known is not None:
+        return file.roles.of_class(known) == {"object"} and not all(base in file.classes for base in known.ancestors)
+    dotted, last = file.dotted(call.func), terminal(call)
+    of_a_class = last[:1].isupper() and not last.isupper()
+    return of_a_class and _root(call.func) in file.imports.names and not dotted.startswith(_STATELESS_PACKAGES)
 
 
 def _root(node: ast.expr) -> str:
@@ -84,14 +119,23 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def are_called(model: ClassModel, name: str) -> bool:
-    """Whether a method other than the constructor calls members of an attribute's container with something."""
-    return any(_calls_members(unit, name) for unit in _modules.methods(model, name) if unit.name != "__init__")
+def are_called(model: ClassModel, name: str, surely: bool) -> bool:
+    """Whether `forward`, or in what is surely a module any method, computes with members of an attribute's container."""
+    units = _modules.methods(model, name)
+    return any(_calls_members(u, name) for u in units if (u.name != "__init__" if surely else u.name == "forward"))
 
 
-def are_used(model: ClassModel, name: str) -> bool:
+def are_used(model: ClassModel, name: str, surely: bool) -> bool:
     """Whether methods call the members of an attribute's container, or do to them what only modules let be done."""
-    return are_called(model, name) or any(_asks_members(unit, name) for unit in _modules.methods(model, name))
+    asked = surely and any(_asks_members(unit, name) for unit in _modules.methods(model, name))
+    return asked or are_called(model, name, surely)
+
+
+def are_of_its_base(unit: Unit, model: ClassModel, parameter: str) -> bool:
+    """Whether a parameter is annotated as a list of what its class is, too: an ensemble."""
+    annotated = unit.annotation(parameter)
+    inner = annotated.slice if isinstance(annotated, ast.Subscript) else None
+    return isinstance(inner, (ast.Name, ast.Attribute)) and model.file.dotted(inner) in model.ancestors
 
 
 def _asks_members(unit: Unit, name: str) -> bool:
@@ -102,8 +146,10 @@ def _asks_members(unit: Unit, name: str) -> bool:
 
 def _calls_members(unit: Unit, name: str) -> bool:
     own, members = unit.self_name(), _member_names(unit, name)
+    # What is only called, as a metric is, computes nothing here.
+    alone = {id(n.value) for n in walk(unit.node) if isinstance(n, ast.Expr)}
     for call in (n for n in walk(unit.node) if isinstance(n, ast.Call) and (n.args or n.keywords)):
-        func = call.func
+        func = call.func if id(call) not in alone else None
         if isinstance(func, ast.Attribute) and func.attr == "forward":
             func = func.value
         if (isinstance(func, ast.Name) and func.id in members) or _is_member(func, name, own):
@@ -124,14 +170,24 @@ def _member_names(unit: Unit, name: str) -> set[str]:
     """Variables that stand for members of `self.NAME`: of loops over it, of `map`'s lambdas, of what is taken out."""
     own, found = unit.self_name(), set[str]()
     for node in walk(unit.node):
-        if isinstance(node, (ast.For, ast.comprehension)) and _holds(node.iter, name, own):
-            found |= {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
+        if isinstance(node, (ast.For, ast.comprehension)):
+            found |= _looped(node.target, node.iter, name, own)
         elif isinstance(node, ast.Assign) and _is_member(node.value, name, own):
             found |= {t.id for t in targets_of(node) if isinstance(t, ast.Name)}
         elif is_call(node, "map") and node.args and isinstance(node.args[0], ast.Lambda):
-            if any(_holds(one, name, own) for one in node.args[1:]):
-                found |= {a.arg for a in node.args[0].args.args}
+            lambdas = zip(node.args[0].args.args, node.args[1:], strict=False)
+            found |= {a.arg for a, given in lambdas if _holds(given, name, own)}
     return found
+
+
+def _looped(target: ast.expr, over: ast.expr, name: str, own: str) -> set[str]:
+    """The variables of a loop that stand for members; what `zip` and `enumerate` go through is taken by its place."""
+    elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+    if is_call(over, "enumerate") and len(elements) == 2 and over.args:
+        return _looped(elements[1], over.args[0], name, own)
+    if is_call(over, "zip") and len(elements) == len(over.args):
+        return {n for one, given in zip(elements, over.args, strict=True) for n in _looped(one, given, name, own)}
+    return names_in(target) if _holds(over, name, own) else set()
 
 
 def _holds(node: ast.expr, name: str, own: str) -> bool:

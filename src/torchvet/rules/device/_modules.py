@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.source.model import ClassModel, Unit
 
+Evidence = Literal["sure", "maybe", ""]
+
 _KEEPS_LAYER = re.compile(r"\bself\.\w+(?:: [^\n=]+)? = (?:torch\.)?nn\.[A-Z]\w*\(")
+_OF_MODULES = (
+    "register_buffer register_parameter register_module add_module parameters named_parameters modules named_modules "
+    "children named_children buffers named_buffers cuda half zero_grad"
+).split()
+_ASKS_ITSELF = re.compile(rf"\bself\.({'|'.join(_OF_MODULES)})\(")
+"""Methods that a class calls on itself and does not define: then its base has them."""
+_CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
+_NO_MODULES = ("object", "ABC", "abc.ABC", "Generic", "Protocol", "typing.Generic", "dict", "list", "Enum")
+
+
+def evidence(file: SourceFile, model: ClassModel) -> Evidence:
+    """Whether instances of a class of the file are modules: surely, maybe as a base from elsewhere may be one and there
+    is a `forward`, or not as far as the file shows."""
+    roles = file.roles.of_class(model)
+    if "module" in roles:
+        return "sure"
+    # Where all bases stand in the file, they would have said so.
+    if roles != {"object"} or all(base in file.classes or base in _NO_MODULES for base in model.ancestors):
+        return ""
+    forward = model.method("forward")
+    takes = forward is not None and forward.is_bound and len(forward.parameters) > 1
+    text = "\n".join(file.text_of(one) for one in model.lineage)
+    if takes and "__init__(" in text and _KEEPS_LAYER.search(text):
+        return "sure"
+    if any(model.method(m[1]) is None for m in _ASKS_ITSELF.finditer(text)):
+        return "sure"
+    # Transforms of data have a `forward`, too.
+    return "maybe" if takes and ("torch." in text or "F." in text) and file.imports.uses("torch") else ""
+
+
+def is_container(model: ClassModel) -> bool:
+    """Whether a class is a container of modules, which may register by itself what it is given."""
+    return any(base.rpartition(".")[2] in _CONTAINERS for base in model.ancestors)
 
 
 def is_module(file: SourceFile, model: ClassModel) -> bool:
-    """Whether instances of a class of the file are modules."""
-    roles = file.roles.of_class(model)
-    return "module" in roles or (roles == {"object"} and _shown(file, model))
-
-
-def _shown(file: SourceFile, model: ClassModel) -> bool:
-    """Whether a class whose base is elsewhere does what modules do: it keeps layers of torch as attributes after
-    `super().__init__()`, and has a `forward` that takes something."""
-    forward = model.method("forward")
-    if forward is None or len(forward.parameters) < 2 or not any("__init__" in one.methods for one in model.lineage):
-        return False
-    # `object` and the like have no constructor that makes a module of it.
-    if all(base in file.classes or base in ("object", "ABC", "abc.ABC", "Generic", "Protocol") for base in model.ancestors):
-        return False
-    text = "\n".join(file.text_of(one) for one in model.lineage)
-    return "__init__(" in text and _KEEPS_LAYER.search(text) is not None
+    """Whether instances of a class of the file are surely modules."""
+    return evidence(file, model) == "sure"
 
 
 def methods(model: ClassModel, name: str) -> Iterator[Unit]:

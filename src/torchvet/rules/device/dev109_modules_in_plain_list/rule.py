@@ -17,7 +17,6 @@ from torchvet.rules.kit import (
     Measured,
     RankRecording,
     Recording,
-    Severity,
     SourceFile,
     events_at,
 )
@@ -33,7 +32,7 @@ _PASSED_OVER = "`.to()`, `parameters()` and `state_dict()` pass over what is in 
 _REGISTER = "make it an `nn.ModuleList` or an `nn.ModuleDict`"
 _DEEPEST = 2
 _MAKES = re.compile(r"([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )")
-_ASKS = re.compile(r"\bself\.\w+ = (?:self\.)?(\w+)\(")
+_ASKS = re.compile(r"\bself\.\w+ = (?:(?:tuple\()?(\w+)\)?\n|(?:self\.)?(\w+)\()")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -90,10 +89,9 @@ class ModulesInPlainList(_crashes.CrashRule):
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
         for model in list(file.classes.values()):
             units = [unit for unit in model.methods.values() if unit.owner is model and self._may_hold(file, unit)]
-            if not units or not _modules.is_module(file, model):
-                continue
+            known = _modules.evidence(file, model) if units else ""
             told: set[str] = set()
-            for event, target, value in (one for unit in units for one in _stored(unit)):
+            for event, target, value in (one for unit in units for one in _stored(unit)) if known else ():
                 finding = self._kept(file, model, event, target, value) if terminal(target) not in told else None
                 if finding is not None:
                     told.add(terminal(target))
@@ -107,30 +105,34 @@ class ModulesInPlainList(_crashes.CrashRule):
             return True
         if unit.name != "__init__":
             return False
-        starred = _members.starred(unit)
-        return bool(starred and f" = {starred}\n" in text) or any(file.functions(m[1]) for m in _ASKS.finditer(text))
+        names = unit.given_parameters
+        return any(file.functions(m[2]) if m[2] else m[1] in names for m in _ASKS.finditer(text))
 
     def _kept(
         self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr
     ) -> Finding | None:
         """A container of layers that an attribute is bound to."""
         unit, name = event.unit, terminal(target)
-        given = _members.parameter_held(unit, value) if unit.name == "__init__" else ""
-        if given:
-            return self._given(file, model, event, target, given)
+        given, kind = _members.parameter_held(unit, value) if unit.name == "__init__" else ("", "")
+        if given and kind:
+            return self._given(file, model, event, target, given, kind)
         where, local, container = containers.bound(file, unit, value)
         if container is None or not containers.is_container(container):
             return None
         inside = [(one, where) for one in containers.members(container)]
         inside += [(one, where) for word in sorted({name, local} - {""}) for one in containers.added(where, word)]
-        inside += [(one, unit) for other in _filling(model, name, where) for one in containers.added(other, name)]
-        layer = self._layer_among(file, inside)
-        surely = layer is not None
-        if layer is None and _members.are_used(model, name):
-            layer = next((call for call, _ in _calls(inside) if _members.made_elsewhere(file, call)), None)
-        if layer is None or self._registered(file, model, name, local, where) or _passed_on(where, {name, local} - {""}):
+        inside += [(one, other) for other in _filling(model, name, where) for one in containers.added(other, name)]
+        layer, surely = self._layer_among(file, inside), _modules.is_module(file, model)
+        if (layer is None or not surely) and not _members.are_used(model, name, surely):
             return None
-        return self._finding(file, event, target, container, layer, where if surely else None)
+        made = layer or next((call for call, _ in _calls(inside) if _members.made_elsewhere(file, call)), None)
+        own = {name, local} - {""}
+        if made is None or self._registered(file, model, name, local, where) or _passed_on(where, own):
+            return None
+        if layer is not None and surely:
+            return self._finding(file, event, target, container, layer, where)
+        held, kind = terminal(made), "dict" if containers.is_keyed(container) else "list"
+        return self._unsure(file, model, event, target, held, kind, layer is not None)
 
     def _layer_among(self, file: SourceFile, inside: list[tuple[ast.expr, Unit]]) -> ast.Call | None:
         """The first call among a container's members that makes a module with parameters."""
@@ -167,39 +169,43 @@ class ModulesInPlainList(_crashes.CrashRule):
         return bool(local) and _gives_on(where, local, name, local)
 
     def _given(
-        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, parameter: str
+        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, parameter: str, kind: str
     ) -> Finding | None:
-        """What the constructor is given one by one, or makes a list of, and other methods call."""
+        """What the constructor is given one by one, or in a list, and other methods call."""
         name = terminal(target)
-        if not _members.are_called(model, name) or self._registered(file, model, name, parameter, event.unit):
+        if _modules.is_container(model):
+            return None
+        used = _members.are_called(model, name, _modules.is_module(file, model)) or (
+            kind == "list" and _members.are_of_its_base(event.unit, model, parameter)
+        )
+        if not used or self._registered(file, model, name, parameter, event.unit):
             return None
         surely = _members.callers_give_modules(file, event.unit, parameter)
-        return self._unsure(file, event, target, f"what {parameter} gives it", "list", "warning" if surely else "info")
+        return self._unsure(file, model, event, target, f"what {parameter} gives it", kind, surely)
 
     def _unsure(
-        self, file: SourceFile, event: Event, target: ast.expr, held: str, kind: str, severity: Severity
+        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, held: str, kind: str, layers: bool
     ) -> Finding:
-        """Members that may be modules, as they are called like such."""
-        subject = file.segment(target)
-        condition = "modules there are" if severity == "warning" else "if these are modules, they are"
+        """Members that may be modules, as they are used like such, of what is or may be a module."""
+        subject, mine = file.segment(target), _modules.is_module(file, model)
+        doubts = [*([] if layers else ["they"]), *([] if mine else [model.name])]
+        condition = f"if {' and '.join(doubts)} {'is a module' if doubts == [model.name] else 'are modules'}, " * bool(doubts)
         return self.suspect(
             file,
             event,
-            f"{subject} keeps {held} in a plain {kind} and calls it: {condition} not trained, moved or saved with this "
-            "module",
+            f"{subject} keeps {held} in a plain {kind} and calls them: {condition}they are not trained, moved or saved "
+            "with the module",
             cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
             advice=f"make {subject} an nn.Module{kind.capitalize()}",
-            severity=severity,
+            severity="info" if doubts else "warning",
         )
 
     def _finding(
-        self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, layer: ast.Call, where: Unit | None
+        self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, layer: ast.Call, where: Unit
     ) -> Finding:
         subject, keyed = file.segment(target), containers.is_keyed(value)
         kind = "ModuleDict" if keyed else "ModuleList"
         made = file.dotted(layer.func).removeprefix("torch.")
-        if where is None:
-            return self._unsure(file, event, target, made.rpartition(".")[2], "dict" if keyed else "list", "info")
         shown = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
         whole = value is getattr(event.node, "value", None) and isinstance(value, shown)
         whole = whole and value.lineno == value.end_lineno and _may_be_names(value)
