@@ -1,11 +1,10 @@
-"""What shows that the members of a plain container are modules: what made them, what callers give, how they are used."""
+"""What shows that the members of a plain container are modules: what made them, what callers give, their uses."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _modules
 from torchvet.rules.kit import SourceFile
 from torchvet.source.model import (
@@ -16,23 +15,28 @@ from torchvet.source.model import (
     name_set,
     names_in,
     receiver,
+    root_of,
     targets_of,
     terminal,
     value_bound,
     walk,
 )
 
-_STATELESS_PACKAGES = (
-    "torchvision.transforms", "torchvision.datasets", "torchvision.ops", "torchaudio.transforms", "torchmetrics",
-    "albumentations", "kornia.augmentation", "transformers", "collections", "numpy", "torch",
-)  # fmt: skip
+_STATELESS_PACKAGES = tuple(
+    name_set("""
+    torchvision.transforms torchvision.datasets torchvision.ops torchaudio.transforms torchmetrics albumentations
+    kornia.augmentation transformers collections functools numpy torch.
+""")
+)
 """Packages whose classes are no layers, or are known by what torch says of them."""
 _OF_MODULES = name_set(
     "parameters named_parameters state_dict load_state_dict zero_grad requires_grad_ children named_children modules"
 )
 """Methods of modules that a transform, a metric or a function has not."""
 _PLAIN = ("list", "tuple")
-_LISTED = re.compile(r"""['"]?(?:Optional\[)?(?:typing\.|t\.)?(List|Sequence|Iterable|Tuple|Dict|Mapping|list|tuple|dict)\[""")
+_LISTED = re.compile(
+    r"""['"]?(?:Optional\[)?(?:typing\.|t\.)?(List|Sequence|Iterable|Tuple|Dict|Mapping|list|tuple|dict)\["""
+)
 _NO_LAYERS = re.compile(r"\b(Callable|Tensor|object|int|float|bool|ndarray|Any)\b|Union|str\]|\|")
 """What an annotation names that members of a list may be instead of layers."""
 
@@ -68,7 +72,9 @@ def parameter_held(unit: Unit, value: ast.expr) -> tuple[str, str]:
 def _is_parameter(unit: Unit, name: str) -> bool:
     """Whether a name is a parameter that is bound anew to nothing but a list of it."""
     bound = [value_bound(event.node, name) for event in unit.bindings.get(name, ())]
-    return name in unit.given_parameters and all(isinstance(v, (ast.List, ast.BinOp)) and name in names_in(v) for v in bound)
+    return name in unit.given_parameters and all(
+        isinstance(v, (ast.List, ast.BinOp)) and name in names_in(v) for v in bound
+    )
 
 
 def _kind_given(unit: Unit, name: str) -> str:
@@ -100,34 +106,37 @@ def _is_module(file: SourceFile, node: ast.expr, event: Event) -> bool:
     return "module" in roles and "criterion" not in roles
 
 
-def made_elsewhere(file: SourceFile, call: ast.expr | None) -> bool:
-    """Whether a call makes an instance of a class that another file of the program defines, or that has its base
-    there."""
+def made_elsewhere(file: SourceFile, model: ClassModel, call: ast.expr | None) -> bool:
+    """Whether a call may make an instance of a class that another file of the program defines, or that has its base
+    there. A function is asked only if it is from the package that the module's class itself is built on."""
     if not isinstance(call, ast.Call):
         return False
     known = file.roles.class_named(call.func)
     if known is not None:
         return file.roles.of_class(known) == {"object"} and not all(base in file.classes for base in known.ancestors)
     dotted, last = file.dotted(call.func), terminal(call)
-    of_a_class = last[:1].isupper() and not last.isupper()
-    return of_a_class and _root(call.func) in file.imports.names and not dotted.startswith(_STATELESS_PACKAGES)
+    if root_of(call.func) not in file.imports.names or dotted.startswith(_STATELESS_PACKAGES):
+        return False
+    package = dotted.partition(".")[0]
+    return last[:1].isupper() or any(base.partition(".")[0] == package and "." in base for base in model.ancestors)
 
 
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+def value_of(unit: Unit, name: str) -> ast.expr | None:
+    """What a local name is bound to: the first of several values where all call the same."""
+    values = [v for v in (value_bound(event.node, name) for event in unit.bindings.get(name, ())) if v is not None]
+    called = {ast.unparse(v.func) if isinstance(v, ast.Call) else "" for v in values}
+    return values[0] if len(values) > 1 and len(called) == 1 and "" not in called else None
 
 
 def are_called(model: ClassModel, name: str, surely: bool) -> bool:
-    """Whether `forward`, or in what is surely a module any method, computes with members of an attribute's container."""
+    """Whether `forward`, or any method of what is surely a module, computes with what an attribute's container has."""
     units = _modules.methods(model, name)
     return any(_calls_members(u, name) for u in units if (u.name != "__init__" if surely else u.name == "forward"))
 
 
 def are_used(model: ClassModel, name: str, surely: bool) -> bool:
     """Whether methods call the members of an attribute's container, or do to them what only modules let be done."""
-    asked = surely and any(_asks_members(unit, name) for unit in _modules.methods(model, name))
+    asked = any(_asks_members(unit, name) for unit in _modules.methods(model, name))
     return asked or are_called(model, name, surely)
 
 

@@ -6,18 +6,19 @@ import re
 from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import ClassModel, Unit
+from torchvet.source.model import ClassModel, Unit, name_set
 
 Evidence = Literal["sure", "maybe", ""]
 
 _KEEPS_LAYER = re.compile(r"\bself\.\w+(?:: [^\n=]+)? = (?:torch\.)?nn\.[A-Z]\w*\(")
-_OF_MODULES = (
-    "register_buffer register_parameter register_module add_module parameters named_parameters modules named_modules "
-    "children named_children buffers named_buffers cuda half zero_grad"
-).split()
-_ASKS_ITSELF = re.compile(rf"\bself\.({'|'.join(_OF_MODULES)})\(")
+_OF_MODULES = name_set("""
+    register_buffer register_parameter register_module add_module parameters named_parameters modules named_modules
+    children named_children buffers named_buffers cuda half zero_grad
+""")
+_ASKS_ITSELF = re.compile(rf"\bself\.({'|'.join(sorted(_OF_MODULES))})\(")
 """Methods that a class calls on itself and does not define: then its base has them."""
 _CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
+_MOVES = re.compile(r"\)\.(?:to|cuda)\(|\bself\.\w+\.(?:to|cuda)\(|\.prepare\(|to_device|optim|Adam|SGD")
 _NO_MODULES = ("object", "ABC", "abc.ABC", "Generic", "Protocol", "typing.Generic", "dict", "list", "Enum")
 
 
@@ -30,15 +31,26 @@ def evidence(file: SourceFile, model: ClassModel) -> Evidence:
     # Where all bases stand in the file, they would have said so.
     if roles != {"object"} or all(base in file.classes or base in _NO_MODULES for base in model.ancestors):
         return ""
-    forward = model.method("forward")
-    takes = forward is not None and forward.is_bound and len(forward.parameters) > 1
     text = "\n".join(file.text_of(one) for one in model.lineage)
-    if takes and "__init__(" in text and _KEEPS_LAYER.search(text):
+    if _takes_something(model) and "__init__(" in text and _KEEPS_LAYER.search(text):
         return "sure"
     if any(model.method(m[1]) is None for m in _ASKS_ITSELF.finditer(text)):
         return "sure"
+    return "maybe" if _reads_like_one(file, model, text) else ""
+
+
+def _takes_something(model: ClassModel) -> bool:
+    """Whether a class has a `forward` with an input."""
+    forward = model.method("forward")
+    return forward is not None and forward.is_bound and len(forward.parameters) > 1
+
+
+def _reads_like_one(file: SourceFile, model: ClassModel, text: str) -> bool:
+    """Whether a class whose base is elsewhere computes in `forward`, or has networks that others optimize."""
+    if model.method("forward") is None:
+        return "super()" in text and ".parameters()" in text and not _MOVES.search(text)
     # Transforms of data have a `forward`, too.
-    return "maybe" if takes and ("torch." in text or "F." in text) and file.imports.uses("torch") else ""
+    return _takes_something(model) and ("torch." in text or "F." in text) and file.imports.uses("torch")
 
 
 def is_container(model: ClassModel) -> bool:

@@ -40,7 +40,7 @@ class ModulesInPlainList(_crashes.CrashRule):
     """Submodules stand in a Python list or dict, where their module does not see them."""
 
     severity = "error"
-    words = ("Module", "def forward(")
+    words = ("Module", "def forward(", "parameters()")
     fix_changes_results = True
     silence_clears = False  # layers that nothing trains are left out of checkpoints all the same
 
@@ -119,20 +119,16 @@ class ModulesInPlainList(_crashes.CrashRule):
         where, local, container = containers.bound(file, unit, value)
         if container is None or not containers.is_container(container):
             return None
-        inside = [(one, where) for one in containers.members(container)]
-        inside += [(one, where) for word in sorted({name, local} - {""}) for one in containers.added(where, word)]
-        inside += [(one, other) for other in _filling(model, name, where) for one in containers.added(other, name)]
+        inside = _inside(model, unit, where, container, (name, local))
         layer, surely = self._layer_among(file, inside), _modules.is_module(file, model)
-        if (layer is None or not surely) and not _members.are_used(model, name, surely):
+        shown = layer is not None and surely
+        made = layer if shown else _perhaps(file, model, name, inside, layer)
+        if made is None or self._registered(file, model, name, local, where) or _passed_on(where, name, local):
             return None
-        made = layer or next((call for call, _ in _calls(inside) if _members.made_elsewhere(file, call)), None)
-        own = {name, local} - {""}
-        if made is None or self._registered(file, model, name, local, where) or _passed_on(where, own):
-            return None
-        if layer is not None and surely:
-            return self._finding(file, event, target, container, layer, where)
-        held, kind = terminal(made), "dict" if containers.is_keyed(container) else "list"
-        return self._unsure(file, model, event, target, held, kind, layer is not None)
+        if shown:
+            return self._finding(file, event, target, container, made, where)
+        kind = "dict" if containers.is_keyed(container) else "list"
+        return self._unsure(file, model, event, target, terminal(made), kind, layer is not None)
 
     def _layer_among(self, file: SourceFile, inside: list[tuple[ast.expr, Unit]]) -> ast.Call | None:
         """The first call among a container's members that makes a module with parameters."""
@@ -159,7 +155,8 @@ class ModulesInPlainList(_crashes.CrashRule):
     def _registered(file: SourceFile, model: ClassModel, name: str, local: str, where: Unit) -> bool:
         """Whether the class hands the container on to something that may register what it holds."""
         words = ("add_module", "register_module", "setattr")
-        if any(word in file.text_of(one) for one in (*model.lineage, where) for word in words):
+        texts = [file.text_of(where), *(file.text_of(one) for one in model.lineage)]
+        if any(word in text for text in texts for word in words):
             return True
         known = [(e, v) for e, v in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
         if len(known) > 1 and not all(_is_plain(value) for _, value in known):
@@ -176,7 +173,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         if _modules.is_container(model):
             return None
         used = _members.are_called(model, name, _modules.is_module(file, model)) or (
-            kind == "list" and _members.are_of_its_base(event.unit, model, parameter)
+            model.method("forward") is not None and _members.are_of_its_base(event.unit, model, parameter)
         )
         if not used or self._registered(file, model, name, parameter, event.unit):
             return None
@@ -188,14 +185,15 @@ class ModulesInPlainList(_crashes.CrashRule):
     ) -> Finding:
         """Members that may be modules, as they are used like such, of what is or may be a module."""
         subject, mine = file.segment(target), _modules.is_module(file, model)
-        doubts = [*([] if layers else ["they"]), *([] if mine else [model.name])]
-        condition = f"if {' and '.join(doubts)} {'is a module' if doubts == [model.name] else 'are modules'}, " * bool(doubts)
+        doubts = [*([] if layers else ["these"]), *([] if mine else [model.name])]
+        kinds = "is a module" if doubts == [model.name] else "are modules"
+        condition = f"if {' and '.join(doubts)} {kinds}, they are" if doubts else "they are"
         return self.suspect(
             file,
             event,
-            f"{subject} keeps {held} in a plain {kind} and calls them: {condition}they are not trained, moved or saved "
-            "with the module",
-            cause=f"nn.Module registers what is assigned to it, not what a Python container in {subject} holds",
+            f"{subject} keeps {held} in a plain {kind}: {condition} not trained, moved or saved with the module",
+            cause=f"{model.name} uses them as modules are used, and nn.Module registers what is assigned to it, not "
+            f"what a Python container in {subject} holds",
             advice=f"make {subject} an nn.Module{kind.capitalize()}",
             severity="info" if doubts else "warning",
         )
@@ -236,10 +234,32 @@ def _stored(unit: Unit) -> Iterator[tuple[Event, ast.expr, ast.expr]]:
                 yield event, target, value
 
 
+def _perhaps(
+    file: SourceFile, model: ClassModel, name: str, inside: list[tuple[ast.expr, Unit]], layer: ast.Call | None
+) -> ast.Call | None:
+    """What makes a member that may be a layer, of what may be a module, if it is used as modules are."""
+    made = (call for call, _ in _calls(inside) if _members.made_elsewhere(file, model, call))
+    found = layer or next(made, None)
+    used = found is not None and _members.are_used(model, name, _modules.is_module(file, model))
+    return found if used else None
+
+
+def _inside(
+    model: ClassModel, unit: Unit, where: Unit, container: ast.expr, names: tuple[str, str]
+) -> list[tuple[ast.expr, Unit]]:
+    """What a container holds that stands under an attribute's name and a local one, each with the unit that says so."""
+    inside = [(one, where) for one in containers.members(container)]
+    inside += [(one, where) for word in sorted({*names} - {""}) for one in containers.added(where, word)]
+    others = _filling(model, names[0], where)
+    return inside + [(one, other) for other in others for one in containers.added(other, names[0])]
+
+
 def _calls(inside: list[tuple[ast.expr, Unit]]) -> Iterator[tuple[ast.Call, Event]]:
     """The calls that make members of a container, those left out that an attribute of their own also holds."""
     for one, unit in inside:
-        local = containers.local_value(unit, one.id) if isinstance(one, ast.Name) else None
+        local = None
+        if isinstance(one, ast.Name):
+            local = containers.local_value(unit, one.id) or _members.value_of(unit, one.id)
         if local is not None and _kept_otherwise(unit, terminal(one)):
             continue
         call = local or one
@@ -315,11 +335,12 @@ def _kept_otherwise(init: Unit, name: str) -> bool:
     return False
 
 
-def _passed_on(init: Unit, own: set[str]) -> bool:
+def _passed_on(init: Unit, name: str, local: str) -> bool:
     """Whether the constructor gives the members of a container, by a name of theirs, to anything else: a second list,
     which a Sequential may be made of, or a function that may register them."""
-    members = {b for b, events in init.bindings.items() for e in events if own & _looped_over(e.node)}
-    members |= {one.id for name in own for one in containers.added(init, name) if isinstance(one, ast.Name)}
+    own = {name, local} - {""}
+    members = {b for b, events in init.bindings.items() for e in events if _loops_over(e.node, name, local)}
+    members |= {one.id for word in own for one in containers.added(init, word) if isinstance(one, ast.Name)}
     return any(_gives(event.node, members, own) for event in init.events) if members else False
 
 
@@ -339,11 +360,12 @@ def _bare(node: ast.expr) -> set[str]:
     return names_in(node) - {terminal(n.value) for n in walk(node) if isinstance(n, ast.Attribute)}
 
 
-def _looped_over(node: ast.AST) -> set[str]:
-    """The last parts of all names in what a loop or a comprehension goes over."""
+def _loops_over(node: ast.AST, name: str, local: str) -> bool:
+    """Whether a loop or a comprehension goes over an attribute, or a local name."""
     if not isinstance(node, (ast.For, ast.comprehension)):
-        return set()
-    return {terminal(n) for n in walk(node.iter) if isinstance(n, (ast.Name, ast.Attribute))}
+        return False
+    found = walk(node.iter)
+    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in found)
 
 
 def _is_stateful_class(file: SourceFile, node: ast.expr) -> bool:
