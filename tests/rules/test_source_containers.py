@@ -7,7 +7,13 @@ import pytest
 from torchvet.rules import rule
 from torchvet.source.model import SourceFile
 
-HEAD = "import copy\nimport torch\nfrom typing import Callable, Dict, List\nfrom torch import nn\nfrom .parts import Base, Part, sizes\n"
+HEAD = """
+import copy
+import torch
+from typing import Callable, Dict, List
+from torch import nn
+from .parts import Base, Part, sizes
+"""
 
 
 def found(text: str) -> list[str]:

@@ -7,7 +7,17 @@ import re
 from typing import Literal
 
 from torchvet.rules.kit import Iterator, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, keyword, name_set, receiver, targets_of, terminal, value_bound
+from torchvet.source.model import (
+    ClassModel,
+    Event,
+    Unit,
+    keyword,
+    name_set,
+    receiver,
+    targets_of,
+    terminal,
+    value_bound,
+)
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.units import value_for
 
@@ -18,10 +28,15 @@ _SIZED = name_set("zeros ones empty full rand randn arange linspace eye from_num
 _CONVERTING = name_set("tensor as_tensor")
 _TYPED = name_set("Tensor FloatTensor LongTensor DoubleTensor IntTensor BoolTensor")
 _RANDOM = name_set("rand randn randint randperm bernoulli multinomial")
-_STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "size"} | {"type", "fill_"}
+_STAYING = names.TENSOR_METHODS - {"to", "cuda", "cpu", "type_as", "numpy", "tolist", "item", "size"} | {
+    "type",
+    "fill_",
+}
 _ELEMENTWISE = name_set("exp log sqrt cumsum cumprod tril triu flip sort outer")
 _DRAWS = re.compile(r"\btorch\.(?:" + "|".join(sorted(_RANDOM)) + r")\(")
 _SAVES = re.compile(r"manual_seed|fork_rng|def (?:state_dict|get_extra_state|_save_to_state_dict|__getstate__)\b")
+_ASKS = re.compile(r"self\.\w+ = (?:self\.)?(\w+)\(")
+_REGISTERS = re.compile(r"register_|setattr|Parameter\(|Buffer\(")
 _MADE = re.compile(r"\b(?:" + "|".join(sorted(_SIZED | _CONVERTING | _TYPED)) + r")\(")
 _LISTED = re.compile(r"\b(List|Sequence|Tuple|Iterable|list|tuple|ndarray)\b")
 _MOVES = re.compile(r"\.(?:to|cuda|type_as|new_tensor)\(|device|setattr|register_|Parameter\(|Buffer\(")
@@ -30,19 +45,29 @@ _MOVES = re.compile(r"\.(?:to|cuda|type_as|new_tensor)\(|device|setattr|register
 def kept(file: SourceFile, owner: ClassModel) -> Iterator[tuple[Event, ast.Attribute, Kind]]:
     """What a constructor binds an attribute to that is a tensor on the host, and that nothing in the class moves."""
     init = owner.methods.get("__init__")
-    text = file.text_of(owner)
-    if init is None or init.owner is not owner or not _MADE.search(text) or file.devices.default_changed:
+    if init is None or init.owner is not owner or file.devices.default_changed or not _makes(file, init):
         return
-    lines = text.split("\n")
+    lines = file.text_of(owner).split("\n")
+    for event, target in own_bindings(init):
+        kind = host_tensor(file, value_for(event.node, target), event)
+        moved = kind and any(target.attr in line and _MOVES.search(line) for line in lines)
+        if kind and not moved and _bound_apart(file, owner, target.attr, init):
+            yield event, target, kind
+
+
+def _makes(file: SourceFile, init: Unit) -> bool:
+    """Whether a constructor's lines have a factory, or bind an attribute to what a function of the file gives."""
+    text = file.text_of(init)
+    return _MADE.search(text) is not None or any(file.functions(m[1]) for m in _ASKS.finditer(text))
+
+
+def own_bindings(init: Unit) -> Iterator[tuple[Event, ast.Attribute]]:
+    """Assignments of a constructor to attributes of its object."""
+    own = init.self_name()
     for event in init.events:
         for target in targets_of(event.node) if isinstance(event.node, ast.Assign) else ():
-            value = value_for(event.node, target)
-            if value is None or not isinstance(target, ast.Attribute) or terminal(target.value) != init.self_name():
-                continue
-            kind = host_tensor(file, value, event)
-            mine = [line for line in lines if re.search(rf"\b{target.attr}\b", line)]
-            if kind and not any(_MOVES.search(line) for line in mine) and _bound_apart(file, owner, target.attr, init):
-                yield event, target, kind
+            if isinstance(target, ast.Attribute) and terminal(target.value) == own:
+                yield event, target
 
 
 def _bound_apart(file: SourceFile, owner: ClassModel, name: str, init: Unit) -> bool:
@@ -127,15 +152,12 @@ def drawn(file: SourceFile, owner: ClassModel) -> Iterator[tuple[Event, ast.Attr
     init, text = owner.methods.get("__init__"), file.text_of(owner)
     if init is None or init.owner is not owner or not _DRAWS.search(text) or _SAVES.search(text):
         return
-    for event in init.events:
-        target = targets_of(event.node)[0] if isinstance(event.node, ast.Assign) else None
-        if not isinstance(target, ast.Attribute) or terminal(target.value) != init.self_name():
+    for event, target in own_bindings(init):
+        value = value_for(event.node, target)
+        if value is None or not _is_random(file, value) or not _read_later(owner, target.attr):
             continue
-        bound = [e.unit for e, _ in owner.attributes.get(target.attr, ())]
-        apart = all(unit is init for unit in bound)
-        lines = [line for line in text.split("\n") if re.search(rf"\b{target.attr}\b", line)]
-        registered = any(re.search(r"register_|setattr|Parameter\(|Buffer\(", line) for line in lines)
-        if apart and not registered and _is_random(file, event.node.value) and _read_later(owner, target.attr):  # type: ignore[attr-defined]
+        apart = all(e.unit is init for e, _ in owner.attributes.get(target.attr, ()))
+        if apart and not any(target.attr in line and _REGISTERS.search(line) for line in text.split("\n")):
             yield event, target
 
 
@@ -161,9 +183,6 @@ def moved_by_hand(owner: ClassModel) -> Iterator[tuple[Event, ast.Attribute]]:
     if init is None or applying is None or len(applying.parameters) < 2:
         return
     own, function = applying.self_name(), applying.parameters[1]
-    for event in init.events:
-        target = targets_of(event.node)[0] if isinstance(event.node, ast.Assign) else None
-        if isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name():
-            moved = f"{own}.{target.attr} = {function}({own}.{target.attr})"
-            if moved in owner.file.text_of(applying):
-                yield event, target
+    for event, target in own_bindings(init):
+        if f"{own}.{target.attr} = {function}({own}.{target.attr})" in owner.file.text_of(applying):
+            yield event, target

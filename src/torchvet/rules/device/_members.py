@@ -66,7 +66,7 @@ def parameter_held(unit: Unit, value: ast.expr) -> tuple[str, str]:
         return (copied.id, "list") if isinstance(copied, ast.Name) and _is_parameter(unit, copied.id) else ("", "")
     if not isinstance(value, ast.Name) or not _is_parameter(unit, value.id):
         return "", ""
-    return value.id, "list" if value.id == starred(unit) else _kind_given(unit, value.id)
+    return value.id, kind_given(unit, value.id)
 
 
 def _is_parameter(unit: Unit, name: str) -> bool:
@@ -77,10 +77,12 @@ def _is_parameter(unit: Unit, name: str) -> bool:
     )
 
 
-def _kind_given(unit: Unit, name: str) -> str:
-    """What a parameter's annotation, or a question in the function, says of it: `list`, `dict`, or nothing."""
+def kind_given(unit: Unit, name: str) -> str:
+    """What a parameter's star, annotation, or a question in the function, says of it: `list`, `dict`, or nothing."""
+    if name == starred(unit):
+        return "list"
     annotated = unit.annotation(name)
-    text = ast.unparse(annotated) if annotated is not None else ""
+    text = ast.unparse(annotated) if isinstance(annotated, (ast.Subscript, ast.Constant)) else ""
     found = _LISTED.match(text)
     if found is not None and not _NO_LAYERS.search(text):
         return "dict" if found[1].lower() in ("dict", "mapping") else "list"

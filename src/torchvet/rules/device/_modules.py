@@ -10,12 +10,12 @@ from torchvet.source.model import ClassModel, Unit, name_set
 
 Evidence = Literal["sure", "maybe", ""]
 
-_KEEPS_LAYER = re.compile(r"\bself\.\w+(?:: [^\n=]+)? = (?:torch\.)?nn\.[A-Z]\w*\(")
+_KEEPS_LAYER = re.compile(r"self\.\w+(?:: [^\n=]+)? = (?:torch\.)?nn\.[A-Z]\w*\(")
 _OF_MODULES = name_set("""
     register_buffer register_parameter register_module add_module parameters named_parameters modules named_modules
     children named_children buffers named_buffers cuda half zero_grad
 """)
-_ASKS_ITSELF = re.compile(rf"\bself\.({'|'.join(sorted(_OF_MODULES))})\(")
+_ASKS_ITSELF = re.compile(rf"self\.({'|'.join(sorted(_OF_MODULES))})\(")
 """Methods that a class calls on itself and does not define: then its base has them."""
 _CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
 _MOVES = re.compile(r"\)\.(?:to|cuda)\(|\bself\.\w+\.(?:to|cuda)\(|\.prepare\(|to_device|optim|Adam|SGD")
@@ -25,11 +25,9 @@ _NO_MODULES = ("object", "ABC", "abc.ABC", "Generic", "Protocol", "typing.Generi
 def evidence(file: SourceFile, model: ClassModel) -> Evidence:
     """Whether instances of a class of the file are modules: surely, maybe as a base from elsewhere may be one and there
     is a `forward`, or not as far as the file shows."""
-    roles = file.roles.of_class(model)
-    if "module" in roles:
+    if "module" in file.roles.of_class(model):
         return "sure"
-    # Where all bases stand in the file, they would have said so.
-    if roles != {"object"} or all(base in file.classes or base in _NO_MODULES for base in model.ancestors):
+    if not may_be(file, model):
         return ""
     text = "\n".join(file.text_of(one) for one in model.lineage)
     if _takes_something(model) and "__init__(" in text and _KEEPS_LAYER.search(text):
@@ -37,6 +35,14 @@ def evidence(file: SourceFile, model: ClassModel) -> Evidence:
     if any(model.method(m[1]) is None for m in _ASKS_ITSELF.finditer(text)):
         return "sure"
     return "maybe" if _reads_like_one(file, model, text) else ""
+
+
+def may_be(file: SourceFile, model: ClassModel) -> bool:
+    """Whether a class's bases leave it open, at the least, whether it is a module."""
+    roles = file.roles.of_class(model)
+    # Where all bases stand in the file, they would have said so.
+    elsewhere = roles == {"object"} and not all(b in file.classes or b in _NO_MODULES for b in model.ancestors)
+    return "module" in roles or elsewhere
 
 
 def _takes_something(model: ClassModel) -> bool:

@@ -22,16 +22,16 @@ def surely_tensor(file: SourceFile, node: ast.expr, event: Event, through_calls:
     of the file made it."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Name) and _made_by_torch(file, node.value, event)
-    if isinstance(node, ast.Attribute):
-        found = file.roles.of(node, event.unit)
-        if "tensor" in found and not found & {"module", "container"} and _all_fresh(file, node, event):
-            return True
-        return through_calls and not found & {"module", "container", "object"} and _all_given_back(file, node, event)
-    if not isinstance(node, ast.Name) or file.roles.of(node, event.unit) & {"module", "container", "object"}:
+    found = file.roles.of(node, event.unit)
+    if found & {"module", "container"}:
         return False
-    if _annotated(node.id, event) or _made_by_torch(file, node, event) or _used_as_tensor(node.id, event):
-        return True
-    return through_calls and event.is_own(node) and _all_given_back(file, node, event)
+    if isinstance(node, ast.Attribute):
+        fresh = "tensor" in found and _all_fresh(file, node, event)
+    elif isinstance(node, ast.Name) and "object" not in found:
+        fresh = _annotated(node.id, event) or _made_by_torch(file, node, event) or _used_as_tensor(node.id, event)
+    else:
+        return False
+    return fresh or (through_calls and "object" not in found and _all_given_back(file, node, event))
 
 
 def _all_given_back(file: SourceFile, node: ast.Name | ast.Attribute, event: Event) -> bool:
@@ -41,7 +41,8 @@ def _all_given_back(file: SourceFile, node: ast.Name | ast.Attribute, event: Eve
         owner = event.unit.method_class() if terminal(node.value) == event.unit.self_name() else None
         bound = owner.attributes.get(name, []) if owner is not None else []
     else:
-        reaching = file.devices.reaching(name, event) if name not in event.unit.parameters else []
+        mine = event.is_own(node) and name not in event.unit.parameters
+        reaching = file.devices.reaching(name, event) if mine else []
         bound = [(binding, value_bound(binding.node, name)) for binding in reaching]
     # What moves it, `self.table = self.table.cuda()`, leaves it a tensor.
     others = [(e, v) for e, v in bound if v is None or not _is_of(v, node)]

@@ -80,9 +80,7 @@ class TensorNotRegistered(_crashes.CrashRule):
             if known == "sure":
                 yield from self._not_saved(file, owner, told)
 
-    def _by_other_ways(
-        self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]], surely: bool
-    ) -> Findings:
+    def _by_other_ways(self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]], surely: bool) -> Findings:
         """Tensors that come by branches, names and functions, or that other methods than `forward` combine."""
         moves_itself = any(owner.method(m) is not None for m in ("_apply", "to", "cuda"))
         for event, target, kind in _host_tensors.kept(file, owner) if not moves_itself else ():

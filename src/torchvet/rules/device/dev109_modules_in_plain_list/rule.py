@@ -31,8 +31,9 @@ _STATELESS = name_set(
 _PASSED_OVER = "`.to()`, `parameters()` and `state_dict()` pass over what is in it"
 _REGISTER = "make it an `nn.ModuleList` or an `nn.ModuleDict`"
 _DEEPEST = 2
-_MAKES = re.compile(r"([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )")
-_ASKS = re.compile(r"\bself\.\w+ = (?:(?:tuple\()?(\w+)\)?\n|(?:self\.)?(\w+)\()")
+_MAKES = re.compile(r"(?:^|;)[ \t]*([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )", re.MULTILINE)
+_MAKES_OWN = re.compile(r"self\.\w+(?:: [^\n=]+)? = (?:[\[{]|list\(|dict\()")
+_ASKS = re.compile(r"self\.\w+ = (?:(tuple\()?(\w+)\)?\n|(?:self\.)?(\w+)\()")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -88,6 +89,8 @@ class ModulesInPlainList(_crashes.CrashRule):
     def in_file(self, file: SourceFile) -> Findings:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
         for model in list(file.classes.values()):
+            if not _modules.may_be(file, model):
+                continue
             units = [unit for unit in model.methods.values() if unit.owner is model and self._may_hold(file, unit)]
             known = _modules.evidence(file, model) if units else ""
             told: set[str] = set()
@@ -101,12 +104,13 @@ class ModulesInPlainList(_crashes.CrashRule):
     def _may_hold(file: SourceFile, unit: Unit) -> bool:
         """Whether a method's lines assign a plain container to an attribute, by way of a name or a call or not."""
         text = file.text_of(unit) + "\n"
+        if unit.name != "__init__":
+            return _MAKES_OWN.search(text) is not None
         if any("." in m[1] or f" = {m[1]}\n" in text for m in _MAKES.finditer(text)):
             return True
-        if unit.name != "__init__":
-            return False
-        names = unit.given_parameters
-        return any(file.functions(m[2]) if m[2] else m[1] in names for m in _ASKS.finditer(text))
+        return any(
+            file.functions(m[3]) if m[3] else m[1] or _members.kind_given(unit, m[2]) for m in _ASKS.finditer(text)
+        )
 
     def _kept(
         self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr
