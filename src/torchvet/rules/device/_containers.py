@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from torchvet.rules.kit import SourceFile
 from torchvet.source.model import Unit, is_call, is_name, receiver, targets_of, terminal
 
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
@@ -72,3 +73,17 @@ def local_value(unit: Unit, name: str) -> ast.expr | None:
     bound = [e.node for e in unit.bindings.get(name, ()) if not isinstance(e.node, ast.AugAssign)]
     alone = len(bound) == 1 and isinstance(bound[0], ast.Assign) and is_name(bound[0].targets[0], name)
     return bound[0].value if alone else None  # type: ignore[attr-defined]
+
+
+def bound(file: SourceFile, unit: Unit, value: ast.expr) -> tuple[Unit, str, ast.expr | None]:
+    """The container that a value stands for, the unit that makes it, and its name there: a display; what a name is
+    bound to; what a function of the file returns, if it has one `return`."""
+    if isinstance(value, ast.Name):
+        return unit, value.id, local_value(unit, value.id)
+    call = unit.call_of(value) if isinstance(value, ast.Call) and not is_container(value) else None
+    made = file.callee(call) if call is not None else None
+    returned = made.returned if made is not None else []
+    if made is None or len(returned) != 1 or returned[0][0] is None:
+        return unit, "", value
+    given = returned[0][0]
+    return (made, given.id, local_value(made, given.id)) if isinstance(given, ast.Name) else (made, "", given)

@@ -13,25 +13,73 @@ _TENSOR_ONLY = name_set(
     "view_as sum mean long dim"
 )
 """Methods that a tensor has, and that modules, batch encodings and graphs of other libraries have not."""
+_TENSOR_TYPES = ("torch.Tensor", "torch.FloatTensor", "Tensor")
 _ALSO_OF_OTHERS = frozenset(("to", "cuda", "cpu", "float", "half", "double", "bfloat16", "long", "size", "sum", "mean"))
 
 
-def surely_tensor(file: SourceFile, node: ast.expr, event: Event) -> bool:
-    """Whether what an expression holds at an event can be nothing but a tensor."""
+def surely_tensor(file: SourceFile, node: ast.expr, event: Event, through_calls: bool = False) -> bool:
+    """Whether what an expression holds at an event can be nothing but a tensor; `through_calls` also where a function
+    of the file made it."""
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Name) and _made_by_torch(file, node.value, event)
-    if isinstance(node, ast.Attribute):
-        found = file.roles.of(node, event.unit)
-        return "tensor" in found and not found & {"module", "container"} and _all_fresh(file, node, event)
-    if not isinstance(node, ast.Name) or file.roles.of(node, event.unit) & {"module", "container", "object"}:
+    found = file.roles.of(node, event.unit)
+    if found & {"module", "container"}:
         return False
-    return _annotated(node.id, event) or _made_by_torch(file, node, event) or _used_as_tensor(node.id, event)
+    if isinstance(node, ast.Attribute):
+        fresh = "tensor" in found and _all_fresh(file, node, event)
+    elif isinstance(node, ast.Name) and "object" not in found:
+        fresh = _annotated(node.id, event) or _made_by_torch(file, node, event) or _used_as_tensor(node.id, event)
+    else:
+        return False
+    return fresh or (through_calls and "object" not in found and _all_given_back(file, node, event))
+
+
+def _all_given_back(file: SourceFile, node: ast.Name | ast.Attribute, event: Event) -> bool:
+    """Whether all that a name or an attribute is bound to are tensors, as functions of the file give them back."""
+    name = terminal(node)
+    if isinstance(node, ast.Attribute):
+        owner = event.unit.method_class() if terminal(node.value) == event.unit.self_name() else None
+        bound = owner.attributes.get(name, []) if owner is not None else []
+    else:
+        mine = event.is_own(node) and name not in event.unit.parameters
+        reaching = file.devices.reaching(name, event) if mine else []
+        bound = [(binding, value_bound(binding.node, name)) for binding in reaching]
+    # What moves it, `self.table = self.table.cuda()`, leaves it a tensor.
+    others = [(e, v) for e, v in bound if v is None or not _is_of(v, node)]
+    return bool(others) and all(_given_back(file, value, binding) for binding, value in others)
+
+
+def _is_of(value: ast.expr, node: ast.expr) -> bool:
+    """Whether a value is what a tensor's method gives of the same name or attribute."""
+    on = receiver(value) if isinstance(value, ast.Call) and terminal(value) in names.TENSOR_METHODS else None
+    return on is not None and ast.dump(on).replace("Store()", "Load()") == ast.dump(node)
+
+
+def _given_back(file: SourceFile, value: ast.expr | None, event: Event) -> bool:
+    """Whether a value is a call of torch, or of a function of the file all of whose returns are such, that gives a
+    tensor."""
+    if value is None or _is_tensor_call(file, value):
+        return value is not None
+    call = event.unit.call_of(value)
+    made = file.callee(call) if call is not None else None
+    if made is None or isinstance(made.node, ast.Module):
+        return False
+    said = made.node.returns
+    if said is not None:
+        return file.dotted(said) in _TENSOR_TYPES
+    return bool(made.returned) and all(_returns_tensor(file, given, e) for given, e in made.returned)
+
+
+def _returns_tensor(file: SourceFile, given: ast.expr | None, event: Event) -> bool:
+    if isinstance(given, ast.Name):
+        return _made_by_torch(file, given, event)
+    return given is not None and _is_tensor_call(file, given)
 
 
 def _annotated(name: str, event: Event) -> bool:
     # Bound anew it may be anything, whatever the parameter was.
     given = event.unit.annotation(name) if name not in event.unit.bindings else None
-    return given is not None and event.unit.file.dotted(given) in ("torch.Tensor", "torch.FloatTensor", "Tensor")
+    return given is not None and event.unit.file.dotted(given) in _TENSOR_TYPES
 
 
 def _all_fresh(file: SourceFile, node: ast.expr, event: Event) -> bool:
@@ -55,7 +103,9 @@ def _is_tensor_call(file: SourceFile, value: ast.expr) -> bool:
             return True
         on = receiver(value)
         # These give tuples.
-        if on is None or terminal(value) not in names.TENSOR_METHODS or terminal(value) in ("chunk", "split", "unbind"):
+        # What ends in `_` changes its tensor in place and gives it back.
+        gives = terminal(value) in names.TENSOR_METHODS or terminal(value).strip("_") + "_" == terminal(value)
+        if on is None or not gives or terminal(value) in ("chunk", "split", "unbind"):
             return False
         value = on
     return False

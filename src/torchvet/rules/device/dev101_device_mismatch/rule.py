@@ -10,12 +10,14 @@ from torchvet.recording.records.device import DeviceMismatch as Mismatch
 from torchvet.recording.records.device import Placed
 from torchvet.rules.device import _crashes
 from torchvet.rules.device._host_arguments import taken_on_host, targets_may_stay
+from torchvet.rules.device._made_beside import made_beside
 from torchvet.rules.device.fixes.one_device import ON_CPU, brought_along
 from torchvet.rules.kit import About, Edits, Finding, Findings, RankRecording, SourceFile
 from torchvet.source.model import (
     ClassModel,
     Event,
     Unit,
+    edits,
     keyword,
     name_set,
     target_names,
@@ -41,7 +43,7 @@ class DeviceMismatch(_crashes.CrashRule):
     """An operation is given tensors that live on different devices."""
 
     severity = "error"
-    words = (".to(", ".cuda(")
+    words = (".to(", ".cuda(", ".dtype")
     runs_on = "cuda"
     bad_raises = "Expected all tensors to be on the same device"
     found_with = ("run", "--simulate-gpu", "24GiB")
@@ -74,6 +76,10 @@ class DeviceMismatch(_crashes.CrashRule):
 
     def in_file(self, file: SourceFile) -> Findings:
         """A module that was moved, a loss or an operation of torch, given something that is surely on the CPU."""
+        for event, other, joined in made_beside(file):
+            yield self._left_beside(file, event, other, joined)
+        if not file.mentions(".to(", ".cuda("):
+            return
         for unit in file.functions("forward"):
             owner = unit.owner
             if owner is not None and "module" in file.roles.of_class(owner) and _owner_moves(file, owner):
@@ -84,6 +90,19 @@ class DeviceMismatch(_crashes.CrashRule):
             for event in unit.events if hosted else ():
                 if not event.context.deferred:
                     yield from self._at(file, event, hosted)
+
+    def _left_beside(self, file: SourceFile, event: Event, other: str, joined: ast.expr) -> Finding:
+        """A new tensor that takes another's dtype, and not its device."""
+        subject = file.segment(event.node)
+        return self.suspect(
+            file,
+            event,
+            f"{subject} is on the CPU: if {other} is on a device, line {joined.lineno} cannot join them",
+            cause=f"it takes the dtype of {other} and not its device: factories without device= make CPU tensors",
+            advice=f"add `device={other}.device`",
+            severity="info",
+            edits=edits.with_argument(file, event.call, f"device={other}.device"),
+        )
 
     def _at(self, file: SourceFile, event: Event, hosted: set[str]) -> Findings:
         """What an event of a unit does with what can be on the CPU, by the names that stand for such."""

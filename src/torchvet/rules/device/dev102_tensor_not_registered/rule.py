@@ -6,7 +6,7 @@ import ast
 import re
 
 from torchvet.recording.records.device import DeviceMismatch, Placed
-from torchvet.rules.device import _crashes, _uses
+from torchvet.rules.device import _crashes, _host_tensors, _modules, _uses
 from torchvet.rules.kit import Edits, Finding, Findings, Iterator, RankRecording, SourceFile, events_at
 from torchvet.source.model import ClassModel, Event, Unit, edits, receiver, targets_of, terminal, walk
 from torchvet.source.model import torch_names as names
@@ -64,13 +64,65 @@ class TensorNotRegistered(_crashes.CrashRule):
         """`self.x = torch.factory(…)` in a module's `__init__` that `forward` combines with other tensors as it is."""
         if not file.mentions("self."):
             return
+        told: set[tuple[int, str]] = set()
         for made, event in self._kept(file):
             owner = event.unit.owner
             target = targets_of(event.statement)[0]
             if owner is None or not isinstance(target, ast.Attribute):
                 continue
             if self._is_plain(file, owner, target.attr) and _uses.combined_in_forward(file, owner, target.attr):
+                told.add((id(owner), target.attr))
                 yield self._finding(file, event, made, target)
+        for owner in list(file.classes.values()):
+            known = _modules.evidence(file, owner)
+            if known:
+                yield from self._by_other_ways(file, owner, told, known == "sure")
+            if known == "sure":
+                yield from self._not_saved(file, owner, told)
+
+    def _by_other_ways(self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]], surely: bool) -> Findings:
+        """Tensors that come by branches, names and functions, or that other methods than `forward` combine."""
+        moves_itself = any(owner.method(m) is not None for m in ("_apply", "to", "cuda"))
+        for event, target, kind in _host_tensors.kept(file, owner) if not moves_itself else ():
+            user = _uses.combined_by(file, owner, target.attr) if (id(owner), target.attr) not in told else None
+            if user is None or not (surely or (kind == "sure" and user.name == "forward")):
+                continue
+            subject = file.segment(target)
+            what = f"moving or converting {'the module' if surely else f'{owner.name}, if it is a module,'}"
+            condition = "" if kind == "sure" else ", if it has dimensions"
+            message = f"{subject} is a plain tensor: {what} leaves it behind{condition}"
+            cause = f"{subject} is neither a parameter nor a registered buffer, and {user.name} combines it as it is"
+            yield self._plain(file, event, target, told, message, cause)
+
+    def _not_saved(self, file: SourceFile, owner: ClassModel, told: set[tuple[int, str]]) -> Findings:
+        """Tensors that a checkpoint lacks: drawn at random, or moved by the class itself."""
+        for event, target in _host_tensors.drawn(file, owner):
+            if (id(owner), target.attr) in told:
+                continue
+            subject = file.segment(target)
+            message = f"{subject} is drawn at random and no buffer: what is loaded from a checkpoint has another one"
+            cause = f"`state_dict()` has parameters and registered buffers, and {subject} is neither"
+            yield self._plain(file, event, target, told, message, cause, saved=True)
+        for event, target in _host_tensors.moved_by_hand(owner):
+            subject = file.segment(target)
+            message = f"{subject} is moved by `_apply` and no buffer: `state_dict()` and replicas go without it"
+            cause = "DataParallel gives each replica parameters and buffers of its own device, and nothing else"
+            yield self._plain(file, event, target, told, message, cause, saved=True)
+
+    def _plain(
+        self,
+        file: SourceFile,
+        event: Event,
+        target: ast.Attribute,
+        told: set[tuple[int, str]],
+        message: str,
+        cause: str,
+        saved: bool = False,
+    ) -> Finding:
+        told.add((id(event.unit.owner), target.attr))
+        options = "" if saved else ", persistent=False"
+        advice = f'register it: `self.register_buffer("{target.attr}", …{options})`'
+        return self.suspect(file, event, message, cause=cause, advice=advice, severity="info")
 
     @staticmethod
     def _kept(file: SourceFile) -> Iterator[tuple[Event, Event]]:

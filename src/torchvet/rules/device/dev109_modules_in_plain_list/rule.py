@@ -7,10 +7,21 @@ import re
 
 from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Placed
 from torchvet.rules.device import _containers as containers
-from torchvet.rules.device import _crashes
-from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
+from torchvet.rules.device import _crashes, _members, _modules
+from torchvet.rules.kit import (
+    Edit,
+    Edits,
+    Finding,
+    Findings,
+    Iterator,
+    Measured,
+    RankRecording,
+    Recording,
+    SourceFile,
+    events_at,
+)
 from torchvet.source.model import ClassModel, Event, Unit, edits, given, receiver, targets_of, terminal, value_for, walk
-from torchvet.source.model.expressions import calls_in, is_call, is_name, name_set, names_in
+from torchvet.source.model.expressions import calls_in, is_call, is_literal, is_name, name_set, names_in
 
 _STATELESS = name_set(
     "ReLU Tanh Sigmoid GELU SiLU ELU Softmax Pool Pad Flatten Identity Upsample Loss Softplus Mish Hardswish Unfold "
@@ -20,7 +31,9 @@ _STATELESS = name_set(
 _PASSED_OVER = "`.to()`, `parameters()` and `state_dict()` pass over what is in it"
 _REGISTER = "make it an `nn.ModuleList` or an `nn.ModuleDict`"
 _DEEPEST = 2
-_MAKES = re.compile(r"([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )")
+_MAKES = re.compile(r"(?:^|;)[ \t]*([\w.]+)(?:: [^\n=]+)? ?= ?(?:[\[{]|list\(|dict\(|\([^\n)]*\(.*, )", re.MULTILINE)
+_MAKES_OWN = re.compile(r"self\.\w+(?:: [^\n=]+)? = (?:[\[{]|list\(|dict\()")
+_ASKS = re.compile(r"self\.\w+ = (?:(tuple\()?(\w+)\)?\n|(?:self\.)?(\w+)\()")
 _REGISTERING = ("ModuleList", "ModuleDict", "Sequential", "add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -28,7 +41,7 @@ class ModulesInPlainList(_crashes.CrashRule):
     """Submodules stand in a Python list or dict, where their module does not see them."""
 
     severity = "error"
-    words = ("Module",)
+    words = ("Module", "def forward(", "parameters()")
     fix_changes_results = True
     silence_clears = False  # layers that nothing trains are left out of checkpoints all the same
 
@@ -76,54 +89,54 @@ class ModulesInPlainList(_crashes.CrashRule):
     def in_file(self, file: SourceFile) -> Findings:
         """`self.x = [Layer(…), …]`, or `self.x.append(Layer(…))`, in a module that registers `self.x` nowhere."""
         for model in list(file.classes.values()):
-            if "module" not in file.roles.of_class(model) or "__init__" not in model.methods:
+            if not _modules.may_be(file, model):
                 continue
-            if model.methods["__init__"].owner is not model or not self._may_hold(file, model):
-                continue
-            yield from self._in_class(file, model)
+            units = [unit for unit in model.methods.values() if unit.owner is model and self._may_hold(file, unit)]
+            known = _modules.evidence(file, model) if units else ""
+            told: set[str] = set()
+            for event, target, value in (one for unit in units for one in _stored(unit)) if known else ():
+                finding = self._kept(file, model, event, target, value) if terminal(target) not in told else None
+                if finding is not None:
+                    told.add(terminal(target))
+                    yield finding
 
     @staticmethod
-    def _may_hold(file: SourceFile, model: ClassModel) -> bool:
-        """Whether the constructor's lines assign a plain container to an attribute, by way of a name or not."""
-        text = file.text_of(model.methods["__init__"]) + "\n"
-        return any("." in m[1] or f" = {m[1]}\n" in text for m in _MAKES.finditer(text))
+    def _may_hold(file: SourceFile, unit: Unit) -> bool:
+        """Whether a method's lines assign a plain container to an attribute, by way of a name or a call or not."""
+        text = file.text_of(unit) + "\n"
+        if unit.name != "__init__":
+            return _MAKES_OWN.search(text) is not None
+        if any("." in m[1] or f" = {m[1]}\n" in text for m in _MAKES.finditer(text)):
+            return True
+        return any(
+            file.functions(m[3]) if m[3] else m[1] or _members.kind_given(unit, m[2]) for m in _ASKS.finditer(text)
+        )
 
-    def _in_class(self, file: SourceFile, model: ClassModel) -> Findings:
-        init = model.methods["__init__"]
-        for event in init.events:
-            if not isinstance(event.node, (ast.Assign, ast.AnnAssign)):
-                continue
-            for target in targets_of(event.node):
-                # No value for `self.a, self.b = [Layer(), Layer()]`: both are registered.
-                value = value_for(event.node, target)
-                mine = isinstance(target, ast.Attribute) and terminal(target.value) == init.self_name()
-                if mine and value is not None:
-                    yield from self._kept(file, model, event, target, value)
-
-    def _kept(self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr) -> Findings:
+    def _kept(
+        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, value: ast.expr
+    ) -> Finding | None:
         """A container of layers that an attribute is bound to."""
-        init, name = event.unit, terminal(target)
-        local = value.id if isinstance(value, ast.Name) else ""
-        container = containers.local_value(init, local) if local else value
+        unit, name = event.unit, terminal(target)
+        given, kind = _members.parameter_held(unit, value) if unit.name == "__init__" else ("", "")
+        if given and kind:
+            return self._given(file, model, event, target, given, kind)
+        where, local, container = containers.bound(file, unit, value)
         if container is None or not containers.is_container(container):
-            return
-        own = {name, local} - {""}
-        layer = self._layer_in(file, container, own, init)
-        if layer is not None and not (self._registered(file, model, name, local) or _passed_on(init, own)):
-            yield self._finding(file, event, target, container, layer)
+            return None
+        inside = _inside(model, unit, where, container, (name, local))
+        layer, surely = self._layer_among(file, inside), _modules.is_module(file, model)
+        shown = layer is not None and surely
+        made = layer if shown else _perhaps(file, model, name, inside, layer)
+        if made is None or self._registered(file, model, name, local, where) or _passed_on(where, name, local):
+            return None
+        if shown:
+            return self._finding(file, event, target, container, made, where)
+        kind = "dict" if containers.is_keyed(container) else "list"
+        return self._unsure(file, model, event, target, terminal(made), kind, layer is not None)
 
-    def _layer_in(self, file: SourceFile, value: ast.expr, names: set[str], init: Unit) -> ast.Call | None:
-        """The call in a plain container that makes a module with parameters."""
-        inside = [*containers.members(value), *(m for name in sorted(names) for m in containers.added(init, name))]
-        for one in inside:
-            local = containers.local_value(init, one.id) if isinstance(one, ast.Name) else None
-            if local is not None and _kept_otherwise(init, terminal(one)):
-                continue
-            call = local or one
-            at = init.call_of(call)
-            if isinstance(call, ast.Call) and at is not None and self._has_state(file, call, at):
-                return call
-        return None
+    def _layer_among(self, file: SourceFile, inside: list[tuple[ast.expr, Unit]]) -> ast.Call | None:
+        """The first call among a container's members that makes a module with parameters."""
+        return next((call for call, event in _calls(inside) if self._has_state(file, call, event)), None)
 
     def _has_state(self, file: SourceFile, call: ast.expr | None, at: Event, depth: int = 0) -> bool:
         if not isinstance(call, ast.Call):
@@ -133,24 +146,65 @@ class ModulesInPlainList(_crashes.CrashRule):
             return _is_stateful(dotted)
         known = file.roles.class_named(call.func, at.unit)
         if known is not None:
-            return "module" in file.roles.of_class(known) and _may_hold_state(file, known)
+            return _modules.is_module(file, known) and _may_hold_state(file, known)
+        given = _members.classes_given(file, call, at.unit)
+        if given:
+            return all(_is_stateful_class(file, one) for one in given)
         event = at.unit.call_of(call)
         made = file.callee(event) if event is not None and depth < _DEEPEST else None
         returned = made.returned if made is not None else []
         return bool(returned) and all(self._has_state(file, value, e, depth + 1) for value, e in returned)
 
     @staticmethod
-    def _registered(file: SourceFile, model: ClassModel, name: str, local: str) -> bool:
+    def _registered(file: SourceFile, model: ClassModel, name: str, local: str, where: Unit) -> bool:
         """Whether the class hands the container on to something that may register what it holds."""
-        words, init = ("add_module", "register_module", "setattr"), model.methods["__init__"]
-        if any(word in file.text_of(one) for one in model.lineage for word in words):
+        words = ("add_module", "register_module", "setattr")
+        texts = [file.text_of(where), *(file.text_of(one) for one in model.lineage)]
+        if any(word in text for text in texts for word in words):
             return True
-        known = [e for e, _ in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
-        if len(known) > 1 or any(_gives_on(one, f".{name}", name, "") for one in model.lineage):
+        known = [(e, v) for e, v in model.attributes.get(name, []) if not isinstance(e.node, ast.AugAssign)]
+        if len(known) > 1 and not all(_is_plain(value) for _, value in known):
             return True
-        return bool(local) and _gives_on(init, local, name, local)
+        if any(_gives_on(one, f".{name}", name, "") for one in model.lineage):
+            return True
+        return bool(local) and _gives_on(where, local, name, local)
 
-    def _finding(self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, layer: ast.Call) -> Finding:
+    def _given(
+        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, parameter: str, kind: str
+    ) -> Finding | None:
+        """What the constructor is given one by one, or in a list, and other methods call."""
+        name = terminal(target)
+        if _modules.is_container(model):
+            return None
+        used = _members.are_called(model, name, _modules.is_module(file, model)) or (
+            model.method("forward") is not None and _members.are_of_its_base(event.unit, model, parameter)
+        )
+        if not used or self._registered(file, model, name, parameter, event.unit):
+            return None
+        surely = _members.callers_give_modules(file, event.unit, parameter)
+        return self._unsure(file, model, event, target, f"what {parameter} gives it", kind, surely)
+
+    def _unsure(
+        self, file: SourceFile, model: ClassModel, event: Event, target: ast.expr, held: str, kind: str, layers: bool
+    ) -> Finding:
+        """Members that may be modules, as they are used like such, of what is or may be a module."""
+        subject, mine = file.segment(target), _modules.is_module(file, model)
+        doubts = [*([] if layers else ["these"]), *([] if mine else [model.name])]
+        kinds = "is a module" if doubts == [model.name] else "are modules"
+        condition = f"if {' and '.join(doubts)} {kinds}, they are" if doubts else "they are"
+        return self.suspect(
+            file,
+            event,
+            f"{subject} keeps {held} in a plain {kind}: {condition} not trained, moved or saved with the module",
+            cause=f"{model.name} uses them as modules are used, and nn.Module registers what is assigned to it, not "
+            f"what a Python container in {subject} holds",
+            advice=f"make {subject} an nn.Module{kind.capitalize()}",
+            severity="info" if doubts else "warning",
+        )
+
+    def _finding(
+        self, file: SourceFile, event: Event, target: ast.expr, value: ast.expr, layer: ast.Call, where: Unit
+    ) -> Finding:
         subject, keyed = file.segment(target), containers.is_keyed(value)
         kind = "ModuleDict" if keyed else "ModuleList"
         made = file.dotted(layer.func).removeprefix("torch.")
@@ -169,9 +223,65 @@ class ModulesInPlainList(_crashes.CrashRule):
             message,
             cause=cause,
             advice=f"make {subject} an nn.{kind}",
-            severity=None if _surely_has_state(file, layer, event.unit) else "warning",
+            severity=None if _surely_has_state(file, layer, where) else "warning",
             edits=change,
         )
+
+
+def _stored(unit: Unit) -> Iterator[tuple[Event, ast.expr, ast.expr]]:
+    """What a method binds its object's attributes to."""
+    for event in unit.events:
+        for target in targets_of(event.node) if isinstance(event.node, (ast.Assign, ast.AnnAssign)) else ():
+            # No value for `self.a, self.b = [Layer(), Layer()]`: both are registered.
+            value = value_for(event.node, target)
+            if isinstance(target, ast.Attribute) and terminal(target.value) == unit.self_name() and value is not None:
+                yield event, target, value
+
+
+def _perhaps(
+    file: SourceFile, model: ClassModel, name: str, inside: list[tuple[ast.expr, Unit]], layer: ast.Call | None
+) -> ast.Call | None:
+    """What makes a member that may be a layer, of what may be a module, if it is used as modules are."""
+    made = (call for call, _ in _calls(inside) if _members.made_elsewhere(file, model, call))
+    found = layer or next(made, None)
+    used = found is not None and _members.are_used(model, name, _modules.is_module(file, model))
+    return found if used else None
+
+
+def _inside(
+    model: ClassModel, unit: Unit, where: Unit, container: ast.expr, names: tuple[str, str]
+) -> list[tuple[ast.expr, Unit]]:
+    """What a container holds that stands under an attribute's name and a local one, each with the unit that says so."""
+    inside = [(one, where) for one in containers.members(container)]
+    inside += [(one, where) for word in sorted({*names} - {""}) for one in containers.added(where, word)]
+    others = _filling(model, names[0], where)
+    return inside + [(one, other) for other in others for one in containers.added(other, names[0])]
+
+
+def _calls(inside: list[tuple[ast.expr, Unit]]) -> Iterator[tuple[ast.Call, Event]]:
+    """The calls that make members of a container, those left out that an attribute of their own also holds."""
+    for one, unit in inside:
+        local = None
+        if isinstance(one, ast.Name):
+            local = containers.local_value(unit, one.id) or _members.value_of(unit, one.id)
+        if local is not None and _kept_otherwise(unit, terminal(one)):
+            continue
+        call = local or one
+        event = unit.call_of(call)
+        if isinstance(call, ast.Call) and event is not None:
+            yield call, event
+
+
+def _filling(model: ClassModel, name: str, where: Unit) -> list[Unit]:
+    """Other methods of a class that may put something into an attribute's container."""
+    signs = (f".{name}.append(", f".{name}.extend(", f".{name}.insert(", f".{name}[", f".{name} +=")
+    units = (unit for unit in model.methods.values() if unit is not where and unit.owner is model)
+    return [unit for unit in units if any(sign in model.file.text_of(unit) for sign in signs)]
+
+
+def _is_plain(value: ast.expr | None) -> bool:
+    """Whether an attribute is bound to a plain container, or to None until there is one."""
+    return value is not None and (containers.is_container(value) or is_literal(value, None))
 
 
 def _gives_on(code: ClassModel | Unit, written: str, name: str, local: str) -> bool:
@@ -229,11 +339,12 @@ def _kept_otherwise(init: Unit, name: str) -> bool:
     return False
 
 
-def _passed_on(init: Unit, own: set[str]) -> bool:
+def _passed_on(init: Unit, name: str, local: str) -> bool:
     """Whether the constructor gives the members of a container, by a name of theirs, to anything else: a second list,
     which a Sequential may be made of, or a function that may register them."""
-    members = {b for b, events in init.bindings.items() for e in events if own & _looped_over(e.node)}
-    members |= {one.id for name in own for one in containers.added(init, name) if isinstance(one, ast.Name)}
+    own = {name, local} - {""}
+    members = {b for b, events in init.bindings.items() for e in events if _loops_over(e.node, name, local)}
+    members |= {one.id for word in own for one in containers.added(init, word) if isinstance(one, ast.Name)}
     return any(_gives(event.node, members, own) for event in init.events) if members else False
 
 
@@ -253,16 +364,26 @@ def _bare(node: ast.expr) -> set[str]:
     return names_in(node) - {terminal(n.value) for n in walk(node) if isinstance(n, ast.Attribute)}
 
 
-def _looped_over(node: ast.AST) -> set[str]:
-    """The last parts of all names in what a loop or a comprehension goes over."""
+def _loops_over(node: ast.AST, name: str, local: str) -> bool:
+    """Whether a loop or a comprehension goes over an attribute, or a local name."""
     if not isinstance(node, (ast.For, ast.comprehension)):
-        return set()
-    return {terminal(n) for n in walk(node.iter) if isinstance(n, (ast.Name, ast.Attribute))}
+        return False
+    found = walk(node.iter)
+    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in found)
+
+
+def _is_stateful_class(file: SourceFile, node: ast.expr) -> bool:
+    """Whether what is given for a class is one whose instances hold parameters, buffers or modes."""
+    known, dotted = file.roles.class_named(node), file.dotted(node)
+    if known is not None:
+        return _modules.is_module(file, known) and _may_hold_state(file, known)
+    return dotted.startswith("torch.nn.") and _is_stateful(dotted)
 
 
 def _surely_has_state(file: SourceFile, layer: ast.Call, unit: Unit) -> bool:
     """Whether a call makes a layer of `torch.nn` with parameters, or a class of the file that makes some."""
-    known = file.roles.class_named(layer.func, unit)
+    given = _members.classes_given(file, layer, unit)
+    known = file.roles.class_named(given[0] if given else layer.func, unit)
     made = [layer, *(c for one in known.lineage for c in calls_in(one.node))] if known else calls_in(layer)
     return any(_is_layer(file.dotted(call.func)) for call in made)
 

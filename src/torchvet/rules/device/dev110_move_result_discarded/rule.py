@@ -78,7 +78,7 @@ class MoveResultDiscarded(_crashes.CrashRule):
             if on is None or not isinstance(event.parent, ast.Expr) or not isinstance(event.statement, ast.Expr):
                 continue
             named = isinstance(on, (ast.Name, ast.Attribute, ast.Subscript))
-            if named and surely_tensor(file, on, event) and not _made_so(event, on):
+            if named and surely_tensor(file, on, event, through_calls=True) and not _made_so(event, on):
                 yield self._finding(file, event, on)
 
     @staticmethod
