@@ -45,9 +45,15 @@ FAULTY = {
 }
 HEALTHY = {
     "in place": "def f(x: torch.Tensor):\n    x.clamp_(0)\n    F.relu_(x)\n    return x\n",
-    "an output is given": "def f(x: torch.Tensor, y):\n    torch.clamp(x, 0, out=y)\n    torch.exp(x, out=x)\n    return x\n",
-    "in place by a word": "def f(x, boxes):\n    F.relu(x, inplace=True)\n    boxes.clamp(0, 1, inplace=True)\n    return x\n",
-    "arrays": "def f(x):\n    np.clip(x, 0, 1, x)\n    np.fill_diagonal(x, 0)\n    x.sort()\n    x.fill(0)\n    return x\n",
+    "an output is given": (
+        "def f(x: torch.Tensor, y):\n    torch.clamp(x, 0, out=y)\n    torch.exp(x, out=x)\n    return x\n"
+    ),
+    "in place by a word": (
+        "def f(x, boxes):\n    F.relu(x, inplace=True)\n    boxes.clamp(0, 1, inplace=True)\n    return x\n"
+    ),
+    "arrays": (
+        "def f(x):\n    np.clip(x, 0, 1, x)\n    np.fill_diagonal(x, 0)\n    x.sort()\n    x.fill(0)\n    return x\n"
+    ),
     "a class of its own": (
         "class Box:\n    def clamp(self, low):\n        self.low = low\n\n"
         "def f(box: Box):\n    box.clamp(0)\n    return box\n"
@@ -64,12 +70,16 @@ HEALTHY = {
         "def fits(x: torch.Tensor):\n    try:\n        x.view(-1)\n    except RuntimeError:\n        return False\n"
         "    return x\n"
     ),
-    "a block that expects it": "def f(self, x: torch.Tensor):\n    with self.assertRaises(RuntimeError):\n        x.view(7)\n    x.sum()\n",
+    "a block that expects it": (
+        "def f(self, x: torch.Tensor):\n    with self.assertRaises(RuntimeError):\n        x.view(7)\n    x.sum()\n"
+    ),
     "a profiler": "def f(x: torch.Tensor):\n    with torch.profiler.profile():\n        x.clamp(0)\n    return x\n",
     "an argument on its own line": "def f(g, x: torch.Tensor):\n    return g(\n        x.clamp(0),\n    )\n",
     "bound": "def f(x: torch.Tensor):\n    x = x.clamp(0)\n    y = torch.exp(x)\n    return y\n",
     "a cell's last line": "# %%\nx = torch.zeros(3)\nx.unsqueeze(0)\n# %%\nprint(x)\n",
-    "a layer is run for its hooks": "class A(nn.Module):\n    def forward(self, x):\n        self.relu(x)\n        return x\n",
+    "a layer is run for its hooks": (
+        "class A(nn.Module):\n    def forward(self, x):\n        self.relu(x)\n        return x\n"
+    ),
 }
 
 

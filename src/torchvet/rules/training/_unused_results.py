@@ -61,12 +61,17 @@ class Unused(NamedTuple):
 
 def unused_results(file: SourceFile) -> Iterator[Unused]:
     """Every such statement of a file, but those that are there for their time or for what they raise."""
-    if _TESTED.search(file.path.replace("\\", "/")) or file.mentions("import pytest", "import unittest"):
+    if is_trial(file):
         return
     for event in _statements(file):
         found = _unused(file, event)
         if found is not None and not _on_purpose(file, event):
             yield found
+
+
+def is_trial(file: SourceFile) -> bool:
+    """Whether a file holds tests or benchmarks, which call things for the call alone."""
+    return bool(_TESTED.search(file.path.replace("\\", "/"))) or file.mentions("import pytest", "import unittest")
 
 
 def goes_on(found: Unused) -> bool:
