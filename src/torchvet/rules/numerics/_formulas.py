@@ -115,12 +115,12 @@ def _logarithms(file: SourceFile) -> Iterator[Formula]:
 
 def _of_log(log: _Log) -> Formula | None:
     value, at = log.value, log.at
-    if _is_softmax(value, at, "softmax"):
+    if is_softmax(value, at, "softmax"):
         return Formula(log.event, log.event.call, _LOG_SOFTMAX, twin=_log_softmax(log.event.call, value, at))
-    if _is_softmax(value, at, "sigmoid"):
+    if is_softmax(value, at, "sigmoid"):
         return log.found(_LOG_SIGMOID, twin=stable_forms.log_sigmoid(log.event.call, value, at))
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
-        one_minus = _is_one(value.left) and _is_softmax(*_terms.meaning(value.right, at), "sigmoid")
+        one_minus = _is_one(value.left) and is_softmax(*_terms.meaning(value.right, at), "sigmoid")
         return log.found(_LOG_ONE_MINUS_SIGMOID) if one_minus else None
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return _of_sum_under_log(log, value)
@@ -143,7 +143,7 @@ def _of_sum_under_log(log: _Log, value: ast.BinOp) -> Formula | None:
             twin = stable_forms.softplus(log.event.call, of, log.event)
             return Formula(log.event, log.event.call, _SOFTPLUS, of, twin)
         small = _terms.number(one, log.at.unit)
-        if small is not None and 0 < small < 1e-3 and _is_softmax(*_terms.meaning(other, log.at), "softmax"):
+        if small is not None and 0 < small < 1e-3 and is_softmax(*_terms.meaning(other, log.at), "softmax"):
             return log.found(_LOG_EPS, one)
     return None
 
@@ -168,7 +168,7 @@ def _picked_of(value: ast.expr, at: Event) -> tuple[ast.expr, Event]:
         value, at = _terms.meaning(inner, at)
 
 
-def _is_softmax(node: ast.expr, event: Event, name: str) -> bool:
+def is_softmax(node: ast.expr, event: Event, name: str) -> bool:
     """Whether an expression is a softmax (or sigmoid): a function, a method, or a module of it."""
     file = event.unit.file
     if not isinstance(node, ast.Call):

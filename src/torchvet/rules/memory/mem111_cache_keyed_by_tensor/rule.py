@@ -12,7 +12,7 @@ from torchvet.rules.memory.fixes.replaced_parameters import taken_out
 from torchvet.rules.memory.fixes.stored_values import CACHES, caching_decorator, without_cache
 from torchvet.rules.shared.growth_rule import GrowthRule, growths_of, location_of
 from torchvet.rules.shared.number_format import per_step
-from torchvet.source.model import Event, Unit, is_name, name_set, receiver, terminal
+from torchvet.source.model import ClassModel, Event, Unit, is_name, name_set, receiver, terminal, value_bound
 
 _WRAPPER = "_lru_cache_wrapper"
 _MORE = 2
@@ -100,9 +100,11 @@ class CacheKeyedByTensor(GrowthRule):
     def in_file(self, file: SourceFile) -> Findings:
         """Cached functions with a parameter that is a tensor, and dicts that tensors are looked up in."""
         if file.mentions("lru_cache", "functools.cache", "import cache"):
-            for unit in file.units:
-                if any(d in CACHES for d in unit.decorators):
-                    yield from self._of_function(file, unit)
+            cached = [unit for unit in file.units if any(d in CACHES for d in unit.decorators)]
+            found = {id(unit): list(self._of_function(file, unit)) for unit in cached}
+            for unit in cached:
+                yield from found[id(unit)]
+            yield from self._of_methods(file, [unit for unit in cached if not found[id(unit)]])
         yield from self._of_dicts(file)
 
     def _of_function(self, file: SourceFile, unit: Unit) -> Findings:
@@ -124,6 +126,32 @@ class CacheKeyedByTensor(GrowthRule):
             advice=f"give {unit.name} the plain values that its result depends on (sizes, dtype, device) instead of "
             f"{tensor}, or drop the cache",
         )
+
+    def _of_methods(self, file: SourceFile, cached: list[Unit]) -> Findings:
+        """Cached methods of objects that own much: their caches keep the objects. One finding a class."""
+        owners: dict[int, list[Unit]] = {}
+        for unit in cached:
+            if unit.self_name() and unit.owner is not None and "classmethod" not in unit.decorators and unit.events:
+                owners.setdefault(id(unit.owner), []).append(unit)
+        for units in owners.values():
+            owner, first = units[0].owner, units[0]
+            endless = any(_is_endless(file, unit) for unit in units)
+            owned = _owned(file, owner, endless) if owner is not None else ""
+            if owner is None or not owned:
+                continue
+            kept = "every" if endless else "the last"
+            yield self.suspect(
+                file,
+                first.events[0],
+                f"the cache of {owner.name}.{first.name} keeps {kept} {owner.name} that it was called on, with "
+                f"{owned}, after the program has dropped it",
+                severity="info",
+                node=caching_decorator(file, first),
+                cause="a method's cache is the class's, and `self` is a part of each key",
+                advice="cache in the object (`functools.cached_property`, an attribute), or cache a plain function of "
+                "what determines the result",
+                related=[self.also(file, "cached, too", unit.events[0], unit.name) for unit in units[1:]],
+            )
 
     def _of_dicts(self, file: SourceFile) -> Findings:
         """`cache[x] = value` for a tensor `x`, in a dict that outlives the pass."""
@@ -206,9 +234,27 @@ def _is_tensor(file: SourceFile, unit: Unit, name: str) -> bool:
     if passed and all(passed):
         return all(p & {"tensor", "output", "loss"} for p in passed)
     if any(terminal(receiver(e.call)) == name for method in _ASKED for e in unit.calls.get(method, ())):
-        # Bound anew, the method may be called on something else.
-        return not unit.bindings.get(name)
+        # Bound anew, the method may be called on something else; `x = x.unsqueeze(0)` is a tensor again.
+        return all(_made_of_itself(event, name) for event in unit.bindings.get(name, ()))
     return _reads_shape(file, unit, name) or (not unit.bindings.get(name) and _goes_into_modules(file, unit, name))
+
+
+def _made_of_itself(event: Event, name: str) -> bool:
+    value = value_bound(event.node, name)
+    return isinstance(value, ast.Call) and is_name(receiver(value), name) and terminal(value) in _ASKED
+
+
+def _owned(file: SourceFile, owner: ClassModel, endless: bool) -> str:
+    """What objects of a class own that is worth a word; empty where the file shows nothing."""
+    roles = file.roles.of_class(owner)
+    if "module" in roles:
+        return "its parameters"
+    # Of few data sets a bounded cache keeps as many as the program does.
+    if "dataset" in roles:
+        return "its data" if endless else ""
+    held = (file.roles.of(value, event.unit) for values in owner.attributes.values() for event, value in values)
+    known = frozenset[str]().union(*held)
+    return "its models" if "module" in known else "its tensors" if "tensor" in known else ""
 
 
 def _goes_into_modules(file: SourceFile, unit: Unit, name: str) -> bool:

@@ -8,6 +8,7 @@ from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Sev
 from torchvet.rules.numerics import _formulas, _runs
 from torchvet.rules.numerics import _nonfinite_words as say
 from torchvet.rules.numerics._runs import Failure, NumberRule
+from torchvet.rules.numerics._zero_logs import of_zeros
 from torchvet.rules.numerics.fixes.guards import guarded
 from torchvet.source.model import edits
 
@@ -48,7 +49,7 @@ class UnstableFormula(NumberRule):
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
         """The formulas, written in one expression or over a name in between."""
-        for found in _formulas.all_in(file) if file.imports.uses("torch") else ():
+        for found in (*_formulas.all_in(file), *of_zeros(file)) if file.imports.uses("torch") else ():
             event, form = found.event, found.form
             off = "no" in (file.gradients.enabled(event), file.gradients.carries(found.node, event))
             if off and form.only_gradient:

@@ -21,6 +21,7 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.seen_suspicions import as_observed, suspected_in
+from torchvet.rules.training import _dropout_calls as dropout_calls
 from torchvet.rules.training import _modes as modes
 from torchvet.rules.training._loaded_models import Loaded, never_switched
 from torchvet.rules.training._modes import Moment
@@ -42,7 +43,7 @@ class EvaluationInTrainMode(loops.LoopRule):
     """A model is evaluated in train mode, or goes on training in eval mode."""
 
     severity = "warning"
-    words = ("backward", "load_state_dict", "torch.load")
+    words = ("backward", "load_state_dict", "torch.load", "dropout", "Dropout")
     fix_changes_results = True
 
     # An evaluation may come after what was run, and a layer of the program's own may ask for the mode itself.
@@ -62,7 +63,7 @@ class EvaluationInTrainMode(loops.LoopRule):
             for place in (record.place, *record.around):
                 ran.setdefault(place.path, {})[place.line] = record
         for path, by_line in ran.items():
-            for found in suspected_in(self, recording, path):
+            for found in (f for f in suspected_in(self, recording, path) if about(f) != dropout_calls.ALWAYS_ACTIVE):
                 seen = by_line.get(found.location.line) if found.location is not None else None
                 if seen is not None:
                     message = f"{found.message}: {seen.layer} ran so in {seen.passes:,} sampled passes"
@@ -109,11 +110,30 @@ class EvaluationInTrainMode(loops.LoopRule):
             )
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
-        """A model that goes on training in eval mode, or is evaluated in train mode."""
-        for one in never_switched(file):
-            yield self._as_loaded(file, one)
-        if not file.mentions(".eval()", "no_grad", "inference_mode"):
-            return
+        """A model that goes on training in eval mode, or is evaluated in train mode; dropout that knows no mode; a
+        loaded model that is never switched."""
+        yield from (self._drops_always(file, one) for one in dropout_calls.always_active(file))
+        yield from (self._as_loaded(file, one) for one in never_switched(file))
+        if file.mentions("backward") and file.mentions(".eval()", "no_grad", "inference_mode"):
+            yield from self._of_loops(file)
+
+    def _drops_always(self, file: SourceFile, one: dropout_calls.DropoutCall) -> Finding:
+        made = isinstance(one.event.parent, ast.Call) and one.event.parent.func is one.event.node
+        name = "a dropout layer that is made in each pass" if made else file.segment(one.event.call.func)
+        evaluates = file.mentions(".eval()") and dropout_calls.drops_surely(one)
+        return self.suspect(
+            file,
+            one.event,
+            f"{name} drops in eval mode, too: it is not told whether the module trains",
+            cause="eval() reaches the layers that a module holds, and no call that gets no word of the mode",
+            advice=f"write `{one.instead}`",
+            severity="warning" if evaluates else "info",
+            node=one.node,
+            edits=one.edits,
+            about=dropout_calls.ALWAYS_ACTIVE,
+        )
+
+    def _of_loops(self, file: SourceFile) -> Iterator[Finding]:
         found: dict[int, Finding] = {}
         for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
             trained = _trained(file, unit)
@@ -192,7 +212,8 @@ class EvaluationInTrainMode(loops.LoopRule):
                 yield one.event, self._in_train_mode(file, one, sure=varies == "yes")
 
     def _in_train_mode(self, file: SourceFile, one: Moment, sure: bool) -> Finding:
-        name = file.segment(one.event.call.func)
+        made = isinstance(one.event.parent, ast.Call) and one.event.parent.func is one.event.node
+        name = "a dropout layer that is made in each pass" if made else file.segment(one.event.call.func)
         message = f"{name} is evaluated in train mode: dropout and batch norm are active"
         cause = f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader"
         advice = f"call `{name}.eval()` before evaluating, and `{name}.train()` after it"

@@ -1,0 +1,128 @@
+"""TRN103: dropout that is active in every mode, and such as knows the mode or is meant so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from torchvet.finding import Finding
+from torchvet.rules import rule
+from torchvet.source.model import SourceFile
+
+HEAD = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self, width, p=0.1, off=0.0):
+        super().__init__()
+        self.fc, self.drop, self.p, self.off = nn.Linear(width, width), nn.Dropout(p), p, off
+
+    def {method}(self, x{more}):
+        x = self.fc(x)
+{body}
+        return x
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+EVALUATED = "\nmodel = {name}(8)\nmodel.eval()\n"
+FAULTY = {
+    "a share": ("x = F.dropout(x, 0.3)", "warning", "x = F.dropout(x, 0.3, training=self.training)"),
+    "torch's half": ("x = F.dropout(x)", "warning", "x = F.dropout(x, training=self.training)"),
+    "of channels": ("x = F.dropout2d(x, p=self.p)", "warning", "x = F.dropout2d(x, p=self.p, training=self.training)"),
+    "off by default": ("x = F.dropout(x, p=self.off)", "info", "x = F.dropout(x, p=self.off, training=self.training)"),
+    "attention": (
+        "x = F.scaled_dot_product_attention(x, x, x, dropout_p=self.p)",
+        "warning",
+        "x = F.scaled_dot_product_attention(x, x, x, dropout_p=self.p if self.training else 0.0)",
+    ),
+    "attention, a layer's share": (
+        "x = F.scaled_dot_product_attention(x, x, x, None, self.drop.p)",
+        "info",
+        "x = F.scaled_dot_product_attention(x, x, x, None, self.drop.p if self.training else 0.0)",
+    ),
+    "a name in between": ("p = self.p\n        x = F.dropout(x, p)", "warning", "p = self.p"),
+    "a new layer": ("x = nn.Dropout(0.2)(x)", "warning", ""),
+    "beside one that knows": (
+        "x = F.dropout(x, 0.3)\n        x = F.dropout(x, 0.3, training=self.training)",
+        "warning",
+        "x = F.dropout(x, 0.3, training=self.training)",
+    ),
+}
+HEALTHY = {
+    "knows the mode": "x = F.dropout(x, 0.3, training=self.training)",
+    "knows the mode by its place": "x = F.dropout(x, 0.3, self.training)",
+    "on purpose": "x = F.dropout(x, 0.3, training=True)",
+    "in a branch": "if self.training and self.p > 0:\n            x = F.dropout(x, self.p)",
+    "after an early return": "if not self.training:\n            return x\n        x = F.dropout(x, self.p)",
+    "a share by the mode": (
+        "p = self.p if self.training else 0.0\n        x = F.scaled_dot_product_attention(x, x, x, dropout_p=p)"
+    ),
+    "a share by a branch": (
+        "p = 0.0\n        if self.training:\n            p = self.p\n"
+        "        x = F.scaled_dot_product_attention(x, x, x, dropout_p=p)"
+    ),
+    "nothing is dropped": (
+        "x = F.dropout(x, 0)\n"
+        "        x = F.scaled_dot_product_attention(x, x, x, dropout_p=0.0)\n        x = nn.Dropout(0)(x)"
+    ),
+    "a caller's share": "x = F.dropout(x, share)",
+    "said to be meant": "x = F.dropout(x, self.p)  # Monte Carlo: active in evaluation",
+    "said to be always on": "x = F.dropout(x, self.p)  # always applies dropout",
+    "the module's layer": "x = self.drop(x)",
+    "another package's": "from ops import dropout\n        x = dropout(x, 0.3)",
+}
+
+
+def found(body: str, name: str = "Net", method: str = "encode", more: str = "", end: str = EVALUATED) -> list[Finding]:
+    text = HEAD.format(name=name, method=method, more=more, body=f"        {body}") + end.format(name=name)
+    return list(rule("TRN103").in_source(SourceFile("model.py", text)))
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_dropout_that_knows_no_mode_is_found(name: str) -> None:
+    body, severity, line = FAULTY[name]
+    (finding,) = found(body)
+    assert finding.severity == severity
+    text = HEAD.format(name="Net", method="encode", more="", body=f"        {body}")
+    rows = text.split("\n")
+    for edit in finding.remedy.edits:
+        row, (start, end) = edit.start[0] - 1, (edit.start[1] - 1, edit.end[1] - 1)
+        rows[row] = rows[row][:start] + edit.text + rows[row][end:]
+    assert not line or any(row.strip() == line for row in rows)
+    assert bool(finding.remedy.edits) == bool(line) and not finding.remedy.safe
+
+
+def test_a_file_that_evaluates_nothing_makes_it_info() -> None:
+    assert [f.severity for f in found("x = F.dropout(x, 0.3)", end="")] == ["info"]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_dropout_that_knows_the_mode_is_not(name: str) -> None:
+    assert not found(HEALTHY[name], more=", share=0.1" if name == "a caller's share" else "")
+
+
+@pytest.mark.parametrize("name", ["MonteCarloNet", "MCDropoutNet", "PreNet", "BayesianNet"])
+def test_classes_that_are_made_for_it(name: str) -> None:
+    assert not found("x = F.dropout(x, 0.3)", name=name)
+
+
+def test_methods_that_only_train() -> None:
+    assert not found("x = F.dropout(x, 0.3)", method="training_step")
+
+
+def test_what_torch_does_in_evaluation() -> None:
+    """The cause, measured: a function that is told nothing drops in eval mode, and so does a new layer."""
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            attention = nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+            return [nn.functional.dropout(x), nn.Dropout(0.5)(x), attention]
+
+    torch.manual_seed(0)
+    x = torch.rand(1, 8, 8)
+    for one, other in zip(Net().eval()(x), Net().eval()(x), strict=True):
+        assert not torch.equal(one, other)
