@@ -26,6 +26,7 @@ from torchvet.source.stores import removals as removing
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.stores.copies import Copying
+from torchvet.source.stores.makers import MakerSearch, Wrong
 from torchvet.source.stores.name_resolution import Asked
 from torchvet.source.text import SourceText
 
@@ -90,6 +91,10 @@ class SourceIndex:
             if found:
                 return found
         return []
+
+    def makers(self, asked: Wrong) -> MakerSearch:
+        """The lines that can make values that are not finite, of the kinds and in the places that were seen."""
+        return MakerSearch(self._project, asked)
 
     def passed_by(self, store: Store) -> list[Store]:
         """The calls that hand in what a store puts away, where that is a bare parameter of the function around it, or
