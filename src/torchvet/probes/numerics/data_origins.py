@@ -79,7 +79,9 @@ def _of_loader(iterator: Any, batch: torch.Tensor) -> DataOrigin | None:
     values = HeldValues()
     held = _bad_ones(values.of(dataset), batch)
     for function in (_maker(dataset), collate):
-        held += [one for name, value in _globals_of(function) for one in _variable(values, name, value, function, batch)]
+        held += [
+            one for name, value in _globals_of(function) for one in _variable(values, name, value, function, batch)
+        ]
     held = [one for one in held if one is not None]
     return DataOrigin(
         dataset=type(dataset).__name__,
@@ -162,6 +164,7 @@ def _as_variable(one: Held, name: str, owner: str, path: str, line: int) -> Held
     return Held(
         owner=owner, attribute=name, name=f"{name}{one.name}", operand=one.operand, is_variable=True, path=path,
         line=line, first=one.first, rows=one.rows, of=one.of, columns=one.columns, fills=one.fills, same=one.same,
+        of_items=one.of_items,
     )  # fmt: skip
 
 
@@ -210,12 +213,20 @@ def _bad_ones(leaves: Iterator[Leaf], batch: torch.Tensor) -> list[Held]:
         if not is_finite(leaf.values):
             found.setdefault(key, []).append(leaf)
     infinite = bool(torch.isinf(batch).any())
-    held = [_held(key[1], mine, lengths[key], batch) for key, mine in found.items()]
+    held = [_held(one, lengths[key], batch) for key, mine in found.items() for one in _sorted(mine, lengths[key])]
     # Arithmetic makes NaN of an infinity, and never an infinity of NaN.
     return [one for one in held if not infinite or one.operand.infinities]
 
 
-def _held(attribute: str, leaves: list[Leaf], length: int, batch: torch.Tensor) -> Held:
+def _sorted(leaves: list[Leaf], length: int) -> Iterator[list[Leaf]]:
+    """Leaves that are items of one list together; each alone that has more rows than there are of its like."""
+    items = [leaf for leaf in leaves if leaf.rows or (leaf.row is not None and length > len(leaf.values))]
+    if items:
+        yield items
+    yield from ([leaf] for leaf in leaves if not any(leaf is one for one in items))
+
+
+def _held(leaves: list[Leaf], length: int, batch: torch.Tensor) -> Held:
     same = next((leaf for leaf in leaves[:_MOST_ROWS] if _has_values_of(leaf.values, batch)), None)
     leaf = same or leaves[0]
     bad = ~torch.isfinite(leaf.values)
@@ -230,7 +241,7 @@ def _held(attribute: str, leaves: list[Leaf], length: int, batch: torch.Tensor) 
     if leaf.rows:
         indices = [leaf.rows[int(i)] for i in bad.nonzero()[:_MOST_ROWS, 0]]
         path, rows, of, first = path.replace("[…]", f"[{indices[0]}]", 1), indices, length, []
-    elif leaf.row is not None and len(leaves) >= 1 and path.startswith(f"[{leaf.row}]") and length > 1:
+    elif leaf.row is not None and length > len(leaf.values):
         rows, of = [one.row for one in leaves[:_MOST_ROWS] if one.row is not None], length
     else:
         rows, of = rows_of(leaf.values), leaf.values.shape[0]
@@ -238,8 +249,9 @@ def _held(attribute: str, leaves: list[Leaf], length: int, batch: torch.Tensor) 
     columns = bad.reshape(-1, bad.shape[-1]).any(dim=0).nonzero()[:_MOST_ROWS, 0].tolist() if wide else []
     fills = any(n > 1 and bool(bad.all(dim=d).any()) for d, n in enumerate(bad.shape))
     return Held(
-        owner=leaf.owner if attribute else "", attribute=attribute, name=f"{attribute}{path}", operand=operand,
+        owner=leaf.owner, attribute=leaf.attribute, name=f"{leaf.attribute}{path}", operand=operand,
         first=first, rows=rows, of=of, columns=columns, fills=fills, same=same is not None,
+        of_items=bool(leaf.rows) or (leaf.row is not None and length > len(leaf.values)),
     )  # fmt: skip
 
 

@@ -61,6 +61,8 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: list[int] = []
     """The first few rows (of a list: items) that have any, of `of` rows."""
     of: int = 0
+    of_items: bool = False
+    """Whether rows are items of a list, each with numbers of its own."""
     columns: list[int] = []
     """Indices along the last dimension that have any, a few."""
     fills: bool = False

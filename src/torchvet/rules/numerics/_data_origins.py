@@ -42,7 +42,7 @@ def origin_of(record: NonFinite, recording: Recording) -> Origin:
     if origin.variable:
         return _of_variable(origin, record, recording)
     if origin.held:
-        return _of_guess(origin)
+        return _of_guess(origin, recording)
     return _of_functions(origin, record, recording)
 
 
@@ -94,7 +94,7 @@ def _choose(found: Origin, made: Made, record: NonFinite) -> None:
     first = made.makers[0] if len(made.makers) == 1 else made.assigned[0] if len(made.assigned) == 1 else None
     if first is not None:
         found.place = Place(first.path, first.line, first.function)
-    others = [one for one in made.assigned if one is not first]
+    others = [one for one in made.assigned if first is None or (one.path, one.line) != (first.path, first.line)]
     found.related += [_at("assigned", one) for one in others[:_MOST]]
     if len(made.makers) > 1:
         found.related += [_at("may make it", one) for one in made.makers[:_MOST]]
@@ -103,7 +103,11 @@ def _choose(found: Origin, made: Made, record: NonFinite) -> None:
 
 def _used(found: Origin, record: NonFinite) -> None:
     place = record.place
-    if found.place is not None and place is not None and (place.path, place.line) != (found.place.path, found.place.line):
+    if (
+        found.place is not None
+        and place is not None
+        and (place.path, place.line) != (found.place.path, found.place.line)
+    ):
         found.related.append(
             Related(role="used", message="the first operation with it is here", path=place.path, line=place.line)
         )
@@ -114,18 +118,18 @@ def _at(role: str, one: Maker) -> Related:
 
 
 def _whole(held: Held) -> str:
-    """`WindowSet.features`, `features of main()`, `the list of samples`."""
+    """`WindowSet.features`, `features of main()`, `the list of samples`; of one of a few `TensorDataset.tensors[0]`."""
+    name = held.attribute if held.of_items else held.name
     if held.is_variable:
-        return f"{held.attribute} of {held.owner}()" if held.owner else held.attribute
-    if not held.attribute:
-        return f"the {held.owner or 'container'} of samples"
-    return f"{held.owner}.{held.attribute}"
+        return f"{name} of {held.owner}()" if held.owner else name
+    return f"{held.owner}.{name}" if held.attribute else f"the {held.owner} of samples"
 
 
 def _checked(held: Held) -> str:
     """The expression for a check: of a list that of one item."""
-    name = held.name or "x"
-    return name if held.is_variable or not held.attribute else f"self.{name}"
+    if held.is_variable:
+        return held.name
+    return f"self.{held.name}" if held.attribute else f"samples{held.name}"
 
 
 def _where(held: Held) -> str:
@@ -148,12 +152,14 @@ def _amount(held: Held) -> str:
 # What is computed or only guessed ---------------------------------------------------------------------------------
 
 
-def _of_guess(origin: DataOrigin) -> Origin:
+def _of_guess(origin: DataOrigin, recording: Recording) -> Origin:
     """The dataset holds such values, and none of the batch's others: what it gives is computed, of these or not."""
     held = origin.held[0]
     found = Origin(advice=f"follow what {origin.dataset} makes of {held.name or _whole(held)}: {_where(held)} first")
     text = _amount(held).replace(", and the batch has its values", "; the batch's values are others")
-    found.related.append(Related(role="held", message=text))
+    assigned = _made(held, recording).assigned
+    at = assigned[0] if len(assigned) == 1 else None
+    found.related.append(Related(role="held", message=text, path=at.path if at else None, line=at.line if at else None))
     found.related += _functions(origin)
     return found
 
@@ -204,7 +210,5 @@ def _of_variable(origin: DataOrigin, record: NonFinite, recording: Recording) ->
     if found.place is not None:
         does = made.makers[0].does if len(made.makers) == 1 else f"assigns {origin.variable}"
         found.cause = f"; {origin.variable} of {at.function} is not finite, and line {found.place.line} {does}"
-        found.advice = (
-            f"keep what that line computes finite: `assert torch.isfinite({origin.variable}).all()` after it"
-        )
+        found.advice = f"keep what that line computes finite: `assert torch.isfinite({origin.variable}).all()` after it"
     return found

@@ -17,7 +17,9 @@ from torchvet.source.walking import walk
 _MOST_NODES = 4000
 _MOST_SITES = 4
 _MOST_FUNCTIONS = 2
-_NO_DATA = name_set("int len range round bool str arange linspace isnan isfinite isinf argsort argmax argmin print size")
+_NO_DATA = name_set(
+    "int len range round bool str arange linspace isnan isfinite isinf argsort argmax argmin print size"
+)
 """Calls whose result has nothing of the values that they are given."""
 _STACKS = name_set("stack column_stack dstack vstack hstack cat concatenate concat c_ array tensor asarray as_tensor")
 
@@ -147,7 +149,10 @@ class Backward:
         name = syntax.ident(call.func)
         if name in _NO_DATA or name in self.cleans:
             return
-        yield from self._returned(call, scope)
+        inside = list(self._returned(call, scope))
+        if inside:
+            yield from inside  # what it does with its arguments is met there
+            return
         picked = self._column_of(call) if name in _STACKS else None
         if picked is not None:
             yield from ((one, scope) for one in picked)

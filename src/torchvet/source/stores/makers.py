@@ -11,12 +11,15 @@ import msgspec
 from torchvet.source import syntax
 from torchvet.source.program.backward import Backward, Wanted, returned
 from torchvet.source.program.module import CallSite
+from torchvet.source.program.mutations import Mutation
 from torchvet.source.program.project import Project
 from torchvet.source.program.scopes import Scope
 from torchvet.source.stores.name_resolution import function_named
 from torchvet.source.text import name_set
 
-_CLEANS = name_set("nan_to_num nan_to_num_ fillna dropna interpolate ffill bfill nanmean nansum nanmedian simple_impute")
+_CLEANS = name_set(
+    "nan_to_num nan_to_num_ fillna dropna interpolate ffill bfill nanmean nansum nanmedian simple_impute"
+)
 _REDUCES = name_set("""
     std var mean median quantile percentile nanstd nanvar nanmean nanmedian nanquantile nanpercentile amax amin max min
     ptp norm std_mean var_mean sum nansum aminmax
@@ -24,6 +27,7 @@ _REDUCES = name_set("""
 _LOGS = name_set("log log2 log10 log1p logit")
 _ROOTS = name_set("sqrt arcsin arccos asin acos arctanh atanh rsqrt")
 _EXPS = name_set("exp exp2 expm1 sinh cosh")
+_OVERFLOWS = tuple(f"takes {name} of" for name in _EXPS)
 _DIVIDES = name_set("divide true_divide div div_ truediv reciprocal")
 _READS = name_set("""
     genfromtxt loadtxt fromstring fromfile read_csv read_table read_parquet read_excel read_feather read_json read_hdf
@@ -89,7 +93,9 @@ class MakerSearch:
     def of_argument(self, called: str, position: int, keyword: str) -> Made:
         """Of what the program gives to calls of a name, by a position or a keyword."""
         sites = list(self._project.calls(called))
-        found = [(site, given) for site in sites if (given := syntax.argument(site.node, keyword, position)) is not None]
+        found = [
+            (site, given) for site in sites if (given := syntax.argument(site.node, keyword, position)) is not None
+        ]
         assigned = [_maker(site.node, site.scope, f"makes the {called}") for site, _ in found]
         return Made(assigned=_once(assigned), makers=self._makers([(given, site.scope) for site, given in found]))
 
@@ -125,7 +131,8 @@ class MakerSearch:
             for node, home in back.of(value, scope)
             if (does := self._does(node, home)) is not None
         ]
-        return _once(found)
+        # An overflow is the rarer: it counts where nothing else is there.
+        return _once([one for one in found if not one.does.startswith(_OVERFLOWS)] or found)
 
     def _does(self, node: ast.expr, scope: Scope) -> str | None:
         """What an expression does that may make NaN or an infinity of the kind that was seen; None if nothing."""
@@ -163,7 +170,9 @@ class MakerSearch:
         if isinstance(divisor, ast.Constant) or self._is_guarded(divisor, scope):
             return None
         # A constant of the program's, or a count that is one: `2.0 ** 15`, `len(x)`.
-        if all(isinstance(n, (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)) for n in ast.walk(divisor)):
+        if all(
+            isinstance(n, (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)) for n in ast.walk(divisor)
+        ):
             return None
         if not self._asked.fills and self._is_reduced(divisor, scope):
             return None
@@ -181,7 +190,7 @@ class MakerSearch:
         else:
             found = scope.file.bindings_of(node.id, scope)
         # `std[std == 0] = 1` afterward.
-        if any(m.keys and isinstance(m.value, ast.Constant) for m in found):
+        if any(_replaces(m) for m in found):
             return True
         bound = [m for m in found if m.rebinds and m.value is not None]
         if any(isinstance(m.value, ast.Constant) and m.value.value for m in bound) and len(bound) == 1:
@@ -203,6 +212,15 @@ class MakerSearch:
         return bool(above) and all(self._is_reduced(n, s, depth + 1) for n, s in above)
 
 
+def _replaces(found: Mutation) -> bool:
+    """Whether a statement puts a number other than 0 where a condition holds."""
+    if not found.keys or not isinstance(found.value, ast.Constant) or not found.value.value:
+        return False
+    targets = found.node.targets if isinstance(found.node, ast.Assign) else []
+    masks = [t.slice for t in targets if isinstance(t, ast.Subscript)]
+    return any(isinstance(m, (ast.Compare, ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)) for m in masks)
+
+
 def _maker(node: ast.expr | ast.stmt, scope: Scope, does: str) -> Maker:
     function = scope.function()
     return Maker(scope.file.path, node.lineno, function.qualname if function is not None else "<module>", does)
@@ -218,4 +236,3 @@ def _field(project: Project, owner: str, attribute: str, site: CallSite) -> ast.
     body = known.node.body if known is not None and isinstance(known.node, ast.ClassDef) else []
     fields = [s.target.id for s in body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
     return syntax.argument(site.node, attribute, fields.index(attribute)) if attribute in fields else None
-
