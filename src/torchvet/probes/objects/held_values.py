@@ -1,4 +1,4 @@
-"""The numbers that an object keeps: tensors, arrays, tables and lists in its attributes, read without any of its code."""
+"""The numbers that an object keeps in its attributes: tensors, arrays, tables and lists. None of its code is run."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ def _of_held(held: Held, record: NonFinite, recording: Recording) -> Origin:
     made = _made(held, recording)
     found = Origin(message=f"; it comes from {_whole(held)}", cause=f"; {_amount(held)}")
     _choose(found, made, record)
-    does = f"; line {made.makers[0].line} {made.makers[0].does}" if len(made.makers) == 1 else ""
-    found.cause += does
+    found.cause += _alone(made.makers)
     of_rows = f"look at {_where(held)} of {_whole(held)}" if held.rows else f"look at {held.name}"
     found.advice = (
         f"{of_rows} and at what it is computed from: leave such values out or replace them there, before training; "
@@ -99,6 +98,11 @@ def _choose(found: Origin, made: Made, record: NonFinite) -> None:
     if len(made.makers) > 1:
         found.related += [_at("may make it", one) for one in made.makers[:_MOST]]
     _used(found, record)
+
+
+def _alone(makers: list[Maker]) -> str:
+    """What the one line does that can have made it, as far as the text of the program tells."""
+    return f"; on the way there only line {makers[0].line} can make it: it {makers[0].does}" if len(makers) == 1 else ""
 
 
 def _used(found: Origin, record: NonFinite) -> None:
@@ -164,6 +168,14 @@ def _of_guess(origin: DataOrigin, recording: Recording) -> Origin:
     return found
 
 
+def _seen(record: NonFinite) -> Wrong:
+    """What is known of the batch itself: of a dict by its name the key."""
+    held = record.result
+    if held is None:
+        return Wrong()
+    return Wrong(nans=held.nans > 0, infinities=held.infinities > 0, keys=_KEYS.findall(held.name or ""))
+
+
 def _functions(origin: DataOrigin) -> list[Related]:
     pairs = ((origin.collated, "makes the batch"), (origin.read, "makes an item"))
     return [Related(role="made in", message=f"{p.function} {what}", path=p.path, line=p.line) for p, what in pairs if p]
@@ -174,9 +186,7 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     places = [p for p in (origin.read, origin.collated) if p is not None]
     if not places:
         return Origin()
-    held = record.result
-    wrong = Wrong(nans=held is None or held.nans > 0, infinities=held is None or held.infinities > 0)
-    search = recording.index.makers(wrong)
+    search = recording.index.makers(_seen(record))
     makers = [one for p in places for one in search.of_function(p.path, p.function, p.line).makers]
     makers = list(dict.fromkeys(makers))
     found = Origin(related=_functions(origin))
@@ -188,7 +198,7 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     found.cause = f"; all that {origin.dataset} holds is finite, so {names} computes or reads it"
     if len(makers) == 1:
         found.place = Place(makers[0].path, makers[0].line, makers[0].function)
-        found.cause += f": line {makers[0].line} {makers[0].does}"
+        found.cause += _alone(makers)
     elif len(places) == 1:
         found.place = places[0]
         found.related = []
@@ -200,15 +210,13 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
 
 def _of_variable(origin: DataOrigin, record: NonFinite, recording: Recording) -> Origin:
     """A batch of no loader, whose values stand in no other variable."""
-    at, held = origin.bound, record.result
+    at = origin.bound
     if at is None:
         return Origin()
-    wrong = Wrong(nans=held is None or held.nans > 0, infinities=held is None or held.infinities > 0)
-    made = recording.index.makers(wrong).of_variable(at.path, at.line, origin.variable)
+    made = recording.index.makers(_seen(record)).of_variable(at.path, at.line, origin.variable)
     found = Origin()
     _choose(found, made, record)
     if found.place is not None:
-        does = made.makers[0].does if len(made.makers) == 1 else f"assigns {origin.variable}"
-        found.cause = f"; {origin.variable} of {at.function} is not finite, and line {found.place.line} {does}"
+        found.cause = _alone(made.makers) or f"; {at.function}() takes {origin.variable} from line {found.place.line}"
         found.advice = f"keep what that line computes finite: `assert torch.isfinite({origin.variable}).all()` after it"
     return found

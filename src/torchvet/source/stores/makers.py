@@ -167,7 +167,9 @@ class MakerSearch:
         return None
 
     def _division(self, divisor: ast.expr, scope: Scope) -> str | None:
-        if isinstance(divisor, ast.Constant) or self._is_guarded(divisor, scope):
+        if isinstance(divisor, ast.Constant):
+            return "divides by 0" if divisor.value == 0 else None
+        if self._is_guarded(divisor, scope):
             return None
         # A constant of the program's, or a count that is one: `2.0 ** 15`, `len(x)`.
         if all(
