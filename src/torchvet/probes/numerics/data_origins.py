@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch.utils.data import default_collate
 
@@ -161,35 +162,37 @@ def _variable(values: HeldValues, name: str, value: Any, at: Any, batch: torch.T
 
 
 def _as_variable(one: Held, name: str, owner: str, path: str, line: int) -> Held:
-    return Held(
-        owner=owner, attribute=name, name=f"{name}{one.name}", operand=one.operand, is_variable=True, path=path,
-        line=line, first=one.first, rows=one.rows, of=one.of, columns=one.columns, fills=one.fills, same=one.same,
-        of_items=one.of_items,
-    )  # fmt: skip
+    named = f"{name}{one.name}"
+    return msgspec.structs.replace(one, owner=owner, attribute=name, name=named, is_variable=True, path=path, line=line)
 
 
 def _of_frames(frame: types.FrameType | None, record: NonFinite) -> DataOrigin | None:
     """A batch of no loader: by the variable of the running functions that has it, and those that have its values."""
-    shape = record.result.shape if record.result is not None else ()
-    values = HeldValues()
+    result = record.result
     for one in of_program(frame, (frames.USER,)):
         names = frame_locals(one) or {}
-        found = [n for n, v in names.items() if _is_batch(v, shape)]
-        wanted = record.result.name if record.result is not None else None
-        name = wanted if wanted in found else next(iter(found), None)
-        if name is None:
+        found = [n for n, v in names.items() if _is_batch(v, result.shape if result is not None else ())]
+        if not found:
             continue
-        batch = numbers(names[name]).detach()
-        held: list[Held] = []
-        function = one.f_code.co_name if one.f_code.co_name != "<module>" else ""
-        for other, value in names.items():
-            if other != name and not isinstance(value, (types.ModuleType, type)) and not other.startswith("__"):
-                for bad in _bad_ones(values.of(value), batch):
-                    path, line = one.f_code.co_filename, one.f_lineno
-                    held.append(bad if bad.attribute else _as_variable(bad, other, function, path, line))
-        held = [h for h in held if h.same][:_MOST]
-        return DataOrigin(variable=name, bound=place_in(one.f_code, one.f_lineno), held=held, complete=values.complete)
+        name = result.name if result is not None and result.name in found else found[0]
+        values = HeldValues()
+        held = [h for h in _variables(one, names, values, numbers(names[name]).detach(), but=name) if h.same]
+        at = place_in(one.f_code, one.f_lineno)
+        return DataOrigin(variable=name or "", bound=at, held=held[:_MOST], complete=values.complete)
     return None
+
+
+def _variables(
+    frame: types.FrameType, names: dict[str, Any], values: HeldValues, batch: torch.Tensor, but: str | None
+) -> Iterator[Held]:
+    """What other variables of a function hold that is not finite."""
+    code = frame.f_code
+    function = code.co_name if code.co_name != "<module>" else ""
+    for name, value in names.items():
+        if name == but or name.startswith("__") or isinstance(value, (types.ModuleType, type)):
+            continue
+        for bad in _bad_ones(values.of(value), batch):
+            yield bad if bad.attribute else _as_variable(bad, name, function, code.co_filename, frame.f_lineno)
 
 
 def _is_batch(value: Any, shape: tuple[int, ...]) -> bool:
@@ -230,29 +233,38 @@ def _held(leaves: list[Leaf], length: int, batch: torch.Tensor) -> Held:
     same = next((leaf for leaf in leaves[:_MOST_ROWS] if _has_values_of(leaf.values, batch)), None)
     leaf = same or leaves[0]
     bad = ~torch.isfinite(leaf.values)
-    first = [int(i) for i in bad.nonzero()[0]]
-    nans = sum(int(torch.isnan(one.values).sum()) for one in leaves)
-    infinities = sum(int(torch.isinf(one.values).sum()) for one in leaves)
-    operand = Operand(
-        dtype=str(leaf.values.dtype).removeprefix("torch."), shape=tuple(leaf.values.shape), nans=nans,
-        infinities=infinities,
-    )  # fmt: skip
-    path = leaf.path
-    if leaf.rows:
-        indices = [leaf.rows[int(i)] for i in bad.nonzero()[:_MOST_ROWS, 0]]
-        path, rows, of, first = path.replace("[…]", f"[{indices[0]}]", 1), indices, length, []
-    elif leaf.row is not None and length > len(leaf.values):
-        rows, of = [one.row for one in leaves[:_MOST_ROWS] if one.row is not None], length
-    else:
-        rows, of = rows_of(leaf.values), leaf.values.shape[0]
+    kind = str(leaf.values.dtype).removeprefix("torch.")
     wide = leaf.values.dim() > 1 or leaf.row is not None
-    columns = bad.reshape(-1, bad.shape[-1]).any(dim=0).nonzero()[:_MOST_ROWS, 0].tolist() if wide else []
-    fills = any(n > 1 and bool(bad.all(dim=d).any()) for d, n in enumerate(bad.shape))
-    return Held(
-        owner=leaf.owner, attribute=leaf.attribute, name=f"{leaf.attribute}{path}", operand=operand,
-        first=first, rows=rows, of=of, columns=columns, fills=fills, same=same is not None,
-        of_items=bool(leaf.rows) or (leaf.row is not None and length > len(leaf.values)),
-    )  # fmt: skip
+    held = Held(
+        owner=leaf.owner,
+        attribute=leaf.attribute,
+        name=f"{leaf.attribute}{leaf.path}",
+        operand=Operand(
+            dtype=kind,
+            shape=tuple(leaf.values.shape),
+            nans=sum(int(torch.isnan(one.values).sum()) for one in leaves),
+            infinities=sum(int(torch.isinf(one.values).sum()) for one in leaves),
+        ),
+        first=[int(i) for i in bad.nonzero()[0]],
+        rows=rows_of(leaf.values),
+        of=leaf.values.shape[0],
+        columns=bad.reshape(-1, bad.shape[-1]).any(dim=0).nonzero()[:_MOST_ROWS, 0].tolist() if wide else [],
+        fills=any(n > 1 and bool(bad.all(dim=d).any()) for d, n in enumerate(bad.shape)),
+        same=same is not None,
+    )
+    return _of_items(held, leaf, leaves, length, bad)
+
+
+def _of_items(held: Held, leaf: Leaf, leaves: list[Leaf], length: int, bad: torch.Tensor) -> Held:
+    """The same with the items of a list as its rows, where the leaves are such."""
+    if leaf.rows:
+        rows = [leaf.rows[int(i)] for i in bad.nonzero()[:_MOST_ROWS, 0]]
+        name = held.name.replace("[…]", f"[{rows[0]}]", 1)
+        return msgspec.structs.replace(held, name=name, rows=rows, of=length, first=[], of_items=True)
+    if leaf.row is not None and length > len(leaf.values):
+        rows = [one.row for one in leaves[:_MOST_ROWS] if one.row is not None]
+        return msgspec.structs.replace(held, rows=rows, of=length, of_items=True)
+    return held
 
 
 def _has_values_of(values: torch.Tensor, batch: torch.Tensor) -> bool:

@@ -105,51 +105,57 @@ class HeldValues:
 
     def _tensor(self, value: Any) -> torch.Tensor | None:
         """The numbers that a value is, if it is any."""
-        if isinstance(value, torch.Tensor):
-            tensor = numbers(value).detach()
-            known = numeric(tensor) and not tensor.is_complex()
-            size = tensor.nbytes if known else 0
-        elif arrays.is_array(type(value)) and value.dtype.kind == "f" and value.size:
-            known, size = True, value.nbytes
-        elif type(value) in (list, tuple) and value and all(type(one) in (float, int) for one in value):
-            known, size = any(type(one) is float for one in value), 8 * len(value)
-        else:
+        size = _bytes_of(value)
+        if size is None:
             return None
-        if not known:
-            return torch.zeros(1)  # a tensor of whole numbers: nothing in it can be other than finite
         self._bytes += size
-        if self._bytes > _MOST_BYTES:
-            self.complete = False
+        self.complete &= self._bytes <= _MOST_BYTES
+        # Of whole numbers, or of too many: as if it were one that is finite.
+        if not size or self._bytes > _MOST_BYTES:
             return torch.zeros(1)
         if isinstance(value, torch.Tensor):
-            return tensor
+            return numbers(value).detach()
         if type(value) in (list, tuple):
             return torch.tensor(value, dtype=torch.float64)
         # A copy: of a read-only or a backward array torch makes no tensor.
         return torch.from_numpy(value.astype("float64" if value.dtype.itemsize > 4 else "float32"))
 
 
+def _bytes_of(value: Any) -> int | None:
+    """The bytes of what is nothing but numbers, 0 where these can be nothing but finite; None for all else."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes if numeric(numbers(value)) and not value.is_complex() else 0
+    if arrays.is_array(type(value)):
+        # An array of objects holds them.
+        return None if value.dtype.kind == "O" else value.nbytes if value.dtype.kind == "f" else 0
+    if type(value) in (list, tuple) and value and all(type(one) in (float, int) for one in value):
+        return 8 * len(value) if any(type(one) is float for one in value) else 0
+    return None
+
+
 def _parts(value: Any, at: _At) -> Iterator[tuple[Any, _At]]:
     """What is within a container or an object."""
     cls = type(value)
     if issubclass(cls, (list, tuple)):
-        base = list if issubclass(cls, list) else tuple
-        # The first and the last say of what kind the items are: a list of a million names is not gone through.
-        if base.__len__(value) and {type(base.__getitem__(value, i)) for i in (0, -1)} <= _NOT_NUMBERS:
-            return
-        yield from ((one, at.inside(index)) for index, one in enumerate(base.__iter__(value)))
+        yield from _items(value, at)
     elif issubclass(cls, dict):
         yield from ((one, at.inside(key)) for key, one in list(dict.items(value)))
     elif arrays.is_array(cls):
-        if value.dtype.kind == "O" and value.size <= _MOST_IN_ARRAY:
-            yield from ((one, at.inside(index)) for index, one in enumerate(value.ravel().tolist()))
+        few = value.size <= _MOST_IN_ARRAY
+        yield from ((one, at.inside(index)) for index, one in enumerate(value.ravel().tolist() if few else ()))
     elif _is_pandas(cls):
         yield from _columns(value, at)
     elif not issubclass(cls, _NOT_ENTERED):
         names = {**_slots(value), **(naming.namespace(value) or {})}
-        for name, one in names.items():
-            if isinstance(name, str):
-                yield one, _At(cls.__name__, name, "", None, at.depth + 1)
+        yield from ((one, _At(cls.__name__, name, "", None, at.depth + 1)) for name, one in names.items())
+
+
+def _items(value: Any, at: _At) -> Iterator[tuple[Any, _At]]:
+    base = list if issubclass(type(value), list) else tuple
+    # The first and the last say of what kind the items are: a list of a million names is not gone through.
+    if not base.__len__(value) or {type(base.__getitem__(value, i)) for i in (0, -1)} <= _NOT_NUMBERS:
+        return
+    yield from ((one, at.inside(index)) for index, one in enumerate(base.__iter__(value)))
 
 
 def _slots(value: Any) -> dict[str, Any]:

@@ -83,17 +83,7 @@ class Backward:
         if isinstance(node, ast.Dict):
             picked = [v for k, v in zip(node.keys, node.values, strict=True) if _literal(k) in self.wanted.keys]
             return [(v, scope) for v in picked or node.values]
-        if isinstance(node, ast.Subscript):
-            return [(node.value, scope)]  # which elements are taken does not change them
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            return [(node.elt, scope), *((g.iter, scope) for g in node.generators)]
-        if isinstance(node, ast.DictComp):
-            return [(node.value, scope), *((g.iter, scope) for g in node.generators)]
-        if isinstance(node, ast.IfExp):
-            return [(node.body, scope), (node.orelse, scope)]
-        if isinstance(node, (ast.Lambda, ast.Compare, ast.JoinedStr)):
-            return []
-        return [(child, scope) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        return [(part, scope) for part in _parts(node)]
 
     def _of_name(self, node: ast.Name, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         home = scope.resolve(node.id)
@@ -105,13 +95,16 @@ class Backward:
         for loop in scope.file.loop_variables.get(node.id, ()):
             if isinstance(loop.target, ast.Name) and loop.scope.resolve(node.id) is home:
                 yield loop.node, loop.scope
-        if home.kind == "function" and node.id in home.params and node.id not in ("self", "cls"):
-            sites = list(self.project.arguments(home, node.id))
-            if len(sites) > _MOST_SITES:
-                self.cut = True
-            yield from ((given, site.scope) for site, given in sites[:_MOST_SITES])
+        if home.kind == "function" and node.id in home.params:
+            yield from self._given(home, node.id)
         elif home.parent is None and node.id in scope.file.imports and not home.binds(node.id):
             yield from self._imported(node.id, scope)
+
+    def _given(self, function: Scope, parameter: str) -> Iterator[tuple[ast.expr, Scope]]:
+        """What callers pass for a parameter; of many callers the first few."""
+        sites = list(self.project.arguments(function, parameter)) if parameter not in ("self", "cls") else []
+        self.cut |= len(sites) > _MOST_SITES
+        yield from ((given, site.scope) for site, given in sites[:_MOST_SITES])
 
     def _imported(self, name: str, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         last = scope.file.imports[name].rpartition(".")[2]
@@ -124,6 +117,8 @@ class Backward:
         """What a statement binds a name to: of a tuple that a function returns only the name's own part."""
         value, scope = found.value, found.scope
         assert value is not None
+        if found.store == "augmented":
+            value = _in_place(found.node, value)
         index = _position(found.node, name)
         if index is None or not isinstance(value, ast.Call):
             yield value, scope
@@ -186,6 +181,21 @@ class Backward:
         return [parts.elts[i] for i in wanted.columns if i < len(parts.elts)]
 
 
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The expressions within one whose values go into its own."""
+    if isinstance(node, ast.Subscript):
+        return [node.value]  # which elements are taken does not change them
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [node.elt, *(g.iter for g in node.generators)]
+    if isinstance(node, ast.DictComp):
+        return [node.value, *(g.iter for g in node.generators)]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, (ast.Lambda, ast.Compare, ast.JoinedStr)):
+        return []
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+
+
 def returned(function: Scope) -> Iterator[tuple[ast.expr, Scope]]:
     """What a function returns or yields itself, not one within it."""
     within: set[int] = set()
@@ -195,6 +205,13 @@ def returned(function: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         given = isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) and id(node) not in within
         if given and isinstance(value := getattr(node, "value", None), ast.expr):
             yield value, function
+
+
+def _in_place(node: ast.expr | ast.stmt, value: ast.expr) -> ast.expr:
+    """What `x /= y` or `x.div_(y)` computes; what `x` was before has a statement of its own."""
+    if isinstance(node, ast.AugAssign):
+        return ast.copy_location(ast.BinOp(ast.copy_location(ast.Constant(1), node), node.op, value), node)
+    return node if isinstance(node, ast.Call) else value
 
 
 def _position(node: ast.AST, name: str) -> int | None:

@@ -37,7 +37,7 @@ _GAPS = name_set("pct_change rolling shift reindex resample asfreq pivot pivot_t
 """Methods of pandas that leave gaps, which are NaN."""
 _GUARDED = re.compile(r"\+|clamp|clip|maximum|where|eps|\bmax\(|\bor\b")
 _DEEPEST, _MOST = 8, 2000
-_NONFINITE = frozenset(("nan", "inf", "NaN", "Inf", "infinity"))
+_NONFINITE = name_set("nan inf infinity")
 
 
 class Maker(msgspec.Struct, frozen=True):
@@ -138,8 +138,8 @@ class MakerSearch:
         """What an expression does that may make NaN or an infinity of the kind that was seen; None if nothing."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             return self._division(node.right, scope)
-        if isinstance(node, (ast.Attribute, ast.Name)) and syntax.ident(node) in ("nan", "NaN", "inf"):
-            return f"writes {syntax.ident(node)}"
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            return self._writing(syntax.ident(node))
         if not isinstance(node, ast.Call):
             return None
         name = syntax.ident(node.func)
@@ -151,20 +151,27 @@ class MakerSearch:
     def _call(self, node: ast.Call, name: str, scope: Scope) -> str | None:
         asked, given = self._asked, node.args[0] if node.args else syntax.receiver(node)
         # The program's own function of that name is gone into instead.
-        if any(True for _ in scope.file.functions(name)):
+        if scope.file.functions(name):
             return None
-        if name == "float" and given is not None:
-            text = given.value if isinstance(given, ast.Constant) else None
-            return f"writes {text}" if isinstance(text, str) and text.strip("+-") in _NONFINITE else None
+        if name == "float" and isinstance(given, ast.Constant) and isinstance(given.value, str):
+            return self._writing(given.value.strip("+-"))
         if name in _READS:
             return "reads its values from outside the program"
         if name in _GAPS and asked.nans:
             return f"leaves gaps by {name}"
-        what = scope.file.source.segment(given)[:60] if given is not None else ""
-        guarded = given is None or self._is_guarded(given, scope)
-        if not guarded and ((name in _LOGS) or (name in _ROOTS and asked.nans) or (name in _EXPS and asked.infinities)):
-            return f"takes {name} of {what}"
-        return None
+        if given is None or not self._is_singular(name) or self._is_guarded(given, scope):
+            return None
+        return f"takes {name} of {scope.file.source.segment(given)[:60]}"
+
+    def _writing(self, word: str) -> str | None:
+        """What a constant is of that name; NaN never becomes an infinity."""
+        known = word.lower() in _NONFINITE and (self._asked.nans or word.lower() != "nan")
+        return f"writes {word}" if known else None
+
+    def _is_singular(self, name: str) -> bool:
+        """Whether a function may give what was seen."""
+        asked = self._asked
+        return name in _LOGS or (asked.nans and name in _ROOTS) or (asked.infinities and name in _EXPS)
 
     def _division(self, divisor: ast.expr, scope: Scope) -> str | None:
         if isinstance(divisor, ast.Constant):
@@ -186,18 +193,20 @@ class MakerSearch:
             return True
         if depth > 2 or not isinstance(node, (ast.Name, ast.Attribute)):
             return False
-        if isinstance(node, ast.Attribute):
-            home = scope.owner_class()
-            found = self._backward().of_class(home.name, node.attr) if home is not None else []
-        else:
-            found = scope.file.bindings_of(node.id, scope)
-        # `std[std == 0] = 1` afterward.
-        if any(_replaces(m) for m in found):
+        found = self._bindings(node, scope)
+        if any(map(_replaces, found)):
             return True
         bound = [m for m in found if m.rebinds and m.value is not None]
-        if any(isinstance(m.value, ast.Constant) and m.value.value for m in bound) and len(bound) == 1:
-            return True
+        if len(bound) == 1 and isinstance(value := bound[0].value, ast.Constant):
+            return bool(value.value)
         return bool(bound) and all(m.value is not None and self._is_guarded(m.value, m.scope, depth + 1) for m in bound)
+
+    def _bindings(self, node: ast.Name | ast.Attribute, scope: Scope) -> list[Mutation]:
+        """What the program does to a name, or to an attribute of the class at hand."""
+        if isinstance(node, ast.Name):
+            return scope.file.bindings_of(node.id, scope)
+        home = scope.owner_class()
+        return self._backward().of_class(home.name, node.attr) if home is not None else []
 
     def _is_reduced(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
         """Whether a divisor is one number for many elements, as a spread is: at 0 it spoils all of them."""
@@ -207,11 +216,13 @@ class MakerSearch:
         if isinstance(node, ast.Call) and syntax.ident(node.func) in _REDUCES:
             return True
         if isinstance(node, ast.BinOp):
-            sides = [n for n in (node.left, node.right) if not isinstance(n, ast.Constant)]
-            return bool(sides) and all(self._is_reduced(n, scope, depth + 1) for n in sides)
-        above = Backward(self._project, _CLEANS).before(node, scope)
-        above = [(n, s) for n, s in above if not isinstance(n, ast.Constant) and syntax.ident(n) not in s.file.imports]
-        return bool(above) and all(self._is_reduced(n, s, depth + 1) for n, s in above)
+            above = [(node.left, scope), (node.right, scope)]
+        else:
+            above = Backward(self._project, _CLEANS).before(node, scope)
+        telling = [
+            (n, s) for n, s in above if not isinstance(n, ast.Constant) and syntax.ident(n) not in s.file.imports
+        ]
+        return bool(telling) and all(self._is_reduced(n, s, depth + 1) for n, s in telling)
 
 
 def _replaces(found: Mutation) -> bool:
