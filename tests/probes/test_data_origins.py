@@ -414,6 +414,8 @@ def test_slots_and_containers_are_read() -> None:
 
 def test_a_table_of_pandas_is_read_by_its_columns() -> None:
     pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"price": [1.0, None, 3.0], "name": ["a", "b", "c"]})
+    table = pandas.DataFrame({"price": [1.0, None, 3.0], "name": ["a", "b", "c"], "count": [1, 2, 3]})
     (leaf,) = HeldValues().of(table)
-    assert leaf.path == "['price']" and leaf.values.isnan().tolist() == [False, True, False]
+    assert leaf.names == ["price", "count"] and leaf.values.isnan().nonzero().tolist() == [[1, 0]]
+    (leaf,) = HeldValues().of([table["price"]])
+    assert leaf.values.isnan().tolist() == [False, True, False]

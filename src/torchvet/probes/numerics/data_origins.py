@@ -252,6 +252,8 @@ def _held(leaves: list[Leaf], length: int, batch: torch.Tensor) -> Held:
         fills=any(n > 1 and bool(bad.all(dim=d).any()) for d, n in enumerate(bad.shape)),
         same=same is not None,
     )
+    if leaf.names and len(held.columns) == 1:
+        held = msgspec.structs.replace(held, name=f"{held.name}[{leaf.names[held.columns[0]]!r}]")
     return _of_items(held, leaf, leaves, length, bad)
 
 

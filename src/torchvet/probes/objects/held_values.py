@@ -36,6 +36,8 @@ class Leaf:
     values: torch.Tensor
     row: int | None = None
     rows: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of a table the names of its columns."""
 
 
 @dataclass
@@ -89,11 +91,11 @@ class HeldValues:
             if id(value) in self._seen:
                 continue
             self._seen.add(id(value))
-            tensor = self._tensor(value)
+            names, tensor = self._table(value) if _is_pandas(cls) else ([], self._tensor(value))
             if tensor is not None and tensor.dim() == 0:
                 self._scalar(at, float(tensor))
             elif tensor is not None:
-                yield Leaf(at.owner, at.attribute, at.path, tensor, at.row)
+                yield Leaf(at.owner, at.attribute, at.path, tensor, at.row, names=names)
             elif at.depth >= _DEEPEST:
                 self.complete = False
             else:
@@ -102,6 +104,16 @@ class HeldValues:
     def _scalar(self, at: _At, value: float) -> None:
         path = at.path if at.row is None else at.path.replace(f"[{at.row}]", "[…]", 1)
         self._scalars.setdefault((at.owner, at.attribute, path), []).append((at.row or 0, value))
+
+    def _table(self, table: Any) -> tuple[list[str], torch.Tensor]:
+        """The numbers of a table of pandas', by rows, with the names of the columns."""
+        names, columns = _columns(table)
+        self._bytes += 8 * sum(column.size for column in columns)
+        self.complete &= self._bytes <= _MOST_BYTES
+        if not columns or not columns[0].size or self._bytes > _MOST_BYTES:
+            return [], torch.zeros(1)
+        parts = [torch.from_numpy(column.astype("float64")) for column in columns]
+        return names, torch.stack(parts, dim=1) if names else parts[0]
 
     def _tensor(self, value: Any) -> torch.Tensor | None:
         """The numbers that a value is, if it is any."""
@@ -143,8 +155,6 @@ def _parts(value: Any, at: _At) -> Iterator[tuple[Any, _At]]:
     elif arrays.is_array(cls):
         few = value.size <= _MOST_IN_ARRAY
         yield from ((one, at.inside(index)) for index, one in enumerate(value.ravel().tolist() if few else ()))
-    elif _is_pandas(cls):
-        yield from _columns(value, at)
     elif not issubclass(cls, _NOT_ENTERED):
         names = {**_slots(value), **(naming.namespace(value) or {})}
         yield from ((one, _At(cls.__name__, name, "", None, at.depth + 1)) for name, one in names.items())
@@ -172,17 +182,15 @@ def _slots(value: Any) -> dict[str, Any]:
 
 def _is_pandas(cls: type) -> bool:
     pandas = sys.modules.get("pandas")
-    frames = (getattr(pandas, "DataFrame", None), getattr(pandas, "Series", None)) if pandas is not None else ()
-    return cls in frames
+    known = (getattr(pandas, "DataFrame", None), getattr(pandas, "Series", None)) if pandas is not None else ()
+    return cls in known
 
 
-def _columns(table: Any, at: _At) -> Iterator[tuple[Any, _At]]:
-    """The columns of floating point of a table of pandas'."""
-    if type(table).__name__ == "Series":
-        if table.dtype.kind == "f":
-            yield table.to_numpy(), at
-        return
-    for index, name in enumerate(table.columns):
-        column = table.iloc[:, index]
-        if column.dtype.kind == "f":
-            yield column.to_numpy(), _At(at.owner, at.attribute, f"{at.path}[{str(name)!r}]", at.row, at.depth + 1)
+def _columns(table: Any) -> tuple[list[str], list[Any]]:
+    """The names and the numbers of the columns of a table of pandas' that has floating point."""
+    if not hasattr(table, "columns"):
+        return [], [table.to_numpy()] if table.dtype.kind == "f" else []
+    known = [(str(name), table.iloc[:, index]) for index, name in enumerate(table.columns)]
+    # Whole numbers as well: they stand in the same rows.
+    known = [(name, column) for name, column in known if getattr(column.dtype, "kind", "") in "fiu"]
+    return [name for name, _ in known], [column.to_numpy() for _, column in known]
