@@ -4,7 +4,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 data = torch.randn(128, 5)
-data[77, 2] = float("nan")
+data[77, 2] = float("nan")  # SAID
 loader = DataLoader(TensorDataset(data, torch.randint(0, 2, (128,))), batch_size=16)
 model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)

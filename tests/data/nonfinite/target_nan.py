@@ -11,7 +11,7 @@ class Rows(Dataset):
         g = torch.Generator().manual_seed(i)
         y = torch.randn(1, generator=g)
         if i == 41:
-            y = y / 0 * 0
+            y = y / 0 * 0  # SAID
         return {"x": torch.randn(3, generator=g), "y": y}
 
 

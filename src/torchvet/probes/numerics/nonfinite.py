@@ -18,6 +18,7 @@ from torchvet.probes.internals.compiled_regions import REGIONS
 from torchvet.probes.internals.finite import dense, is_finite, suspicious
 from torchvet.probes.internals.simulated import numbers, simulated
 from torchvet.probes.numerics.assigned_buffers import AssignedBuffers
+from torchvet.probes.numerics.data_origins import BatchOrigin
 from torchvet.probes.numerics.nonfinite_outputs import OutputWatch, Taken
 from torchvet.probes.numerics.number_samples import NumberSampler
 from torchvet.probes.numerics.online_nonfinite_search import LiveLook
@@ -56,14 +57,14 @@ class NonFiniteWatcher(Watcher):
         self._sure = True
         self._outputs = OutputWatch(host.known)
         self._skipped = SkipWatch()
-        self._batch: Any = None
+        self._data = BatchOrigin(host)
         self._followed = -1
         self._calls = Calls()
         self._taken: Stack | None = None
         """Where a number was taken that is NaN."""
         self._numbers = 0
         """Numbers of finite outputs that were looked into."""
-        self._live = LiveLook(host)
+        self._live = LiveLook(host, self._data)
         self._samples = NumberSampler(host)
         self._assigned = AssignedBuffers(host)
         self._began = time.perf_counter()
@@ -104,7 +105,7 @@ class NonFiniteWatcher(Watcher):
         """A step's work starts here, as far as is known."""
         self._look_at_skipped(self.host.step)
         self._skipped.batch_got()
-        self._batch = batch
+        self._data.batch_got(iterator, batch)
         self._step_starts()
         if self._live.wanted:
             self._live.batch_got(batch)
@@ -120,7 +121,7 @@ class NonFiniteWatcher(Watcher):
         self._outputs.step_ends()
         if self._skipped.waits:
             self._look_at_skipped(tick)
-        self._batch = None
+        self._data.clear()
         self._step_starts()
 
     def forward_ended(self, module: torch.nn.Module, output: Any) -> None:
@@ -249,6 +250,7 @@ class NonFiniteWatcher(Watcher):
             return
         record = record or NonFinite(tick=tick, symptom=symptom, found="not-reproduced", note=why, place=taken.place)
         record.loop = counters(sys._getframe(2))
+        self._data.explain(record, sys._getframe(2))
         self.host.write(record)
 
     def _look_at_gradients(self, gradients: list[torch.Tensor]) -> None:
@@ -370,6 +372,7 @@ class NonFiniteWatcher(Watcher):
                 record.note = f"its gradients were finite: the optimizer's step {tick - 1} made it"
         elif record.reason == "bad-buffer":
             self._assigned.explain(record, self._kept)
+        self._data.explain(record, sys._getframe(1))
         record.replay_seconds = time.perf_counter() - started
         self.host.write(record)
         if record.found == "not-reproduced" and symptom not in _TAKEN:
@@ -389,7 +392,7 @@ class NonFiniteWatcher(Watcher):
 
     def _ask(self, symptom: Symptom, tick: int, frame: Any) -> tuple[NonFinite | None, str]:
         failure = Failure(symptom, tick, frame, self._remembered(symptom), self.host.known, self._kept)
-        failure.before, failure.batch, failure.scale = self._calls.before(), self._batch, self._scale()
+        failure.before, failure.batch, failure.scale = self._calls.before(), self._data.batch, self._scale()
         step = time.perf_counter() - self._began
         left = min(_MOST_SECONDS, max(_LEAST_SECONDS, _TIMES * step))
         reason, inexact = "", None
@@ -464,7 +467,8 @@ class NonFiniteWatcher(Watcher):
         """Nothing of the program's outlives it here."""
         self._live.finish()
         self._look_at_taken(self.host.tick)
-        self._batch, self._kept = None, Kept()
+        self._data.clear()
+        self._kept = Kept()
         self._calls.clear()
         self._assigned.remove()
 

@@ -15,6 +15,7 @@ from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import REGIONS, Aside
 from torchvet.probes.internals.finite import is_finite, numeric
 from torchvet.probes.internals.simulated import numbers
+from torchvet.probes.numerics.data_origins import BatchOrigin
 from torchvet.probes.replay.live_mode import Asks, BesideDynamo, LiveMode, Origin
 from torchvet.probes.replay.loops import counters
 from torchvet.probes.replay.naming import Names
@@ -35,8 +36,9 @@ class LiveLook:
     """One at a time: `begin()` after a failure, `advance()` wherever the program is between its passes; it ends with
     the first operator that is found, or at its bounds, and writes a record either way."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, data: BatchOrigin) -> None:
         self._host = host
+        self._data = data
         self._opening: NonFinite | None = None
         self._mode: LiveMode | None = None
         self._undo = ExitStack()
@@ -184,6 +186,7 @@ class LiveLook:
         assert opening is not None
         record.live, record.failed = self._steps, opening.tick
         record.replay_seconds = opening.replay_seconds + (self._mode.seconds if self._mode is not None else 0.0)
+        self._data.explain(record, sys._getframe(1))
         # Before leaving: `_leave` may have to wait, and nothing must be noted meanwhile.
         self._opening = None
         self._host.write(record)

@@ -41,6 +41,53 @@ class Operand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its value at the first element of the result that is not finite, where the operator goes element by element."""
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Numbers that the program keeps and that are not finite, in a place that a batch may come from: an attribute of an
+    object of class `owner`, or a variable (`is_variable`) of the function `owner`, in the file `path`.
+
+    `operand` has its shape, and how many of its elements are not finite in all. `name` leads to the first of them.
+    """
+
+    owner: str
+    attribute: str
+    name: str
+    operand: Operand
+    is_variable: bool = False
+    path: str = ""
+    line: int = 0
+    """Of a variable: the line at which its function stood."""
+    first: list[int] = []
+    """The index of the first element that is not finite, in what `name` names."""
+    rows: list[int] = []
+    """The first few rows (of a list: items) that have any, of `of` rows."""
+    of: int = 0
+    of_items: bool = False
+    """Whether rows are items of a list, each with numbers of its own."""
+    columns: list[int] = []
+    """Indices along the last dimension that have any, a few."""
+    fills: bool = False
+    """Whether they are all that there is along some dimension: a whole column, or a whole row."""
+    same: bool = False
+    """Whether the batch has the very values that stand there beside them."""
+
+
+class DataOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a batch comes from that was not finite when the program got it.
+
+    `read` is where the dataset makes an item, `collated` the program's own function that makes a batch of items.
+    `complete` says that all that the dataset holds was looked at. `variable` is a batch of no loader by the name that
+    it has, in the function and at the line of `bound`.
+    """
+
+    dataset: str = ""
+    read: Place | None = None
+    collated: Place | None = None
+    held: list[Held] = []
+    complete: bool = True
+    variable: str = ""
+    bound: Place | None = None
+
+
 class NonFinite(Record):
     """The first operator of a step that made NaN or an infinity from finite operands, found by a replay, or live.
 
@@ -85,6 +132,8 @@ class NonFinite(Record):
     """For what was bad already: the first step that is known to have had it."""
     assigned: Place | None = None
     """For a bad buffer: the line that assigned it last, in step `since`."""
+    origin: DataOrigin | None = None
+    """For bad data: where it comes from, as far as that is known."""
     replay_seconds: float = 0.0
     note: str | None = None
     loop: dict[str, int] = {}

@@ -2,5 +2,6 @@
 
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store
 from torchvet.source.stores.index import SourceIndex
+from torchvet.source.stores.makers import Made, Maker, MakerSearch, Wrong
 
-__all__ = ["FunctionSpan", "Limit", "Removal", "SourceIndex", "Store"]
+__all__ = ["FunctionSpan", "Limit", "Made", "Maker", "MakerSearch", "Removal", "SourceIndex", "Store", "Wrong"]

@@ -26,6 +26,7 @@ from torchvet.source.stores import removals as removing
 from torchvet.source.stores.aliases import AliasSearch, Use
 from torchvet.source.stores.answers import FunctionSpan, Limit, Removal, Store, stored
 from torchvet.source.stores.copies import Copying
+from torchvet.source.stores.makers import MakerSearch, Wrong
 from torchvet.source.stores.name_resolution import Asked
 from torchvet.source.text import SourceText
 
@@ -95,6 +96,10 @@ class SourceIndex:
     def mentions(self, name: str) -> bool:
         """Whether a name stands anywhere in the program's own text."""
         return any(True for _ in self._project.containing(name))
+
+    def makers(self, asked: Wrong) -> MakerSearch:
+        """The lines that can make values that are not finite, of the kinds and in the places that were seen."""
+        return MakerSearch(self._project, asked)
 
     def passed_by(self, store: Store) -> list[Store]:
         """The calls that hand in what a store puts away, where that is a bare parameter of the function around it, or

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchvet.recording.records.nonfinite import NonFinite, NonFiniteTotals
 from torchvet.rules.kit import Edit, Finding, Measured, RankRecording, Recording, Related, Rule, Severity, SourceFile
 from torchvet.rules.numerics import _nonfinite_words as say
+from torchvet.rules.numerics._data_origins import Origin, origin_of
 from torchvet.rules.numerics._spreads import divided_by
 from torchvet.rules.numerics.fixes.guards import guarded
 
@@ -43,20 +44,21 @@ class FirstNonfinite(Rule):
             key = (record.place, record.reason, record.operator)
             if key not in seen:
                 seen.add(key)
-                yield self._finding(rank, record, totals, divided_by(recording) if record.columns else [])
+                origin = origin_of(record, recording)
+                if record.columns and origin.place is None:
+                    origin.related += divided_by(recording)
+                yield self._finding(rank, record, totals, origin)
 
-    def _finding(
-        self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals, spreads: list[Related]
-    ) -> Finding:
+    def _finding(self, rank: RankRecording, record: NonFinite, totals: NonFiniteTotals, origin: Origin) -> Finding:
         return self.observed(
             rank,
             severity=severity_of(record, totals, rank.ticks),
-            message=message_of(record) + _left_out(record, totals),
-            place=record.assigned or record.place,
-            cause=say.cause(record),
-            advice=say.advice(record),
+            message=message_of(record) + origin.message + _left_out(record, totals),
+            place=record.assigned or origin.place or record.place,
+            cause=say.cause(record) + origin.cause,
+            advice=origin.advice or say.advice(record),
             measured=Measured(steps=_happened(record)),
-            related=[*related_of(record, totals), *spreads],
+            related=[*related_of(record, totals), *origin.related],
             about=say.about(record),
         )
 
