@@ -15,10 +15,12 @@ from torchvet.rules.kit import (
     Rule,
     SourceFile,
 )
-from torchvet.rules.training.fixes.last_activations import without_last
+from torchvet.rules.training.fixes.sequentials import without_activation
 
 _STEPS = 3
 """Sampled steps with such targets, from which on it is a habit. Chosen, not measured."""
+_HABIT = 0.5
+"""The share of sampled steps that have such targets: those of a network may move into the range. Chosen, not measured."""
 _LEAST = 0.01
 """The share of targets outside, below which they are outliers. Chosen, not measured."""
 _MANY = 0.05
@@ -47,14 +49,14 @@ class TargetsOutOfReach(Rule):
     fix_changes_results = True
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
-        """A Sequential written on one place without its last activation."""
-        return without_last(file, finding)
+        """The Sequential without its last activation."""
+        return without_activation(file, finding)
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Losses some of whose targets lie outside by habit, and not all in one place: that may stand for padding."""
         for seen in rank.latest(TargetsOutside, "place", "loss", "operator"):
             values = seen.values
-            if seen.stray < _STEPS or values is None or values[0] == values[1]:
+            if seen.stray < max(_STEPS, _HABIT * seen.steps) or values is None or values[0] == values[1]:
                 continue
             if seen.below + seen.above >= _LEAST * seen.targets:
                 yield self._finding(rank, seen)
