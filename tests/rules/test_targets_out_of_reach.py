@@ -90,7 +90,7 @@ OUT_OF_REACH = {
     "rows chosen": (RELU, "pred = model(x)\nm = y[:, 0] > -1\nF.mse_loss(pred[m], y[m]).backward()", "pred ="),
     "rounded": (
         RELU,
-        "with torch.autocast('cpu', dtype=torch.bfloat16):\n    pred = model(x)\nF.mse_loss(pred.float(), y).backward()",
+        "with torch.autocast('cpu', torch.bfloat16):\n    pred = model(x)\nF.mse_loss(pred.float(), y).backward()",
         "pred =",
     ),
     "a term of several": (
@@ -208,7 +208,7 @@ def found_for(**more: Any) -> list[Finding]:
 def test_what_is_measured_grades_it() -> None:
     (many,) = found_for()
     assert many.severity == "warning"
-    assert many.message == "30 % of the targets lie below 0, and what `Net.head.3` (ReLU) gives is always 0 or more"
+    assert many.message == "30 % of the targets lie below 0, and what ReLU in `Net.head.3` gives is always 0 or more"
     (few,) = found_for(below=30)
     assert few.severity == "info"
     # So many that lie outside by little cost nothing.

@@ -20,7 +20,7 @@ from torchvet.rules.training.fixes.sequentials import without_activation
 _STEPS = 3
 """Sampled steps with such targets, from which on it is a habit. Chosen, not measured."""
 _HABIT = 0.5
-"""The share of sampled steps that have such targets: those of a network may move into the range. Chosen, not measured."""
+"""The share of sampled steps with such targets: those of a network may move into the range. Chosen, not measured."""
 _LEAST = 0.01
 """The share of targets outside, below which they are outliers. Chosen, not measured."""
 _MANY = 0.05
@@ -67,7 +67,7 @@ class TargetsOutOfReach(Rule):
         # The squares of what is out of reach are small where it is noise at the end of the range.
         floor = seen.floor / seen.spread if seen.spread else 0.0
         remains = seen.floor / max(1, seen.targets)
-        module = f"`{seen.module}` ({name})" if seen.module else name
+        made = f"{name} in `{seen.module}`" if seen.module else name
         limits = [f"{limit:g}" for limit in (seen.low, seen.high) if limit is not None]
         never = (
             f"between {limits[0]} and {limits[1]}"
@@ -78,7 +78,7 @@ class TargetsOutOfReach(Rule):
         return self.observed(
             rank,
             seen.place,
-            f"{percent(share)} of the targets lie {_where(seen)}, and what {module} gives is always {never}",
+            f"{percent(share)} of the targets lie {_where(seen)}, and what {made} gives is always {never}",
             cause=f"the loss compares it with these targets as it is; those out of reach lie between {least:.3g} and "
             f"{most:.3g}. If all others were predicted exactly, a mean squared error of {remains:.3g} would remain, "
             f"{percent(floor)} of the targets' variance. It was measured in {count(seen.steps, 'sampled step')}",
