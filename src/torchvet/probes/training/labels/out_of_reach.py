@@ -22,6 +22,7 @@ from torchvet.probes.base.kit import (
     overloads,
 )
 from torchvet.probes.base.ledger import place_of_line, storage_key
+from torchvet.probes.internals import private
 from torchvet.probes.internals.graph_teardown import all_below, nodes_below
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.numerics import half
@@ -182,7 +183,8 @@ class TargetsOutOfReach(SiteWatcher[tuple[Place, Place, str], TargetsOutside]):
         # Cheapest first: subtractions are frequent.
         if given.grad_fn is None or targets.requires_grad or not targets.is_floating_point() or half.in_backward():
             return None
-        if not self._allowance.left():
+        # What stands for others within transforms of `torch.func` has no numbers of its own.
+        if not self._allowance.left() or any(map(private.is_functorch_wrapped, (given, targets))):
             return None
         began = time.thread_time()
         bounded = bound_of(given.grad_fn)

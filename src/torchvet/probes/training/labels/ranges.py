@@ -126,7 +126,7 @@ def measured(targets: torch.Tensor, bound: Bound) -> Reach | None:
 def _on_host(tensor: torch.Tensor) -> torch.Tensor | None:
     """The values of a plain tensor, or of evenly spread parts of a large one, where they may be read now."""
     plain = numbers(tensor) if simulated() else tensor
-    if type(plain) is not torch.Tensor or plain.is_meta or plain.layout is not torch.strided:
+    if type(plain) is not torch.Tensor or plain.is_nested or plain.is_meta or plain.layout is not torch.strided:
         return None
     # To read a value while a CUDA graph is being captured ends the capture by an error.
     if plain.is_cuda and torch.cuda.is_current_stream_capturing():
