@@ -72,6 +72,7 @@ PROBES: tuple[str, ...] = (
     "training.modes.left_by_library.PartsLeftInEvalMode",
     "training.labels.end_tokens.EndTokenProbe",
     "training.labels.shifted_twice.TargetsAheadProbe",
+    "training.labels.out_of_reach.TargetsOutOfReach",
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",

@@ -20,3 +20,29 @@ class TargetsAhead(Record):
     targets: int = 0
     agreed: int = 0
     last: int = -1
+
+
+class TargetsOutside(Record):
+    """Targets of a regression, on the line `loss`, that what `operator` gave on the line `place` cannot reach.
+
+    Predictions lie between `low` and `high` (None: no limit). In `steps` sampled steps whose loss went backward,
+    `below` and `above` of `targets` lay outside by more than `probes.training.labels.out_of_reach` tolerates. `floor`
+    is the sum of the squares of how far they did, `spread` that of the distances of all targets from their mean.
+    `values` are the least and the largest target that lay outside, `stray` the steps that had any.
+    """
+
+    place: Place
+    loss: Place
+    operator: str
+    module: str = ""
+    low: float | None = None
+    high: float | None = None
+    steps: int = 0
+    stray: int = 0
+    targets: int = 0
+    below: int = 0
+    above: int = 0
+    floor: float = 0.0
+    spread: float = 0.0
+    values: tuple[float, float] | None = None
+    last: int = -1

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, about, events_at
+from torchvet.rules.kit import Edits, Finding, SourceFile, about, events_at
+from torchvet.rules.training.fixes.sequentials import modules_made, without_last
 from torchvet.source.model import Event, edits, is_call, operand, terminal
-from torchvet.source.model.origins import made_by
 
 _FUNCTIONS = ("softmax", "sigmoid")
 _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
@@ -16,7 +16,7 @@ _MODULES = ("torch.nn.Softmax", "torch.nn.Sigmoid")
 def not_normalised(file: SourceFile, line: int) -> Edits:
     """What is normalised on a line, as it is before: where one call does it."""
     events = [e for e in file.unit_at(line).events if e.line == line and isinstance(e.node, ast.Call)]
-    functions = [e for e in events if terminal(e.node) in _FUNCTIONS and not _made(e)]
+    functions = [e for e in events if terminal(e.node) in _FUNCTIONS and not modules_made(e)]
     if functions:
         given = _raw(file, functions[0].call) if len(functions) == 1 else None
         return [edits.replace(file, functions[0].call, file.segment(given))] if given is not None else ()
@@ -45,28 +45,13 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, int)
 
 
-def _made(event: Event) -> list[ast.Call]:
-    """The calls that make the module that is called; nothing where it may be another too, or none."""
-    made = [value for value, _ in made_by(event.call.func, event.unit)]
-    calls = [value for value in made if isinstance(value, ast.Call)]
-    return calls if len(calls) == len(made) else []
-
-
 def _of_module(file: SourceFile, event: Event) -> Edits:
     """`self.softmax(x)` as `x`; `self.head(x)`, of a Sequential that ends with a softmax, without that."""
-    made = _made(event)
+    made = modules_made(event)
     if len(made) != 1:
         return []
     dotted, call = file.dotted(made[0].func), event.call
     if dotted in _MODULES:
         alone = len(call.args) == 1 and not call.keywords and call.lineno == call.end_lineno
         return [edits.replace(file, call, file.segment(call.args[0]))] if alone else []
-    if dotted != "torch.nn.Sequential" or len(made[0].args) < 2 or made[0].keywords:
-        return []
-    before, last = made[0].args[-2:]
-    if not isinstance(last, ast.Call) or file.dotted(last.func) not in _MODULES:
-        return []
-    start, end = edits.end_of(file, before), edits.end_of(file, last)
-    if edits.text_between(file, start, edits.start_of(file, last)).strip(" \t\r\n,"):
-        return []  # a comment would go with it
-    return [Edit(path=file.path, start=start, end=end, text="")]
+    return without_last(file, made[0], _MODULES)

@@ -1,0 +1,56 @@
+"""Edits that take the last module out of a Sequential that a file writes down."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from torchvet.rules.kit import Edit, Edits, Finding, SourceFile, about, events_at
+from torchvet.source.model import Event, edits
+from torchvet.source.model.origins import made_by
+
+_NAMES = (
+    *("ReLU", "ReLU6", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "LogSigmoid", "Softplus"),
+    *("Hardsigmoid", "Hardswish", "Hardtanh", "GELU", "SiLU", "Mish", "ELU", "SELU"),
+)
+_ACTIVATIONS = {f"torch.nn.{name}" for name in _NAMES}
+_PARTS = 3
+"""A module's path in a model that has the Sequential itself: class, attribute, index."""
+
+
+def modules_made(event: Event) -> list[ast.Call]:
+    """The calls that make the module that is called; nothing where it may be another too, or none."""
+    made = [value for value, _ in made_by(event.call.func, event.unit)]
+    calls = [value for value in made if isinstance(value, ast.Call)]
+    return calls if len(calls) == len(made) else []
+
+
+def without_last(file: SourceFile, made: ast.Call, modules: Collection[str]) -> list[Edit]:
+    """`nn.Sequential(…)` without its last module, where that is one of these."""
+    if file.dotted(made.func) != "torch.nn.Sequential" or len(made.args) < 2 or made.keywords:
+        return []
+    before, last = made.args[-2:]
+    if not isinstance(last, ast.Call) or file.dotted(last.func) not in modules:
+        return []
+    start, end = edits.end_of(file, before), edits.end_of(file, last)
+    if edits.text_between(file, start, edits.start_of(file, last)).strip(" \t\r\n,"):
+        return []  # a comment would go with it
+    return [Edit(path=file.path, start=start, end=end, text="")]
+
+
+def without_activation(file: SourceFile, finding: Finding) -> Edits:
+    """The Sequential that is called on the finding's line, without the activation at its end that the finding names.
+    Nothing where it is a part of a part: others may be made by the same line."""
+    parts = about(finding).operands[0].split(".") if about(finding).operands else []
+    if not parts[1:] or len(parts) > _PARTS or not parts[-1].isdigit():
+        return ()
+    found = []
+    for event in events_at(file, finding):
+        made = modules_made(event) if isinstance(event.node, ast.Call) else []
+        if len(made) == 1 and len(made[0].args) == int(parts[-1]) + 1 and not _spread(made[0]):
+            found.append(without_last(file, made[0], _ACTIVATIONS))
+    return found[0] if len(found) == 1 else ()
+
+
+def _spread(call: ast.Call) -> bool:
+    return any(isinstance(one, ast.Starred) for one in call.args)
