@@ -22,7 +22,8 @@ class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
     that is not the user's and is written in Python, and neither a loader, a module, a backward pass nor an optimizer;
     `kinds` says what else ran below it ("save", "log"; "collect" where Python collected garbage meanwhile). The
     instruction covers `span` (first line, column, last line, column; columns count from 0), where that is known.
-    `quiet` says that a function that runs without gradients was around it.
+    `quiet` says that a function that runs without gradients was around it. `thirds` are the seconds in the first, the
+    middle and the last third of the watched steps, where there were enough of them.
     """
 
     place: Place
@@ -36,6 +37,7 @@ class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
     callers: list[Place] = []
     span: tuple[int, int, int, int] | None = None
     quiet: bool = False
+    thirds: tuple[float, float, float] | None = None
 
 
 class LineTimes(Record):
@@ -43,7 +45,9 @@ class LineTimes(Record):
 
     The first steps, sampled steps and what came after the last step are left out. `interval` is the mean time between
     looks; `own` is what looking took of its thread's own time. `rest` seconds went to lines that are not listed.
-    `calls` are the seconds of the phases "data" and "backward" in the same time, by the calls themselves.
+    `calls` are the seconds of the phases "data" and "backward" in the same time, by the calls themselves. `thirds` are
+    the seconds of the first, the middle and the last third of the steps. `loggers` has the lowest level that each of
+    Python's loggers has let through; the root has no name.
     """
 
     seconds: float
@@ -53,6 +57,8 @@ class LineTimes(Record):
     own: float
     rest: float = 0.0
     calls: dict[str, float] = {}
+    thirds: tuple[float, float, float] | None = None
+    loggers: dict[str, int] = {}
     lines: list[LineTime] = []
 
 

@@ -34,6 +34,9 @@ SHARE, A_STEP, IN_ALL = 0.25, 0.003, 1.0
 whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
 _SEEN = 12
 """Looks at a line below which its time is chance."""
+_GROWN, _GROWN_LOOKS = 1.5, 48
+"""Times that a line takes in the last third of the steps what it took in the first, by itself and beside the rest of
+the step, and looks at it, from which on it grows. Chosen, not measured."""
 
 
 class Cost:
@@ -48,6 +51,8 @@ class Cost:
         self.looks = sum(part.looks for part in parts)
         self.steps = timing.times.steps
         self.a_step = timing.per_step(self.seconds)
+        self.grown = _grown(timing, parts)
+        """How many times as long they take in the last third of the steps as in the first; 0 where they do not grow."""
         # Of what was watched, and not of the median step: looks are of these steps.
         self.share = timing.share(self.seconds)
         self.often = timing.rare(list(parts)) if parts else None
@@ -85,6 +90,19 @@ class Cost:
     def measured(self) -> Measured:
         """For a finding."""
         return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
+
+
+def _grown(timing: Timing, parts: Sequence[LineTime]) -> float:
+    known = [part.thirds for part in parts if part.thirds is not None]
+    whole = timing.times.thirds
+    first, last = sum(one[0] for one in known), sum(one[-1] for one in known)
+    if whole is None or not first or sum(part.looks for part in parts) < _GROWN_LOOKS:
+        return 0.0
+    rest_first, rest_last = whole[0] - first, whole[-1] - last
+    grown = last / first
+    # A machine that became busy slows the rest of the step as well.
+    beside = grown * rest_first / rest_last if rest_last > 0 else grown
+    return grown if min(grown, beside) >= _GROWN else 0.0
 
 
 class LineCostRule(Rule):
