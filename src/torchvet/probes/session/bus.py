@@ -96,6 +96,7 @@ PROBES: tuple[str, ...] = (
     "time.pairs.tables.PairDifferenceTables",
     "time.prefixes.growing.GrowingPrefixes",
     "time.row_calls.calls.RowCallsProbe",
+    "time.row_calls.alike.ModulesAlikeProbe",
     "time.rows_seen_again.RowsSeenAgainProbe",
     "time.thrown_away.ThrownAwayProbe",
     "time.step_samples.SampleCounter",

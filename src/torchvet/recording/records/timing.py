@@ -392,6 +392,9 @@ class RowCalls(Record):
     An iteration's operators took `one` seconds for one row, and `together` for `timed` rows at once by `torch.vmap`:
     measured after the run on made tensors of the same shapes. With gradients that are `summed` a backward pass is part
     of both; `late` is the share of the backward passes' seconds that went through such results after the loop.
+
+    With `modules` these are that many modules of one shape, each called once in a loop: their calls count as rows, and
+    all at once are one batched product of their weights.
     """
 
     place: Place
@@ -405,6 +408,7 @@ class RowCalls(Record):
     differentiated: Differentiated = ""
     late: float = 0.0
     callers: list[Place] = []
+    modules: int = 0
 
 
 class RowsOneByOne(Record):
