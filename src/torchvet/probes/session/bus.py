@@ -94,6 +94,7 @@ PROBES: tuple[str, ...] = (
     "time.computed_again.ComputedAgainProbe",
     "time.dense_tables.DenseTables",
     "time.pairs.tables.PairDifferenceTables",
+    "time.normals.diagonal.DiagonalCovariances",
     "time.prefixes.growing.GrowingPrefixes",
     "time.row_calls.calls.RowCallsProbe",
     "time.row_calls.alike.ModulesAlikeProbe",
