@@ -27,6 +27,8 @@ _WORTH = 0.04
 """The share of the operators' time from which on it is timed."""
 _ENDED = ("finished", "exit", "steps-reached")
 """After an error nobody waits for times."""
+_MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
+"""Arguments, of which one is given."""
 _ASKED = ("rsample", "log_prob", "entropy")
 
 
@@ -68,23 +70,22 @@ class DiagonalCovariances(TimeWatcher):
             original(one, *args, **kwargs)
             if self.host.active and not self._full and (self.host.sampling or self._looked < _FIRST):
                 with self.host.looking(CHECK):
-                    self._made(one)
+                    self._made(one, next((m for m in (*args[1:4], *map(kwargs.get, _MATRICES)) if m is not None), None))
 
         return __init__
 
-    def _made(self, one: Any) -> None:
+    def _made(self, one: Any, matrix: Any) -> None:
         self._looked += 1
-        factor = one._unbroadcasted_scale_tril.detach()
-        # On a device this would wait. A factor is diagonal where the covariance is.
-        if factor.device.type != "cpu" or not _is_diagonal(factor):
+        # On a device this would wait. A factor and an inverse are diagonal where the covariance is.
+        if not isinstance(matrix, torch.Tensor) or matrix.device.type != "cpu" or not _is_diagonal(matrix.detach()):
             self._doubtful = True
             self._full |= self.host.sampling
             return
         places = user_lines(sys._getframe(2), 1)
         if self.host.sampling and places and (places[0] in self._lines or len(self._lines) < _MOST_LINES):
             rows, width = one.loc.numel() // max(1, one.loc.shape[-1]), one.loc.shape[-1]
-            known = self._lines.get(places[0], (0, 0, factor.dtype))
-            self._lines[places[0]] = max(rows, known[0]), max(width, known[1]), factor.dtype
+            known = self._lines.get(places[0], (0, 0, matrix.dtype))
+            self._lines[places[0]] = max(rows, known[0]), max(width, known[1]), matrix.dtype
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         took = self.host.ledger.took
