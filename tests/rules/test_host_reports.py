@@ -165,6 +165,18 @@ def test_one_call_that_reads_and_writes_is_one_work_and_grows() -> None:
     assert "grows" not in finding.message
 
 
+def test_lines_of_one_call_that_are_each_seen_in_other_steps_run_in_all() -> None:
+    parts = [
+        LineTime(place=at(n, "note"), seconds=0.5, looks=20, steps=20, callers=[at(NOTES)], calls=name)
+        for n, name in ((LOADS, "json.load"), (OPENS, "open"), (DUMPS, "json.dump"), (TEXTS, "json.dump"))
+    ]
+    (finding,) = found(recorded(*parts))
+    assert finding.severity == "warning" and "one of" not in finding.message
+    # Each alone takes so long that the steps which have it are known.
+    rare = [LineTime(place=p.place, seconds=2.0, looks=20, steps=2, callers=p.callers, calls=p.calls) for p in parts]
+    assert "in about one of 50 steps" in found(recorded(*rare))[0].message
+
+
 def test_text_alone_and_works_of_several_statements_stay_apart() -> None:
     apart = [spent(1.0, TEXTS, at(NOTES), kinds=["text"]), spent(1.0, DUMPS, at(TELLS), kinds=["save"])]
     assert len(found(recorded(*apart))) == 2

@@ -42,10 +42,11 @@ the step, and looks at it, from which on it grows. Chosen, not measured."""
 class Cost:
     """The time of some parts of a step: in a step, of all that was watched, and what the step would take without.
 
-    With `saved` it is that share of their time.
+    With `saved` it is that share of their time. With `alone` the line that takes most says how often they run: several
+    short ones of one call are each seen in some other steps.
     """
 
-    def __init__(self, timing: Timing, parts: Sequence[LineTime], saved: float = 1.0) -> None:
+    def __init__(self, timing: Timing, parts: Sequence[LineTime], saved: float = 1.0, alone: bool = False) -> None:
         self._timing = timing
         self.seconds = saved * sum(part.seconds for part in parts)
         self.looks = sum(part.looks for part in parts)
@@ -55,7 +56,8 @@ class Cost:
         """How many times as long they take in the last third of the steps as in the first; 0 where they do not grow."""
         # Of what was watched, and not of the median step: looks are of these steps.
         self.share = timing.share(self.seconds)
-        self.often = timing.rare(list(parts)) if parts else None
+        asked = sorted(parts, key=lambda part: -part.seconds)[:1] if alone else list(parts)
+        self.often = timing.rare(asked) if asked else None
         """In what share of the steps they run; None where that is about all, or unknown."""
 
     @property
@@ -141,11 +143,11 @@ class LineCostRule(Rule):
 
 def works_of(rank: RankRecording, timing: Timing, told: Sequence[LineTime] = ()) -> list[tuple[Work, Cost]]:
     """The host's work in the steps, each with what it costs, without the parts that are `told` as something else."""
-    from torchvet.analysis.host_work import HostWork
+    from torchvet.analysis.host_work import FILES, HostWork
     from torchvet.analysis.line_times import operators_of
 
     works = HostWork(timing, operators_of(rank)[1]).works(told)
-    return [(work, Cost(timing, work.parts)) for work in works]
+    return [(work, Cost(timing, work.parts, alone=work.kind == FILES)) for work in works]
 
 
 def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:
