@@ -35,8 +35,8 @@ whose steps take a millisecond waits for its data, writes a line of its log and 
 _SEEN = 12
 """Looks at a line below which its time is chance."""
 _GROWN, _GROWN_LOOKS = 1.5, 48
-"""Times that a line takes in the last third of the steps what it took in the first, by itself and beside the rest of
-the step, and looks at it, from which on it grows. Chosen, not measured."""
+"""Times that a line takes in the last third of the steps what it took in the first, beside the rest of the step, and
+looks at it, from which on it grows. Chosen, not measured."""
 
 
 class Cost:
@@ -53,7 +53,7 @@ class Cost:
         self.steps = timing.times.steps
         self.a_step = timing.per_step(self.seconds)
         self.grown = _grown(timing, parts)
-        """How many times as long they take in the last third of the steps as in the first; 0 where they do not grow."""
+        """Their share in the first third of the steps and in the last; None where they do not grow."""
         # Of what was watched, and not of the median step: looks are of these steps.
         self.share = timing.share(self.seconds)
         asked = sorted(parts, key=lambda part: -part.seconds)[:1] if alone else list(parts)
@@ -94,17 +94,15 @@ class Cost:
         return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
 
 
-def _grown(timing: Timing, parts: Sequence[LineTime]) -> float:
+def _grown(timing: Timing, parts: Sequence[LineTime]) -> tuple[float, float] | None:
     known = [part.thirds for part in parts if part.thirds is not None]
     whole = timing.times.thirds
     first, last = sum(one[0] for one in known), sum(one[-1] for one in known)
-    if whole is None or not first or sum(part.looks for part in parts) < _GROWN_LOOKS:
-        return 0.0
+    if whole is None or not 0 < first <= last or sum(part.looks for part in parts) < _GROWN_LOOKS:
+        return None
     rest_first, rest_last = whole[0] - first, whole[-1] - last
-    grown = last / first
-    # A machine that became busy slows the rest of the step as well.
-    beside = grown * rest_first / rest_last if rest_last > 0 else grown
-    return grown if min(grown, beside) >= _GROWN else 0.0
+    # Beside the rest of the step: a machine that became busy, or idle, changes both alike.
+    return (first / whole[0], last / whole[-1]) if last * rest_first >= _GROWN * first * rest_last else None
 
 
 class LineCostRule(Rule):

@@ -98,8 +98,9 @@ class StepWaitsForHostWork(LineCostRule):
         at = work.site if whole or named is None else named.place
         often = f", in about {_one_in(cost.often)}" if cost.often else ""
         message = f"{what} takes {cost.of_step()}{often}"
-        if cost.grown:
-            message += f"; it grows: {cost.grown:.1f} times as long in the last third of the steps as in the first"
+        if cost.grown is not None:
+            first, last = map(percent, cost.grown)
+            message += f"; it grows: {first} of the first third of the steps, {last} of the last"
         related = []
         if (at.path, at.line) != (work.site.path, work.site.line):
             related.append(self.beside("called-from", f"the training calls it in {work.site.function}", work.site))
