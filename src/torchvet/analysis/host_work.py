@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.analysis.flows import feeds
 from torchvet.analysis.line_times import Statement, Timing
+from torchvet.analysis.text.reporting import dotted, level_of, logger_of, reports, turned_off
 from torchvet.recording.records.timing import LineTime
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 COLLECTING, AUTOMATIC = "collect", "collected"
 """Collections that are called for, and those that come by themselves on any line."""
+UNWRITTEN = "unwritten"
+"""What is made for a message whose level is turned off."""
+FILES = "files"
+"""Reading, writing and making the text of files in one call."""
 _MODULES = {
     # Names as an import spells them; a whole module where all of it is of one kind.
     "sleep": "time.sleep",
@@ -30,7 +35,7 @@ _MODULES = {
     "log": "print logging loguru wandb mlflow tqdm tensorboard tensorboardX torch.utils.tensorboard",
     "save": "torch.save torch.serialization.save pickle.dump pickle.dumps pickle._dump json.dump numpy.save "
     "numpy.savez numpy.savez_compressed os.fsync safetensors",
-    # `open` counts as reading: it is not told how a file was opened.
+    # `open` counts as reading where its text does not say that it writes.
     "read": "torch.load torch.serialization.load json.load pickle.load pickle.loads open numpy.load",
     "text": "json.dumps json.loads csv re",
     "process": "subprocess os.system os.popen",
@@ -56,6 +61,14 @@ _OF_TENSORS = frozenset(
 """Methods of tensors and of what trains: they are no work of the host's own, or they wait for a device."""
 _EVALUATES = re.compile(r"(^|_)(eval|valid|test)", re.IGNORECASE)
 """Names of functions whose work is an evaluation. A metric is work like any other."""
+
+
+_OPENED_TO_WRITE = "open to write"
+_Key = tuple[str, str, int]
+"""A kind, and the line of a statement."""
+_OF_FILES = frozenset(["read", "save", "text"])
+_WRITING = frozenset("wax+")
+"""Letters of a mode with which a file is opened to be written."""
 
 
 @dataclass
@@ -120,13 +133,14 @@ class HostWork:
         for one in self._timing.times.lines:
             kind = "" if id(one) in without else self.kind(one)
             if kind:
-                place, _ = self.site(one)
-                at = self._timing.files.statement(place, {})
+                # A message that is not written is reported where it is made, from wherever that is called.
+                unwritten = self._unwritten(one) if kind == UNWRITTEN else None
+                at = self._timing.files.statement(unwritten or self.site(one)[0], {})
                 sites.setdefault((at.path, at.line), at.place)
                 found[kind, at.path, at.line].append(one)
         works = [
             Work(kind, sites[path, line], parts, self._timing.statements(parts))
-            for (kind, path, line), parts in found.items()
+            for (kind, path, line), parts in _joined(found).items()
         ]
         return sorted(works, key=lambda work: -work.seconds)
 
@@ -147,7 +161,37 @@ class HostWork:
             return "evaluation"
         if one.phase in ("data", "forward"):
             return "data" if one.phase == "data" else ""
-        return self._other(one)
+        return self._reported(one) or self._other(one)
+
+    def _reported(self, one: LineTime) -> str:
+        """Of a statement that only reports, all that it makes to say is a part of it."""
+        if self._unwritten(one) is not None:
+            return UNWRITTEN
+        name = one.calls or self._called(one)
+        says = not one.kinds or one.kinds[0] in ("log", "text")
+        return "log" if says and self._report(one.place) is not None and not self._may_wait(name) else ""
+
+    def _may_wait(self, name: str) -> bool:
+        """Whether a call may wait for a device: that is the model's time."""
+        return not self._timing.on_cpu and name.rpartition(".")[2] in _OF_TENSORS
+
+    def _unwritten(self, one: LineTime) -> Place | None:
+        """The statement around a line that reports at a level that is turned off."""
+        site, below = self.site(one)
+        if self._may_wait(one.calls or self._called(one)):
+            return None
+        for place in (*below, site):
+            call = self._report(place)
+            if call is not None:
+                names, tree = self._imported(place.path), self._timing.files.tree(place.path)
+                logger = logger_of(call, tree, names, place.path)
+                if turned_off(level_of(call), logger, self._timing.times.loggers):
+                    return place
+        return None
+
+    def _report(self, place: Place) -> ast.Call | None:
+        node = self._timing.files.statement(place, {}).node
+        return reports(node, self._imported(place.path), known_kind)
 
     def _trains_on(self, site: Place) -> bool:
         """Whether backward passes go through what the statement makes."""
@@ -165,11 +209,12 @@ class HostWork:
         return self._trained[key]
 
     def _other(self, one: LineTime) -> str:
-        if one.kinds:
-            return one.kinds[0]
         # What the frame was seen calling is certain; the text may have several calls.
         name = one.calls or self._called(one)
-        known = known_kind(name)
+        known = "save" if name == _OPENED_TO_WRITE else known_kind(name)
+        if one.kinds:
+            # `json.load` and `json.dump` make and parse text, and are there for a file.
+            return known if one.kinds[0] == "text" and known in _OF_FILES else one.kinds[0]
         if known or name.startswith("torch.") or name.rpartition(".")[2] in _OF_TENSORS:
             return known
         if (one.place.path, one.place.line) in self._operators:
@@ -188,12 +233,34 @@ class HostWork:
         call = exact[0] if exact else calls[0] if one.span is None and len(calls) == 1 else None
         if call is None:
             return ""
-        if one.place.path not in self._names:
-            self._names[one.place.path] = self._timing.files.imported(one.place.path)
-        name = _dotted(call.func)
-        root, dot, rest = name.partition(".")
-        # `np.save` becomes `numpy.save`; a local name stays, and is none that the tables know.
-        return self._names[one.place.path].get(root, root) + dot + rest
+        name = dotted(call.func, self._imported(one.place.path))
+        return _OPENED_TO_WRITE if name == "open" and _writes(call) else name
+
+    def _imported(self, path: str) -> dict[str, str]:
+        if path not in self._names:
+            self._names[path] = self._timing.files.imported(path)
+        return self._names[path]
+
+
+def _joined(found: dict[_Key, list[LineTime]]) -> dict[_Key, list[LineTime]]:
+    """Reading, writing and making text of files that one statement leads to are one work."""
+    joined: dict[_Key, list[LineTime]] = defaultdict(list)
+    kinds: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for kind, path, line in found:
+        kinds[path, line].add(kind)
+    for (kind, path, line), parts in found.items():
+        here = kinds[path, line] & _OF_FILES
+        # Text that is made for one of the others is a part of that.
+        whole = FILES if {"read", "save"} <= here else next(iter(here - {"text"}), "text")
+        joined[whole if kind in _OF_FILES else kind, path, line] += parts
+    return joined
+
+
+def _writes(call: ast.Call) -> bool:
+    """Whether `open` is called to write, as far as its text says."""
+    mode = next((k.value for k in call.keywords if k.arg == "mode"), call.args[1] if len(call.args) > 1 else None)
+    value = mode.value if isinstance(mode, ast.Constant) else None
+    return isinstance(value, str) and not _WRITING.isdisjoint(value)
 
 
 def known_kind(name: str) -> str:
@@ -222,10 +289,3 @@ def _own_nodes(statement: ast.stmt) -> list[ast.AST]:
 
 def _span(node: ast.expr) -> tuple[int, int, int | None, int | None]:
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        base = _dotted(node.value)
-        return f"{base}.{node.attr}" if base else f"?.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""

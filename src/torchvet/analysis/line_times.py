@@ -63,6 +63,8 @@ class Timing:
 
     times: LineTimes
     files: Files
+    on_cpu: bool = True
+    """Whether the program computes where Python runs: elsewhere a read of a tensor waits."""
 
     @property
     def step(self) -> float:
@@ -141,7 +143,7 @@ class Files:
         """The head of the innermost loop around a line, and the loop's last line; None outside of loops."""
         found = None
         # So the last that fits is the innermost.
-        for node in ast.walk(self._tree(path)):  # outer ones first
+        for node in ast.walk(self.tree(path)):  # outer ones first
             # From the body on: the head of a loop runs outside of it.
             if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
                 found = node.lineno, node.end_lineno or node.lineno
@@ -155,7 +157,7 @@ class Files:
     def function(self, path: str, line: int) -> list[ast.stmt]:
         """The statements of the innermost function around a line, or of the module: those of inner functions and
         classes are left out, and of compound ones the head and the body are told apart."""
-        found: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef = self._tree(path)
+        found: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef = self.tree(path)
         for node in ast.walk(found):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 found = node if node.lineno <= line <= (node.end_lineno or 0) else found
@@ -169,7 +171,7 @@ class Files:
     def imported(self, path: str) -> dict[str, str]:
         """What the names of a file's imports stand for: `np` for `numpy`, `sleep` for `time.sleep`."""
         names: dict[str, str] = {}
-        for node in ast.walk(self._tree(path)):
+        for node in ast.walk(self.tree(path)):
             if isinstance(node, ast.Import):
                 names.update(
                     {
@@ -181,7 +183,8 @@ class Files:
                 names.update({(a.asname or a.name): f"{node.module or ''}.{a.name}" for a in node.names})
         return names
 
-    def _tree(self, path: str) -> ast.Module:
+    def tree(self, path: str) -> ast.Module:
+        """A file; empty where its text is not known, or none of Python's."""
         if path not in self._trees:
             try:
                 self._trees[path] = ast.parse(self._texts.get(path, ""))
@@ -194,7 +197,7 @@ class Files:
         """The innermost statement of each line; of a compound one its head."""
         if path not in self._starts:
             found: dict[int, ast.stmt] = {}
-            for node in ast.walk(self._tree(path)):  # outer ones first
+            for node in ast.walk(self.tree(path)):  # outer ones first
                 if isinstance(node, ast.stmt):
                     body = getattr(node, "body", None)
                     last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
@@ -228,7 +231,7 @@ def timing_of(rank: RankRecording) -> Timing | None:
     times = rank.last(LineTimes)
     if times is None or times.looks < LOOKS or not times.seconds:
         return None
-    return Timing(by_calls(times), Files(rank))
+    return Timing(by_calls(times), Files(rank), rank.program.device.startswith("cpu"))
 
 
 def by_calls(times: LineTimes) -> LineTimes:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NamedTuple
 
+from torchvet.probes.base.course import Course
 from torchvet.probes.time.stacks import COLLECTING, Doing, below_own, glance, known_tags, still, understood
 
 _DENSE, _USUAL, _SPARSE = 0.008, 0.05, 0.1
@@ -62,7 +63,7 @@ class Now(NamedTuple):
 class Cell:
     """The time of one line, as it was reached."""
 
-    __slots__ = ("doing", "last", "looks", "seconds", "steps")
+    __slots__ = ("course", "doing", "last", "looks", "seconds", "steps")
 
     def __init__(self, doing: Doing) -> None:
         self.doing = doing
@@ -71,6 +72,7 @@ class Cell:
         self.steps = 0
         self.last = -1
         """The step in which it was seen last."""
+        self.course = Course()
 
 
 class Tally:
@@ -84,6 +86,7 @@ class Tally:
         self.looks = 0
         self.loading = self.backward = 0.0
         """Seconds of these calls, in the same time as what was seen."""
+        self.course = Course()
         self._by_key: dict[int, Cell] = {}
         self._waiting: list[tuple[Cell | None, float, float, float]] = []
         self._calls = 0.0, 0.0
@@ -138,6 +141,7 @@ class Tally:
         for cell, seconds, loading, backward in self._waiting:
             self.seconds += seconds
             self.looks += 1
+            self.course.add(self.steps, seconds)
             self.loading += loading
             self.backward += backward
             if cell is None:
@@ -145,6 +149,7 @@ class Tally:
                 continue
             cell.seconds += seconds
             cell.looks += 1
+            cell.course.add(self.steps, seconds)
             if cell.last != self.steps:
                 cell.steps += 1
                 cell.last = self.steps

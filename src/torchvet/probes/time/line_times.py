@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from torchvet.probes.base.kit import Host, Record, StepKind, Unchecked
+from torchvet.probes.environment.loggers import lowest_levels
 from torchvet.probes.internals import private
 from torchvet.probes.memory.object_lines import under_way
 from torchvet.probes.time.line_clock import LineClock, Now
@@ -26,6 +27,7 @@ class LineTimer(TimeWatcher):
         super().__init__(host)
         self._thread = threading.main_thread().ident or 0
         self.clock = LineClock(self._now)
+        self._loggers: dict[str, int] = {}
 
     def install(self) -> None:
         """Have loaders' workers watched, which are forked."""
@@ -70,7 +72,8 @@ class LineTimer(TimeWatcher):
             return
         cells = sorted(tally.cells.values(), key=lambda cell: -cell.seconds)
         # A cell may have been made for a step that has not ended.
-        listed = [line_of(cell) for cell in cells[:_MOST] if cell.looks]
+        listed = [line_of(cell, tally.steps) for cell in cells[:_MOST] if cell.looks]
+        self._loggers = lowest_levels(self._loggers)
         yield LineTimes(
             seconds=round(tally.seconds, 6),
             steps=tally.steps,
@@ -79,6 +82,8 @@ class LineTimer(TimeWatcher):
             own=round(clock.own, 6),
             rest=round(max(0.0, tally.seconds - sum(line.seconds for line in listed)), 6),
             calls={"data": round(tally.loading, 6), "backward": round(tally.backward, 6)},
+            thirds=tally.course.thirds(tally.steps),
+            loggers=self._loggers,
             lines=listed,
         )
 

@@ -64,8 +64,8 @@ class WorkerClock:
             self._file.write_bytes(msgspec.json.encode(times))
 
 
-def line_of(cell: Cell) -> LineTime:
-    """A cell as it is written down."""
+def line_of(cell: Cell, steps: int = 0) -> LineTime:
+    """A cell as it is written down, with its course over so many steps."""
     doing = cell.doing
     place, *callers = doing.lines
     return LineTime(
@@ -80,6 +80,7 @@ def line_of(cell: Cell) -> LineTime:
         callers=callers,
         span=doing.span,
         quiet=doing.quiet,
+        thirds=cell.course.thirds(steps),
     )
 
 

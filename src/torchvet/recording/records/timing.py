@@ -22,7 +22,8 @@ class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
     that is not the user's and is written in Python, and neither a loader, a module, a backward pass nor an optimizer;
     `kinds` says what else ran below it ("save", "log"; "collect" where Python collected garbage meanwhile). The
     instruction covers `span` (first line, column, last line, column; columns count from 0), where that is known.
-    `quiet` says that a function that runs without gradients was around it.
+    `quiet` says that a function that runs without gradients was around it. `thirds` are the seconds in the first, the
+    middle and the last third of the watched steps, where there were enough of them.
     """
 
     place: Place
@@ -36,6 +37,7 @@ class LineTime(msgspec.Struct, kw_only=True, omit_defaults=True):
     callers: list[Place] = []
     span: tuple[int, int, int, int] | None = None
     quiet: bool = False
+    thirds: tuple[float, float, float] | None = None
 
 
 class LineTimes(Record):
@@ -43,7 +45,9 @@ class LineTimes(Record):
 
     The first steps, sampled steps and what came after the last step are left out. `interval` is the mean time between
     looks; `own` is what looking took of its thread's own time. `rest` seconds went to lines that are not listed.
-    `calls` are the seconds of the phases "data" and "backward" in the same time, by the calls themselves.
+    `calls` are the seconds of the phases "data" and "backward" in the same time, by the calls themselves. `thirds` are
+    the seconds of the first, the middle and the last third of the steps. `loggers` has the lowest level that each of
+    Python's loggers has let through; the root has no name.
     """
 
     seconds: float
@@ -53,6 +57,8 @@ class LineTimes(Record):
     own: float
     rest: float = 0.0
     calls: dict[str, float] = {}
+    thirds: tuple[float, float, float] | None = None
+    loggers: dict[str, int] = {}
     lines: list[LineTime] = []
 
 
@@ -386,6 +392,9 @@ class RowCalls(Record):
     An iteration's operators took `one` seconds for one row, and `together` for `timed` rows at once by `torch.vmap`:
     measured after the run on made tensors of the same shapes. With gradients that are `summed` a backward pass is part
     of both; `late` is the share of the backward passes' seconds that went through such results after the loop.
+
+    With `modules` these are that many modules of one shape, each called once in a loop: their calls count as rows, and
+    all at once are one batched product of their weights.
     """
 
     place: Place
@@ -399,6 +408,7 @@ class RowCalls(Record):
     differentiated: Differentiated = ""
     late: float = 0.0
     callers: list[Place] = []
+    modules: int = 0
 
 
 class RowsOneByOne(Record):

@@ -34,23 +34,30 @@ SHARE, A_STEP, IN_ALL = 0.25, 0.003, 1.0
 whose steps take a millisecond waits for its data, writes a line of its log and reads its loss for half of it."""
 _SEEN = 12
 """Looks at a line below which its time is chance."""
+_GROWN, _GROWN_LOOKS = 1.5, 48
+"""Times that a line takes in the last third of the steps what it took in the first, beside the rest of the step, and
+looks at it, from which on it grows. Chosen, not measured."""
 
 
 class Cost:
     """The time of some parts of a step: in a step, of all that was watched, and what the step would take without.
 
-    With `saved` it is that share of their time.
+    With `saved` it is that share of their time. With `alone` the line that takes most says how often they run: several
+    short ones of one call are each seen in some other steps.
     """
 
-    def __init__(self, timing: Timing, parts: Sequence[LineTime], saved: float = 1.0) -> None:
+    def __init__(self, timing: Timing, parts: Sequence[LineTime], saved: float = 1.0, alone: bool = False) -> None:
         self._timing = timing
         self.seconds = saved * sum(part.seconds for part in parts)
         self.looks = sum(part.looks for part in parts)
         self.steps = timing.times.steps
         self.a_step = timing.per_step(self.seconds)
+        self.grown = _grown(timing, parts)
+        """Their share in the first third of the steps and in the last; None where they do not grow."""
         # Of what was watched, and not of the median step: looks are of these steps.
         self.share = timing.share(self.seconds)
-        self.often = timing.rare(list(parts)) if parts else None
+        asked = sorted(parts, key=lambda part: -part.seconds)[:1] if alone else list(parts)
+        self.often = timing.rare(asked) if asked else None
         """In what share of the steps they run; None where that is about all, or unknown."""
 
     @property
@@ -85,6 +92,17 @@ class Cost:
     def measured(self) -> Measured:
         """For a finding."""
         return Measured(seconds_per_step=self.a_step, share=min(1.0, self.share), steps=self.steps)
+
+
+def _grown(timing: Timing, parts: Sequence[LineTime]) -> tuple[float, float] | None:
+    known = [part.thirds for part in parts if part.thirds is not None]
+    whole = timing.times.thirds
+    first, last = sum(one[0] for one in known), sum(one[-1] for one in known)
+    if whole is None or not 0 < first <= last or sum(part.looks for part in parts) < _GROWN_LOOKS:
+        return None
+    rest_first, rest_last = whole[0] - first, whole[-1] - last
+    # Beside the rest of the step: a machine that became busy, or idle, changes both alike.
+    return (first / whole[0], last / whole[-1]) if last * rest_first >= _GROWN * first * rest_last else None
 
 
 class LineCostRule(Rule):
@@ -123,11 +141,11 @@ class LineCostRule(Rule):
 
 def works_of(rank: RankRecording, timing: Timing, told: Sequence[LineTime] = ()) -> list[tuple[Work, Cost]]:
     """The host's work in the steps, each with what it costs, without the parts that are `told` as something else."""
-    from torchvet.analysis.host_work import HostWork
+    from torchvet.analysis.host_work import FILES, HostWork
     from torchvet.analysis.line_times import operators_of
 
     works = HostWork(timing, operators_of(rank)[1]).works(told)
-    return [(work, Cost(timing, work.parts)) for work in works]
+    return [(work, Cost(timing, work.parts, alone=work.kind == FILES)) for work in works]
 
 
 def joined_parts(groups: Iterable[Sequence[LineTime]]) -> list[LineTime]:

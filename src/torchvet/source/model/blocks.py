@@ -137,11 +137,16 @@ def _within_strings(file: SourceFile) -> set[int]:
 
 
 def under_with(file: SourceFile, statements: Sequence[ast.stmt], head: str) -> list[Edit]:
-    """Put neighbouring statements under `with head:`, indented as the file's first block is; nothing where they share
+    """Put neighbouring statements under `with head:`; see `under`."""
+    return under(file, statements, f"with {head}:")
+
+
+def under(file: SourceFile, statements: Sequence[ast.stmt], header: str) -> list[Edit]:
+    """Put neighbouring statements under a header, indented as the file's first block is; nothing where they share
     lines with others."""
     # A file may mix both: a tab's block is indented by a tab.
     tabs = margin(file, statements[0]).endswith("\t")
-    return opened_around(file, statements, f"with {head}:", "\t" if tabs else step_of(file, file.tree.body, None))
+    return opened_around(file, statements, header, "\t" if tabs else step_of(file, file.tree.body, None))
 
 
 def importing(file: SourceFile, module: str) -> list[Edit]:

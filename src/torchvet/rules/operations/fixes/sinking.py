@@ -38,7 +38,7 @@ def _moved(file: SourceFile, event: Event) -> Edits:
     if not isinstance(name, ast.Name) or statement not in block or not edits.on_one_line(statement):
         return ()
     branch = _only_reader(event, name.id, block[block.index(statement) + 1 :])
-    if branch is None or not edits.stands_alone(file, branch.body[0]) or not _changes_nothing(file, statement):
+    if branch is None or not edits.stands_alone(file, branch.body[0]) or not changes_nothing(file, statement):
         return ()
     between = block[block.index(statement) + 1 : block.index(branch)]
     plain = all(map(_is_plain, between)) and not names_bound(between) & names_in(statement)
@@ -67,7 +67,7 @@ def _stores(node: ast.AST) -> bool:
     return any(isinstance(n, (ast.Attribute, ast.Subscript)) and not isinstance(n.ctx, ast.Load) for n in walk(node))
 
 
-def _changes_nothing(file: SourceFile, statement: ast.stmt) -> bool:
+def changes_nothing(file: SourceFile, statement: ast.AST) -> bool:
     """Whether all that a statement calls only reads."""
     return all(_is_pure(file, call, 0) for call in walk(statement) if isinstance(call, ast.Call))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchvet.analysis.host_work import UNWRITTEN
 from torchvet.formatting import percent
-from torchvet.rules.kit import Edits, Finding, Iterator, RankRecording, Severity, SourceFile
+from torchvet.rules.kit import About, Edits, Finding, Iterator, RankRecording, Severity, SourceFile, about
 from torchvet.rules.operations._model_calls import prefixes_of, row_loops_of
 from torchvet.rules.operations._read_again import read_again
+from torchvet.rules.operations.fixes.asking import asked_first
 from torchvet.rules.operations.fixes.sinking import where_it_is_read
 from torchvet.rules.shared.line_costs import A_STEP, SHARE, Cost, LineCostRule, joined_parts, works_of
 
@@ -24,6 +26,16 @@ _WORDS = {
     "copy": ("copying Python objects", "copy where a new best is reached, or at an interval, not in every step"),
     "log": ("logging", "log at an interval, and add up detached values until then"),
     "read": ("reading a file", "read it once before the loop, or in a DataLoader's workers"),
+    "files": (
+        "reading and writing files",
+        "keep in memory what the file holds and write it at an interval, or append what is new (`open(path, 'a')`, a "
+        "line for each record)",
+    ),
+    "unwritten": (
+        "making a message that is not written",
+        "put `if logger.isEnabledFor(logging.DEBUG):` (with the level of the call) around it; `%s` in place of an "
+        "f-string saves the text alone, and not what `.tolist()` or a call makes",
+    ),
     "text": ("making or parsing text", "do it at an interval, or once before the loop"),
     "process": ("waiting for another process", "start it without waiting, at an interval, or replace it by a call"),
     "network": ("waiting for the network", "send in another thread, or at an interval"),
@@ -42,10 +54,15 @@ _WORDS = {
     "other": ("work beside the model", "do it once before the loop, at an interval, or in another process"),
 }
 """What is done, and what to do about it."""
+_UNUSED = (
+    "its level was turned off in the whole run, and Python makes the arguments of a call before the logger is asked"
+)
 _OFTEN_ENOUGH = 0.02
 _MOST_OF_IT = 0.5
 """What does not run in each step is a warning only where it takes this share of all the time, and comes about in one of
 fifty steps at the least: an evaluation after an epoch is rarer. One in each step is wanted where that is an epoch."""
+_UNWRITTEN = 0.1
+"""The share of a step from which on a message that nobody sees is a warning: nothing is lost without it."""
 _EVALUATION = 0.01
 """Seconds of a step below which an evaluation is no warning."""
 
@@ -58,6 +75,8 @@ class StepWaitsForHostWork(LineCostRule):
 
     def fixes(self, finding: Finding, file: SourceFile) -> Edits:
         """Work whose result one branch alone reads, done there."""
+        if about(finding).variant == UNWRITTEN:
+            return asked_first(file, finding)
         return where_it_is_read(file, finding)
 
     def in_time(self, rank: RankRecording, timing: Timing) -> Iterator[Finding]:
@@ -75,9 +94,13 @@ class StepWaitsForHostWork(LineCostRule):
     def _waits(self, rank: RankRecording, work: Work, cost: Cost) -> Finding:
         what, advice = _WORDS[work.kind]
         named = work.named
-        at = named.place if named is not None and work.kind != "evaluation" else work.site
+        whole = named is None or work.kind in ("evaluation", UNWRITTEN)
+        at = work.site if whole or named is None else named.place
         often = f", in about {_one_in(cost.often)}" if cost.often else ""
         message = f"{what} takes {cost.of_step()}{often}"
+        if cost.grown is not None:
+            first, last = map(percent, cost.grown)
+            message += f"; it grows: {first} of the first third of the steps, {last} of the last"
         related = []
         if (at.path, at.line) != (work.site.path, work.site.line):
             related.append(self.beside("called-from", f"the training calls it in {work.site.function}", work.site))
@@ -88,16 +111,19 @@ class StepWaitsForHostWork(LineCostRule):
             at,
             message,
             cost,
-            cause="no step of the model runs meanwhile",
+            cause=_UNUSED if work.kind == UNWRITTEN else "no step of the model runs meanwhile",
             advice=advice,
             severity=_severity(work, cost),
             related=related,
+            about=About(variant=work.kind),
         )
 
 
 def _severity(work: Work, cost: Cost) -> Severity:
     if cost.often is not None and cost.often < _OFTEN_ENOUGH:
         return "info"
+    if work.kind == UNWRITTEN:
+        return cost.severity(_UNWRITTEN)
     wanted = work.kind == "evaluation"
     return cost.severity(_MOST_OF_IT if wanted or cost.often else SHARE, _EVALUATION if wanted else A_STEP)
 

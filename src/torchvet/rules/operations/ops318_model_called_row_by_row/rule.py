@@ -1,4 +1,4 @@
-"""OPS318: a loop calls a model once for each row of a batch."""
+"""OPS318: a loop calls a model once for each row of a batch, or many small modules of one shape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torchvet.formatting import ms
 from torchvet.recording.records.base import Place
 from torchvet.recording.records.timing import Differentiated, RowCalls
-from torchvet.rules.kit import Finding, Iterator, RankRecording
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Related
 from torchvet.rules.operations._model_calls import RowLoop, row_loops_of
 from torchvet.rules.shared.line_costs import LineCostRule
 
@@ -45,11 +45,10 @@ class ModelCalledRowByRow(LineCostRule):
 
     def _called(self, rank: RankRecording, loop: RowLoop) -> Finding:
         seen, cost = loop.seen, loop.cost
+        if seen.modules:
+            return self._alike(rank, loop)
         passes, advice = _TEXTS[seen.differentiated]
         timed = f"{seen.timed} rows take {ms(seen.timed * seen.one)} one by one, and {ms(seen.together)} at once"
-        related = []
-        if loop.first != seen.place.line or loop.path != seen.place.path:
-            related.append(self.beside("loop", "the loop", Place(loop.path, loop.first, seen.place.function)))
         return self.observed(
             rank,
             seen.place,
@@ -60,8 +59,38 @@ class ModelCalledRowByRow(LineCostRule):
             advice=advice,
             severity=cost.severity(),
             measured=cost.measured(),
-            related=related,
+            related=self._around(loop),
         )
+
+    def _alike(self, rank: RankRecording, loop: RowLoop) -> Finding:
+        seen, cost = loop.seen, loop.cost
+        passes, _ = _TEXTS[seen.differentiated]
+        timed = f"{ms(seen.modules * seen.one)} one by one, and {ms(seen.together)} by one batched product"
+        return self.observed(
+            rank,
+            seen.place,
+            f"{seen.modules} {seen.module} modules of one shape are called one after the other{_turns(seen)}: one "
+            f"batched product of their weights would save {cost.of_step()}",
+            cause="each call dispatches every operator anew, for little work, and none needs what another has "
+            f"computed. Measured after the run on tensors made alike, {passes}: they take {timed}; {cost.without()}",
+            advice="keep their weights as one parameter of three dimensions, and compute all by `torch.baddbmm`, or "
+            "`torch.einsum('bni,nio->bno', x, weight) + bias`; `torch.func.stack_module_state` with `torch.vmap` "
+            "does so for other modules. Saved states have other names then, and results differ by rounding",
+            severity=cost.severity(),
+            measured=cost.measured(),
+            related=self._around(loop),
+        )
+
+    def _around(self, loop: RowLoop) -> list[Related]:
+        seen = loop.seen
+        if (loop.path, loop.first) == (seen.place.path, seen.place.line):
+            return []
+        return [self.beside("loop", "the loop", Place(loop.path, loop.first, seen.place.function))]
+
+
+def _turns(seen: RowCalls) -> str:
+    turns = round(seen.loops / seen.sampled)
+    return f" in each of {turns} loops of a step" if turns > 1 else " in a step"
 
 
 def _often(seen: RowCalls) -> str:

@@ -1,0 +1,1 @@
+"""Normal distributions of many dimensions whose covariance is diagonal, and what they take without matrices."""
