@@ -51,6 +51,9 @@ def discarded(file: SourceFile) -> Iterator[Discarded]:
     seen: set[int] = set()
     for run in file.calls(*_model_runs.names_of(file)):
         if id(run.unit) not in seen and _may_be_discarded(file, run) and _model_runs.is_one(file, run):
+            # Both look through other functions, so they come after what costs less.
+            if _is_run_by_others(file, run) or leaves_more(file, run):
+                continue
             flow = _followed(file, run, trusting)
             # A state that carries its graph on is MEM103's.
             if flow is not None and next(generations(file, _assigning(run)), None) is None:
@@ -89,18 +92,19 @@ def _may_be_discarded(file: SourceFile, run: Event) -> bool:
         return False
     if (unit.is_module or callers) and not _is_repeated(file, run):
         return False
-    if (unit.name in _ONCE and run.loop is None) or _given_away_without(file, unit) or leaves_more(file, run):
-        return False
-    # Lightning calls it for predictions, with gradients off.
-    if unit.name == "forward" and unit.owner is not None and _is_of_lightning(unit):
-        return False
     # A subclass may be called by its base under `no_grad`.
     return not (unit.name == "__call__" and file.mentions("no_grad")) and not _needs_gradients(file, text)
 
 
-def _is_of_lightning(unit: Unit) -> bool:
-    owner = unit.method_class()
-    return owner is not None and any(base.endswith("LightningModule") for base in owner.ancestors)
+def _is_run_by_others(file: SourceFile, run: Event) -> bool:
+    """Whether a function runs once an object, or where gradients are off."""
+    unit, owner = run.unit, run.unit.method_class()
+    if unit.name in _ONCE and run.loop is None:
+        return True
+    # Lightning calls it for predictions, with gradients off.
+    if unit.name == "forward" and owner is not None and any(b.endswith("LightningModule") for b in owner.ancestors):
+        return True
+    return _given_away_without(file, unit)
 
 
 def _is_repeated(file: SourceFile, run: Event) -> bool:

@@ -52,6 +52,12 @@ def is_one(file: SourceFile, run: Event) -> bool:
         # Its layers may come from libraries; whose parameters are asked for, that has some.
         learns = carries == "yes" or (carries == "unknown" and file.mentions(f"{terminal(function)}.parameters("))
         return learns and file.gradients.forwards.runs_module(run.call, unit)
+    return _may_be_one(file, run)
+
+
+def _may_be_one(file: SourceFile, run: Event) -> bool:
+    """Whether a call of something that nobody makes in this file may run a model."""
+    function, unit = run.call.func, run.unit
     # By constants, or by a verb, it makes a model, or trains it.
     if all(isinstance(one, ast.Constant) for one in given(run.call)) or _MAKES.match(terminal(function)):
         return False
@@ -77,7 +83,7 @@ def _is_named_like_one(file: SourceFile, function: ast.Name | ast.Attribute, uni
     owner = unit.method_class()
     if owner is not None and isinstance(on, ast.Name) and on.id == unit.self_name():
         return "module" in file.roles.of_class(owner)
-    return on is not None and terminal(root_of(on)) not in file.imports.names
+    return on is not None and root_of(on) not in file.imports.names
 
 
 def _is_treated_like_one(file: SourceFile, function: ast.Name | ast.Attribute, unit: Unit) -> bool:

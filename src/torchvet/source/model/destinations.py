@@ -381,8 +381,9 @@ class Destinations:
 
 def _takes_apart(node: ast.AST) -> TypeGuard[ast.Assign]:
     """`values, indices = x.max(1)`; `torch.max(x, y)` gives one tensor, with the graphs of both."""
-    found = isinstance(node, ast.Assign) and terminal(node.value) in INDICES
-    return found and isinstance(node.targets[0], (ast.Tuple, ast.List))
+    if not isinstance(node, ast.Assign) or terminal(node.value) not in INDICES:
+        return False
+    return isinstance(node.targets[0], (ast.Tuple, ast.List))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:
