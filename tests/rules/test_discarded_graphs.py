@@ -77,6 +77,25 @@ FOUND = {
         "    kept = flat(out.data)\n    print(flat(out).detach())\n    return kept\n",
         "model(x)",
     ),
+    "an encoder that the module has": (
+        "class Siamese(nn.Module):\n    def __init__(self, encoder):\n        super().__init__()\n"
+        "        self.encoder = encoder\n    def rows(self, x):\n        return self.encoder(x).detach()\n",
+        "self.encoder(x)",
+    ),
+    "what is moved and called by one name": (
+        "class Rows:\n    def __init__(self, path):\n        self.words = load(path).to('cuda')\n"
+        "        self.words.eval()\n    def rows(self, x):\n        return self.words(x).detach()\n",
+        "self.words(x)",
+    ),
+    "each turn of a comprehension": (
+        "net = nn.Linear(2, 2)\nbatches = [torch.ones(2)]\nrows = [net(x).data for x in batches]\n",
+        "net(x)",
+    ),
+    "a weight is read, and the backward is over": (
+        "def step(model: nn.Module, x):\n    model(x).sum().backward()\n    best = model(x).argmax()\n"
+        "    return best, model.weight.norm()\n",
+        "best = model(x)",
+    ),
 }
 
 
@@ -126,6 +145,53 @@ SILENT = {
         "class Mail:\n    def forward(self, x):\n        return x + 1\n"
         "    def send(self, x):\n        return self.forward(x).item()\n"
     ),
+    "a function of torch that is called like a variable": (
+        "def gathered(gather, rows):\n    found = gather(torch.tensor(rows))\n"
+        "    return [row.tolist() for row in found]\ndef moved(tensor):\n    return tensor.to('cuda')\n"
+    ),
+    "a method that is called like a tensor": (
+        "def labels(store, n):\n    batch = store.batch(n)\n    batch = batch.to('cuda')\n    return batch.argmax(-1)\n"
+    ),
+    "a function that is called like another one's tensor": (
+        "from other import *\ndef rows(masks, n):\n    return masks(n).tolist()\n"
+        "def moved(masks):\n    return masks.to('cuda')\n"
+    ),
+    "a constructor": (
+        "class Prompt(nn.Module):\n    def __init__(self, encoder: nn.Module, ids):\n        super().__init__()\n"
+        "        self.weight = nn.Parameter(encoder(ids).detach().clone())\n"
+    ),
+    "what a comprehension goes through": (
+        "net = nn.Linear(2, 2)\nx = torch.ones(2, 2)\nrows = [row.sum() for row in net(x).data]\n"
+    ),
+    "a module without an input": (
+        "def shifts(model: nn.Module, n):\n    return [model().clone().detach() for i in range(n)]\n"
+    ),
+    "the model keeps a loss": (
+        "def step(model: nn.Module, x):\n    best = model(x).argmax(-1)\n    loss = model.last_penalty + 1\n"
+        "    loss.backward()\n    return best.tolist()\n"
+    ),
+    "forward keeps a state that a loss is made of": (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.last = nn.Linear(4, 2)\n        self.logs = []\n"
+        "    def forward(self, x):\n        out = self.last(x)\n        self.logs.append(out)\n        return out\n"
+        "net = Net()\nfor x in batches:\n    print(net(x).argmax().item())\n"
+        "loss = torch.stack(net.logs).sum()\nloss.backward()\n"
+    ),
+    "a generator of Python": "def rows(generator, n):\n    return [row.tolist() for row in generator(n)]\n",
+    "a tokenizer": "def ids(encoder, text):\n    return torch.tensor(encoder(text).tolist())\n",
+    "a rule written by hand": "def act(policy, state):\n    return policy(state).item()\n",
+    "NumPy's arrays: a graph would stop the program": (
+        "def frames(model, path):\n    return torch.from_numpy(model(path).numpy())\n"
+    ),
+    "given to `map` with gradients off": (
+        "class Agent:\n    def act(self, x):\n        return self.model(x).argmax(-1)\n"
+        "    def run(self, xs):\n        with torch.no_grad():\n            return list(map(self.act, xs))\n"
+    ),
+    "hooks that Lightning calls with gradients off": (
+        "import pytorch_lightning as pl\nclass Task(pl.LightningModule):\n"
+        "    def forward(self, x):\n        return self.model(x).argmax(-1)\n"
+        "    def on_predict_batch_start(self, x):\n        self.best = self.model(x).argmax(-1)\n"
+    ),
     "a loss kept by another name": (
         "def total(model: nn.Module, batches):\n    rows = []\n    for x in batches:\n        out = model(x)\n"
         "        print(out.detach())\n        rows.append(out)\n    return rows\n"
@@ -136,6 +202,17 @@ SILENT = {
 @pytest.mark.parametrize("text", SILENT.values(), ids=SILENT)
 def test_look_alikes(text: str) -> None:
     assert not found(text)
+
+
+def test_models_of_other_frameworks_record_nothing() -> None:
+    text = "def classes(model, x):\n    return model(x).argmax(-1)\n"
+    assert not [f for f in rule("MEM104").in_source(SourceFile("eval.py", "import mxnet as mx\n" + text)) if f]
+    assert found(text, "eval.py")
+
+
+def test_the_larger_of_two_tensors_keeps_both_graphs() -> None:
+    text = "def worst(critic: nn.Module, x, y):\n    low = torch.min(critic(x), y)\n    return (low * 2).detach()\n"
+    assert [r.message for r in found(text)[0].related] == ["(low * 2).detach()"]
 
 
 def test_a_test_may_look_at_what_a_module_gives() -> None:

@@ -8,19 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchvet.rules.kit import SourceFile
-from torchvet.rules.memory import _lasting
+from torchvet.rules.memory import _lasting, _model_runs
 from torchvet.rules.memory._generation import generations
+from torchvet.rules.memory._left_behind import leaves_more
 from torchvet.rules.shared.training_loops import is_test, unit_text
-from torchvet.source.model import Event, Unit, given, name_set, receiver, terminal
+from torchvet.source.model import Event, Unit, given, name_set, terminal, walk
 from torchvet.source.model.destinations import Destinations
 
-_OF_MODULES = name_set("eval train parameters named_parameters state_dict load_state_dict modules cuda to half")
-"""What is done to modules; of what is done to tensors as well only modules are called."""
-_LIKE_MODULES = tuple(
-    name_set("""
-    model net network generator discriminator critic actor policy encoder decoder backbone student teacher
-""")
-)
 _CUT = (".detach", ".item(", ".tolist(", ".numpy(", "argmax(", ".data", "float(", ".max(", ".topk(", ".sort(")
 _TRAINS = ("backward(", "no_grad", "inference_mode", "grad_enabled", "optim", ".step(", ".train(", "zero_grad")
 """Of a file with any of these, functions of other files may train on what they are given, or know of it."""
@@ -31,7 +25,9 @@ _NEEDS_GRADIENTS = re.compile(
 )
 _FROZEN = re.compile(r"requires_grad_\(|\.requires_grad\s*=\s*False|Parameter\([^\n]*requires_grad|freeze|volatile")
 """What runs may build no graph at all; `volatile` said so in early versions of torch."""
-_MAKES = re.compile(r"_*(train|get|build|load|make|create|init|fit|save|set|update|run|export|prepare|wrap|test|eval)_")
+_OTHER_FRAMEWORKS = name_set("mxnet tensorflow keras jax flax paddle chainer mindspore onnxruntime")
+_ONCE = name_set("__init__ __new__ __post_init__ __setstate__ reset_parameters init_weights setup")
+"""They run once an object, and what they compute is gone soon."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +42,18 @@ class Discarded:
 
 def discarded(file: SourceFile) -> Iterator[Discarded]:
     """The first such run of each function, in the order of the file."""
-    if is_test(file) or not file.mentions(*_CUT):
+    if is_test(file) or not file.mentions(*_CUT) or not _is_of_torch(file):
         return
     if file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text):
         return
     # Functions of other files may be trusted where the file trains nothing and has never heard of `no_grad`.
     trusting = not (file.mentions(*_TRAINS) or _needs_gradients(file, file.text))
     seen: set[int] = set()
-    for run in file.calls(*_names(file)):
-        if id(run.unit) not in seen and _may_be_discarded(file, run) and _is_model(file, run):
+    for run in file.calls(*_model_runs.names_of(file)):
+        if id(run.unit) not in seen and _may_be_discarded(file, run) and _model_runs.is_one(file, run):
+            # Both look through other functions, so they come after what costs less.
+            if _is_run_by_others(file, run) or leaves_more(file, run):
+                continue
             flow = _followed(file, run, trusting)
             # A state that carries its graph on is MEM103's.
             if flow is not None and next(generations(file, _assigning(run)), None) is None:
@@ -63,59 +62,23 @@ def discarded(file: SourceFile) -> Iterator[Discarded]:
                 yield Discarded(run, first, trusting)
 
 
+def _is_of_torch(file: SourceFile) -> bool:
+    """Whether a file is about torch: other frameworks' models look the same, and record no graph by themselves."""
+    roots = {name.partition(".")[0] for name in file.imports.names.values()}
+    if any("torch" in root for root in roots):
+        return True
+    # `from .network import *` may bring it along.
+    return not roots & _OTHER_FRAMEWORKS and file.mentions("torch", "import *")
+
+
 def _assigning(run: Event) -> list[Event]:
     """The assignment that a run is the value of."""
     return [e for e in run.unit.events if e.node is run.statement and getattr(e.node, "value", None) is run.node]
 
 
-def _names(file: SourceFile) -> list[str]:
-    """Last identifiers that models of the file may have, and `forward`."""
-    words, text = file.words, file.text
-    found = {"forward"}
-    for method in _OF_MODULES & words.identifiers:
-        for end in words.positions(f".{method}("):
-            start = end
-            while text[start - 1 : start].isidentifier() or text[start - 1 : start].isdigit():
-                start -= 1
-            found.add(text[start:end])
-    # By the ends of names first: a file has hundreds.
-    likely = (name for name in words.identifiers if name.endswith(_LIKE_MODULES) or name.startswith("net"))
-    found.update(name for name in likely if name[0].islower() and file.roles.hinted("module", ast.Name(name)))
-    return sorted(found - {""})
-
-
 def _needs_gradients(file: SourceFile, text: str) -> bool:
     """Whether some code of the file needs gradients of its own."""
     return file.mentions(*_GRADIENTS) and _NEEDS_GRADIENTS.search(text) is not None
-
-
-def _is_model(file: SourceFile, run: Event) -> bool:
-    """Whether a call runs a model, by its making or by what else is done to what has its name."""
-    function, unit = run.call.func, run.unit
-    if terminal(function) == "forward":
-        return _forwards(file, run)
-    found = file.roles.of(function, unit)
-    if found:
-        carries = file.gradients.carries(run.node, run)
-        # Its layers may come from libraries; whose parameters are asked for, that has some.
-        learns = carries == "yes" or (carries == "unknown" and file.mentions(f"{terminal(function)}.parameters("))
-        return learns and file.gradients.forwards.runs_module(run.call, unit)
-    # Without an argument, or by a verb, it makes a model, or trains it.
-    if all(isinstance(one, ast.Constant) for one in given(run.call)) or _MAKES.match(terminal(function)):
-        return False
-    # An import's name, or a method of an object of this file, is a function.
-    if isinstance(function, ast.Name) and (file.dotted(function) != function.id or unit.home(function.id) is None):
-        return False
-    return isinstance(function, (ast.Name, ast.Attribute)) and file.callee(run) is None
-
-
-def _forwards(file: SourceFile, run: Event) -> bool:
-    """Whether a call of `forward` by name is one of a module, by its making or its class, that learns."""
-    on, unit = receiver(run.call), run.unit
-    known = file.roles.class_of(on, unit)
-    if known is None:
-        return on is not None and "module" in file.roles.of(on, unit)
-    return "module" in file.roles.of_class(known) and file.gradients.carries(run.node, run) == "yes"
 
 
 def _may_be_discarded(file: SourceFile, run: Event) -> bool:
@@ -127,10 +90,44 @@ def _may_be_discarded(file: SourceFile, run: Event) -> bool:
     # What nobody here calls must lose the graph itself.
     if not callers and not any(sign in text for sign in _CUT):
         return False
-    if (unit.is_module or callers) and not _lasting.is_repeated(file, unit, run):
+    if (unit.is_module or callers) and not _is_repeated(file, run):
         return False
     # A subclass may be called by its base under `no_grad`.
     return not (unit.name == "__call__" and file.mentions("no_grad")) and not _needs_gradients(file, text)
+
+
+def _is_run_by_others(file: SourceFile, run: Event) -> bool:
+    """Whether a function runs once an object, or where gradients are off."""
+    unit, owner = run.unit, run.unit.method_class()
+    if unit.name in _ONCE and run.loop is None:
+        return True
+    # Lightning calls it for predictions, with gradients off.
+    if unit.name == "forward" and owner is not None and any(b.endswith("LightningModule") for b in owner.ancestors):
+        return True
+    return _given_away_without(file, unit)
+
+
+def _is_repeated(file: SourceFile, run: Event) -> bool:
+    """Whether a run happens again and again; what a comprehension goes through it asks for once."""
+    loop = run.loop
+    around = getattr(loop.node, "generators", None) if loop is not None else None
+    if loop is not None and around and any(one is run.node for one in walk(around[0].iter)):
+        return loop.parent is not None or _lasting.is_repeated(file, run.unit)
+    return _lasting.is_repeated(file, run.unit, run)
+
+
+def _given_away_without(file: SourceFile, unit: Unit) -> bool:
+    """Whether a function is given to something that runs with gradients off: `map(self.act, states)`."""
+    for other in file.units_with(unit.name) if not unit.is_module else ():
+        for event in other.events:
+            given_away = isinstance(event.node, ast.Call) and any(terminal(a) == unit.name for a in _named(event.node))
+            if given_away and file.gradients.enabled(event) != "yes":
+                return True
+    return False
+
+
+def _named(call: ast.Call) -> Iterator[ast.expr]:
+    return (one for one in given(call) if isinstance(one, (ast.Name, ast.Attribute)))
 
 
 def _own_text(file: SourceFile, unit: Unit) -> str:
@@ -143,4 +140,22 @@ def _followed(file: SourceFile, run: Event, trusting: bool) -> Destinations | No
     flow.made_by(run)
     flow.follow(while_harmless=True)
     # What is put into attributes, code of other files may read and send backward.
-    return flow if flow.cuts and flow.harmless and not flow.attributes else None
+    if (
+        not (flow.cuts and flow.harmless)
+        or flow.attributes
+        or any(_fails(file, run, one) for one in flow.cuts.values())
+    ):
+        return None
+    return flow
+
+
+def _fails(file: SourceFile, run: Event, cut: ast.expr) -> bool:
+    """Whether a result with a graph would stop the program here: then it has none, or it is none of torch's."""
+    at = run.unit.call_of(cut)
+    # What is computed of it with gradients off has none.
+    if not isinstance(cut, ast.Call) or at is None or file.gradients.enabled(at) != "yes":
+        return False
+    if file.dotted(cut.func).startswith("numpy."):
+        return True
+    # What a distribution gives as a sample has no graph, and is followed all the same.
+    return terminal(cut) == "numpy" and "sample" not in _own_text(file, run.unit)

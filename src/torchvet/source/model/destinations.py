@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from torchvet.source.model import torch_names as names
 from torchvet.source.model.events import Event
@@ -216,7 +216,7 @@ class Destinations:
             # Who consumes a generator, and when, is not followed.
             self.escaped |= self.flows(node.value, event)
         else:
-            if isinstance(node, ast.Assign) and terminal(node.value) in INDICES and self.flows(node.value, event):
+            if _takes_apart(node) and self.flows(node.value, event):
                 self._cut(node.value)
             for target, sources in _given(node):
                 if any(self.flows(one, event) for one in sources):
@@ -377,6 +377,13 @@ class Destinations:
     def _is_tainted(self, name: str, home: Unit) -> bool:
         found = home.bindings.get(name, ())
         return (id(home), name) in self.parameters or any(id(b) in self.bindings for b in found)
+
+
+def _takes_apart(node: ast.AST) -> TypeGuard[ast.Assign]:
+    """`values, indices = x.max(1)`; `torch.max(x, y)` gives one tensor, with the graphs of both."""
+    if not isinstance(node, ast.Assign) or terminal(node.value) not in INDICES:
+        return False
+    return isinstance(node.targets[0], (ast.Tuple, ast.List))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[ast.expr, ...]]]:

@@ -26,8 +26,11 @@ _OFF = name_set("""
 _SET = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "torch.autograd.grad_mode.set_grad_enabled"}
 _ON = {"torch.enable_grad", "torch.autograd.enable_grad", "torch.autograd.grad_mode.enable_grad"}
 _OFF_BY_FRAMEWORK = name_set("""
-    validation_step test_step predict_step on_validation_epoch_end validation_epoch_end on_test_epoch_end
-    test_epoch_end on_validation_batch_end
+    validation_step test_step predict_step validation_step_end test_step_end validation_epoch_end test_epoch_end
+    on_validation_start on_validation_epoch_start on_validation_batch_start on_validation_batch_end
+    on_validation_epoch_end on_validation_end on_test_start on_test_epoch_start on_test_batch_start on_test_batch_end
+    on_test_epoch_end on_test_end on_predict_start on_predict_epoch_start on_predict_batch_start on_predict_batch_end
+    on_predict_epoch_end on_predict_end
 """)
 _SUSPECT_WORDS = name_set("""
     no_grad nograd inference eval_mode eval_decorator disable_grad evaluating without_grad stop_grad

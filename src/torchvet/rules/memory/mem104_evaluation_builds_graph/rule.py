@@ -64,7 +64,7 @@ class EvaluationBuildsGraph(Rule):
             f"{model} builds an autograd graph that nothing goes back through: its result is used only without it",
             severity="info",
             cause=f"every use of the result of {model} ends without its graph, as `{cut}` does{trusted}; what the pass "
-            "saves for backward is for nobody, unless a caller in another file switches gradients off",
+            f"saves for backward is for nobody, unless another file freezes {model} or switches gradients off",
             advice=f"run {model} under `torch.no_grad()`",
             related=[self.also(file, "cut", at, cut)] if at is not None and at.line != one.run.line else [],
             edits=_around(file, one.run),
