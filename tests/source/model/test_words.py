@@ -50,3 +50,9 @@ def test_lines_with_an_identifier_and_lines_that_call_it(text: str, name: str) -
 def test_a_call_may_have_blanks_before_its_bracket(gap: str) -> None:
     assert Words(f"x = 1\ny = step{gap}(x)\n").lines_calling("step") == [2]
     assert not Words(f"def step{gap}(x): pass\nsteps{gap}(1)\n").lines_calling("step")
+
+
+def test_an_empty_name_stands_nowhere() -> None:
+    """`terminal` gives it for what has no name. To search for it had no end."""
+    words = Words("x = 1\nprint(x)\n")
+    assert words.lines_with("") == [] == words.lines_calling("")

@@ -60,7 +60,9 @@ class Words(dict[str, bool]):
         return {part for part, is_held in held.items() if is_held}
 
     def lacks(self, identifier: str) -> bool:
-        """Whether an identifier stands nowhere; False may also mean that this is not known."""
+        """Whether an identifier stands nowhere, as the empty one; False may also mean that this is not known."""
+        if not identifier:
+            return True
         # Letters beyond ASCII were made separators above.
         return identifier not in self.identifiers and identifier.isascii() and identifier.isidentifier()
 
