@@ -125,7 +125,7 @@ class HeldValues:
         # Of whole numbers, or of too many: as if it were one that is finite.
         if not size or self._bytes > _MOST_BYTES:
             return torch.zeros(1)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return numbers(value).detach()
         if type(value) in (list, tuple):
             return torch.tensor(value, dtype=torch.float64)
@@ -135,7 +135,8 @@ class HeldValues:
 
 def _bytes_of(value: Any) -> int | None:
     """The bytes of what is nothing but numbers, 0 where these can be nothing but finite; None for all else."""
-    if isinstance(value, torch.Tensor):
+    # By type alone: `isinstance` would ask the program's object for its class.
+    if issubclass(type(value), torch.Tensor):
         return value.nbytes if numeric(numbers(value)) and not value.is_complex() else 0
     if arrays.is_array(type(value)):
         # An array of objects holds them.
