@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -456,6 +457,38 @@ def test_no_code_of_an_object_is_run_to_find_generators() -> None:
     holder.itself = own  # type: ignore[assignment]
     found = [one for one, _ in generators._among([{"guarded": holder, "list": [Guarded()]}])]
     assert (found, Guarded.ran) == ([own], 0)
+
+
+def test_no_code_of_arrays_and_tensors_is_run() -> None:
+    ran = []
+
+    class Counted(np.ndarray):
+        def __array_finalize__(self, obj: Any) -> None:
+            ran.append("array")
+
+        @property
+        def nbytes(self) -> int:
+            ran.append("nbytes")
+            raise RuntimeError
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append("tensor")
+            raise RuntimeError
+
+    both = [np.array([1.0, np.nan]).view(Counted), torch.tensor([2.0, np.inf]).as_subclass(Own)]
+    ran.clear()
+    values = HeldValues()
+    found = [leaf.values.isfinite().tolist() for leaf in values.of(both)]
+    assert (found, values.complete, ran) == ([[True, False]] * 2, True, [])
+
+
+def test_what_has_no_plain_numbers_hides_nothing_else() -> None:
+    values = HeldValues()
+    held = {"sparse": torch.eye(3).to_sparse(), "large": [0.5, 10**400], "bad": torch.tensor([np.nan])}
+    found = [leaf.path for leaf in values.of(held) if not leaf.values.isfinite().all()]
+    assert found == ["['bad']"] and not values.complete, "a sparse tensor was not read"
 
 
 def test_slots_and_containers_are_read() -> None:

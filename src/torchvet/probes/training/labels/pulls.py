@@ -12,7 +12,7 @@ from torchvet.probes.training.labels.ranges import MOVING, plain_name
 LOSSES = {"MseLoss": "loss", "SmoothL1Loss": "loss", "HuberLoss": "loss", "Sub": "sub"}
 """What compares two tensors, by the kind of operator that it was computed with."""
 _GROWING = MOVING | names("Mean Sum Nansum Add Mul Div Sqrt ClampMin Log Log10 Log1P NanToNum")
-"""What grows with what it is given: means, sums, weights. A kernel, a hinge, a softmax or a layer of a model is none."""
+"""What grows with what it is given: means, sums, weights. A kernel, a hinge, a softmax or a layer is none."""
 _EVEN = names("Abs Pow LinalgVectorNorm Norm")
 """What makes distances of differences: of what is subtracted further below, no sign is known."""
 
