@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ import torchvet
 from torchvet.finding import Finding
 from torchvet.probes.objects import held_values
 from torchvet.probes.objects.held_values import HeldValues
+from torchvet.probes.replay import generators
 from torchvet.recording import read
 from torchvet.recording.records.nonfinite import DataOrigin, NonFinite
 
@@ -310,6 +312,25 @@ def make():
 """
 
 
+MANY = """
+class Many(Dataset):
+    def __init__(self):
+        self.parts = [torch.randn(3, 4) for _ in range(200)]
+        for part in self.parts[::5]:
+            part[2, 1] = float("nan")
+
+    def __len__(self):
+        return len(self.parts)
+
+    def __getitem__(self, index):
+        return self.parts[index][2], self.parts[index][0, 0]
+
+
+def make():
+    return DataLoader(Many(), batch_size=8, sampler=range(121, 200))
+"""
+
+
 def rows(given: str, changed: str = "pass") -> str:
     """A dataset with a column of NaN that no batch takes."""
     return ROWS.replace("GIVEN", given).replace("CHANGED", changed)
@@ -333,6 +354,21 @@ def test_nan_makes_no_infinity(tmp_path: Path) -> None:
 def test_values_that_the_batch_leaves_out_are_no_matter(tmp_path: Path) -> None:
     assert run(rows("self.table[index, :4]"), tmp_path)[:2] == ([], [])
     assert run(rows("torch.nan_to_num(self.table[index, 2:])"), tmp_path)[:2] == ([], [])
+
+
+def test_rows_that_are_cleaned_are_no_origin(tmp_path: Path) -> None:
+    # The numbers of the bad sample are the table's, and they stand in a row of it that is finite.
+    given = "torch.cat([torch.nan_to_num(self.table[index, 3:]), (self.target[index : index + 1]).sqrt()])"
+    changed = (
+        "self.table[:, 5] = torch.rand(n); self.table[::3, 5] = torch.nan; self.target[:] = 1; self.target[4] = -1"
+    )
+    _, (origin, *_), _ = run(rows(given, changed), tmp_path)
+    assert origin is not None and not any(one.same for one in origin.held)
+
+
+def test_an_item_of_a_list_is_found_among_many_bad_ones(tmp_path: Path) -> None:
+    _, (origin, *_), _ = run(MANY, tmp_path)
+    assert origin is not None and [one.same for one in origin.held] == [True]
 
 
 def test_a_guarded_division_is_not_what_made_it(tmp_path: Path) -> None:
@@ -366,8 +402,17 @@ class Guarded:
     ran = 0
 
     def __init__(self) -> None:
-        self.values = torch.tensor([1.0, torch.nan])
+        self.numbers = torch.tensor([1.0, torch.nan])
         self.itself = self
+
+    @property
+    def __class__(self) -> type:
+        Guarded.ran += 1
+        return dict
+
+    def values(self) -> list[Any]:
+        Guarded.ran += 1
+        raise RuntimeError
 
     @property
     def computed(self) -> torch.Tensor:
@@ -376,11 +421,11 @@ class Guarded:
 
     def __getitem__(self, index: int) -> torch.Tensor:
         Guarded.ran += 1
-        return self.values[index]
+        return self.numbers[index]
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         Guarded.ran += 1
-        return iter(self.values)
+        return iter(self.numbers)
 
     def __getattr__(self, name: str) -> Any:
         Guarded.ran += 1
@@ -401,8 +446,49 @@ class Slotted:
 def test_no_code_of_an_object_is_run() -> None:
     state = torch.get_rng_state()
     (leaf,) = HeldValues().of(Guarded())
-    assert (leaf.owner, leaf.attribute, Guarded.ran) == ("Guarded", "values", 0)
+    assert (leaf.owner, leaf.attribute, Guarded.ran) == ("Guarded", "numbers", 0)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_no_code_of_an_object_is_run_to_find_generators() -> None:
+    Guarded.ran = 0
+    own = torch.Generator()
+    holder = Guarded()
+    holder.itself = own  # type: ignore[assignment]
+    found = [one for one, _ in generators._among([{"guarded": holder, "list": [Guarded()]}])]
+    assert (found, Guarded.ran) == ([own], 0)
+
+
+def test_no_code_of_arrays_and_tensors_is_run() -> None:
+    ran = []
+
+    class Counted(np.ndarray):
+        def __array_finalize__(self, obj: Any) -> None:
+            ran.append("array")
+
+        @property
+        def nbytes(self) -> int:
+            ran.append("nbytes")
+            raise RuntimeError
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append("tensor")
+            raise RuntimeError
+
+    both = [np.array([1.0, np.nan]).view(Counted), torch.tensor([2.0, np.inf]).as_subclass(Own)]
+    ran.clear()
+    values = HeldValues()
+    found = [leaf.values.isfinite().tolist() for leaf in values.of(both)]
+    assert (found, values.complete, ran) == ([[True, False]] * 2, True, [])
+
+
+def test_what_has_no_plain_numbers_hides_nothing_else() -> None:
+    values = HeldValues()
+    held = {"sparse": torch.eye(3).to_sparse(), "large": [0.5, 10**400], "bad": torch.tensor([np.nan])}
+    found = [leaf.path for leaf in values.of(held) if not leaf.values.isfinite().all()]
+    assert found == ["['bad']"] and not values.complete, "a sparse tensor was not read"
 
 
 def test_slots_and_containers_are_read() -> None:

@@ -99,6 +99,23 @@ OUT_OF_REACH = {
         "(loss / 2).backward()",
         "pred =",
     ),
+    "a root of the mean": (RELU, "pred = model(x)\n(F.mse_loss(pred, y) + 1e-8).sqrt().backward()", "pred ="),
+    "a root of the mean by hand": (RELU, "pred = model(x)\n(((pred - y) ** 2).mean() ** 0.5).backward()", "pred ="),
+    "one loss less another": (
+        RELU,
+        "pred = model(x)\nloss = (pred - y).pow(2).mean() - 0.01 * model[0](x).var()\nloss.backward()",
+        "pred =",
+    ),
+    "two losses of one prediction": (
+        RELU,
+        "pred = model(x)\n(F.mse_loss(pred, y) + F.smooth_l1_loss(pred, y) + (pred - y).abs().mean()).backward()",
+        "pred =",
+    ),
+    "two targets of one prediction": (
+        RELU,
+        "pred = model(x)\n(F.mse_loss(pred, y) + F.mse_loss(pred, y - 0.1)).backward()",
+        "pred =",
+    ),
     "targets of a network": (
         RELU + "\nteacher = nn.Linear(6, 2)",
         "pred = model(x)\nF.mse_loss(pred, teacher(x).detach()).backward()",
@@ -152,6 +169,42 @@ WITHIN = {
     "joined with what is not bounded": (
         "one = nn.Sequential(nn.Linear(6, 1), nn.ReLU())\ntwo = nn.Linear(6, 1)",
         "F.mse_loss(torch.cat([one(x), two(x)], 1), y).backward()",
+    ),
+    "distances to fixed centers in a model": (
+        RELU + "\ncenters = torch.randn(4, 2)\nlast = nn.Linear(4, 2)",
+        "d = ((model(x)[:, None] - centers) ** 2).sum(-1)\nF.mse_loss(last(torch.exp(-d)), y).backward()",
+    ),
+    "kernels added up": (
+        RELU + "\ncenters = torch.randn(4, 2)\nlast = nn.Linear(4, 2)",
+        "d = ((model(x)[:, None] - centers) ** 2).sum(-1)\n"
+        "((((-d).exp()[:, None] * last.weight).sum(-1) - y) ** 2).mean().backward()",
+    ),
+    "distances to prototypes": (
+        RELU + "\nprototypes = torch.randn(4, 2)",
+        "d = ((model(x)[:, None] - prototypes) ** 2).sum(-1)\n"
+        "F.cross_entropy(-d, (y > 0).long() @ torch.tensor([1, 2])).backward()",
+    ),
+    "distances that are the prediction": (
+        RELU + "\nanchors = torch.randn(4, 2)",
+        "d = (model(x)[:, None] - anchors).norm(dim=-1)\n"
+        "r = (y[:, None] - anchors).norm(dim=-1)\n(F.mse_loss(d, r) + (d - r).abs().mean()).backward()",
+    ),
+    "pushed from what is far": (
+        RELU,
+        "p = model(x)\n(F.mse_loss(p, y.abs()) - 0.01 * F.mse_loss(p, y - 3)).backward()",
+    ),
+    "a triplet": (
+        RELU,
+        "p = model(x)\nnear, far = (p - y.abs()).pow(2).sum(1), (p - (y - 3)).pow(2).sum(1)\n"
+        "(near.mean() + (9 - far).relu().mean()).backward()",
+    ),
+    "joined with what is known": (
+        "model = nn.Sequential(nn.Linear(6, 2), nn.ReLU())",
+        "F.mse_loss(torch.cat([x, model(x)], 1), torch.cat([x, y.abs()], 1)).backward()",
+    ),
+    "a path with its start": (
+        "model = nn.Sequential(nn.Linear(6, 6), nn.ReLU())",
+        "path = torch.stack([x, model(x)])\nF.mse_loss(path, torch.stack([x, x.abs()])).backward()",
     ),
     "leaky": (RELU.replace("nn.ReLU())", "nn.LeakyReLU())"), MSE),
     "logarithms": (RELU, "F.mse_loss((model(x) + 1).log(), y.abs().log1p()).backward()"),

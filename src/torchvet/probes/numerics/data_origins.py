@@ -5,6 +5,8 @@ Only asked when a failed step was done again and its input was to blame. Nothing
 
 from __future__ import annotations
 
+import itertools
+import time
 import types
 import weakref
 from collections.abc import Iterator
@@ -32,6 +34,8 @@ _FEW = 4
 """So many different small whole numbers are no chance any more."""
 _SMALL = 100.0
 _MOST_COMPARED = 1 << 12
+_MOST_SECONDS = 1.0
+"""For the items of one list, until the one is found that the batch has. Chosen, not measured."""
 _MAKES = ("__getitem__", "__getitems__", "__iter__")
 
 
@@ -150,7 +154,7 @@ def _globals_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _variable(values: HeldValues, name: str, value: Any, at: Any, batch: torch.Tensor) -> Iterator[Held]:
     function = _function(at)
-    if function is None or isinstance(value, types.ModuleType):
+    if function is None or issubclass(type(value), types.ModuleType):
         return
     code = function.__code__
     for one in _bad_ones(values.of(value), batch):
@@ -189,7 +193,7 @@ def _variables(
     code = frame.f_code
     function = code.co_name if code.co_name != "<module>" else ""
     for name, value in names.items():
-        if name == but or name.startswith("__") or isinstance(value, (types.ModuleType, type)):
+        if name == but or name.startswith("__") or issubclass(type(value), (types.ModuleType, type)):
             continue
         for bad in _bad_ones(values.of(value), batch):
             yield bad if bad.attribute else _as_variable(bad, name, function, code.co_filename, frame.f_lineno)
@@ -197,7 +201,7 @@ def _variables(
 
 def _is_batch(value: Any, shape: tuple[int, ...]) -> bool:
     """Whether a variable is what the step began with: nothing was computed from parameters yet."""
-    if not isinstance(value, torch.Tensor) or value.grad_fn is not None or isinstance(value, torch.nn.Parameter):
+    if not issubclass(type(value), torch.Tensor) or value.grad_fn is not None or isinstance(value, torch.nn.Parameter):
         return False
     return tuple(value.shape) == shape and numeric(numbers(value)) and not is_finite(value)
 
@@ -230,7 +234,9 @@ def _sorted(leaves: list[Leaf], length: int) -> Iterator[list[Leaf]]:
 
 
 def _held(leaves: list[Leaf], length: int, batch: torch.Tensor) -> Held:
-    same = next((leaf for leaf in leaves[:_MOST_ROWS] if _has_values_of(leaf.values, batch)), None)
+    until = time.perf_counter() + _MOST_SECONDS
+    tried = itertools.takewhile(lambda _: time.perf_counter() < until, leaves)
+    same = next((leaf for leaf in tried if _has_values_of(leaf.values, batch)), None)
     leaf = same or leaves[0]
     bad = ~torch.isfinite(leaf.values)
     kind = str(leaf.values.dtype).removeprefix("torch.")
@@ -282,7 +288,17 @@ def _has_values_of(values: torch.Tensor, batch: torch.Tensor) -> bool:
     # Ones and zeros are everywhere.
     if not telling and len(wanted) < _FEW:
         return False
-    return all(bool((values == one).any()) for one in sorted(telling or wanted)[:_MOST_VALUES])
+    found = [values == one for one in sorted(telling or wanted)[:_MOST_VALUES]]
+    return all(bool(one.any()) for one in found) and _in_bad_row(values, found)
+
+
+def _in_bad_row(values: torch.Tensor, found: list[torch.Tensor]) -> bool:
+    """Whether a row that has all the numbers found is one that is not finite. Where several rows have them, as of a
+    window, nothing speaks against it."""
+    if values.dim() < 2:
+        return True
+    whole = torch.stack([one.flatten(1).any(dim=1) for one in found]).all(dim=0)
+    return not bool(whole.any()) or not bool(values[whole].isfinite().all())
 
 
 def _has_line(values: torch.Tensor, batch: torch.Tensor, bad: torch.Tensor) -> bool:

@@ -19,6 +19,12 @@ def is_array(cls: type) -> bool:
     return array is not None and issubclass(cls, array)
 
 
+def plain(array: Any) -> Any:
+    """The same memory as an array of NumPy's own type: a subclass may compute what it is asked for."""
+    cls = _array_type()
+    return array if cls is None or type(array) is cls else cls.view(array, cls)
+
+
 def children(array: Any) -> list[Any]:
     """What an array holds: the object whose memory it shows, and its items where these are objects."""
     cls = _array_type()

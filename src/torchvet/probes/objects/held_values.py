@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchvet.probes.internals import private
 from torchvet.probes.internals.finite import numeric
 from torchvet.probes.internals.simulated import numbers
 from torchvet.probes.objects import arrays, naming
@@ -21,6 +22,7 @@ _MOST_SECONDS = 2.0
 _DEEPEST = 6
 _MOST_OBJECTS = 1 << 20
 _MOST_IN_ARRAY = 1 << 16
+_LARGEST = 1 << 53
 _NOT_ENTERED = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, torch.Generator)
 _NOT_NUMBERS = frozenset((str, bytes, bool, int, type(None)))
 
@@ -116,26 +118,43 @@ class HeldValues:
         return names, torch.stack(parts, dim=1) if names else parts[0]
 
     def _tensor(self, value: Any) -> torch.Tensor | None:
-        """The numbers that a value is, if it is any."""
-        size = _bytes_of(value)
-        if size is None:
-            return None
-        self._bytes += size
-        self.complete &= self._bytes <= _MOST_BYTES
-        # Of whole numbers, or of too many: as if it were one that is finite.
-        if not size or self._bytes > _MOST_BYTES:
-            return torch.zeros(1)
-        if isinstance(value, torch.Tensor):
-            return numbers(value).detach()
-        if type(value) in (list, tuple):
-            return torch.tensor(value, dtype=torch.float64)
+        """The numbers that a value is, if it is any; a subclass is read as its base, none of its own code runs."""
+        cls = type(value)
+        if arrays.is_array(cls):
+            value = arrays.plain(value)
+        with private.DisableTorchFunction():
+            if issubclass(cls, torch.Tensor) and not _is_dense(value):
+                self.complete = False
+                return torch.zeros(1)
+            size = _bytes_of(value)
+            if size is None:
+                return None
+            self._bytes += size
+            self.complete &= self._bytes <= _MOST_BYTES
+            # Of whole numbers, or of too many: as if it were one that is finite.
+            if not size or self._bytes > _MOST_BYTES:
+                return torch.zeros(1)
+            if issubclass(cls, torch.Tensor):
+                return numbers(value).detach()
+        if issubclass(cls, (list, tuple)):
+            return torch.tensor([_as_float(one) for one in value], dtype=torch.float64)
         # A copy: of a read-only or a backward array torch makes no tensor.
         return torch.from_numpy(value.astype("float64" if value.dtype.itemsize > 4 else "float32"))
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested and not numbers(tensor).is_meta
+
+
+def _as_float(value: float) -> float:
+    # A whole number has no end, and is finite.
+    return value if type(value) is float else float(max(-_LARGEST, min(_LARGEST, value)))
+
+
 def _bytes_of(value: Any) -> int | None:
     """The bytes of what is nothing but numbers, 0 where these can be nothing but finite; None for all else."""
-    if isinstance(value, torch.Tensor):
+    # By type alone: `isinstance` would ask the program's object for its class.
+    if issubclass(type(value), torch.Tensor):
         return value.nbytes if numeric(numbers(value)) and not value.is_complex() else 0
     if arrays.is_array(type(value)):
         # An array of objects holds them.
@@ -153,6 +172,7 @@ def _parts(value: Any, at: _At) -> Iterator[tuple[Any, _At]]:
     elif issubclass(cls, dict):
         yield from ((one, at.inside(key)) for key, one in list(dict.items(value)))
     elif arrays.is_array(cls):
+        value = arrays.plain(value)
         few = value.size <= _MOST_IN_ARRAY
         yield from ((one, at.inside(index)) for index, one in enumerate(value.ravel().tolist() if few else ()))
     elif not issubclass(cls, _NOT_ENTERED):

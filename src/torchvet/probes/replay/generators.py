@@ -13,6 +13,7 @@ import torch
 
 from torchvet.probes.base.kit import of_program
 from torchvet.probes.internals.simulated import device_generators, simulated
+from torchvet.probes.objects import naming
 from torchvet.probes.objects.variables import frame_locals
 
 _MOST_VALUES = 2000
@@ -62,14 +63,16 @@ _NUMPY = _Kind(_numpy_read, _numpy_write, _numpy_first)
 
 
 def _kind(value: Any) -> _Kind | None:
-    if isinstance(value, torch.Generator):
+    # By type alone: `isinstance` would ask the program's object for its class.
+    cls = type(value)
+    if issubclass(cls, torch.Generator):
         readable = value.device.type == "cpu" or simulated()
         return _TORCH if readable and value is not torch.default_generator else None
-    if isinstance(value, random.Random):
+    if issubclass(cls, random.Random):
         # Exactly: a subclass (`SystemRandom`) may have no state to set.
-        return _PYTHON if type(value) is random.Random else None
+        return _PYTHON if cls is random.Random else None
     made = getattr(sys.modules.get("numpy"), "random", None)
-    return _NUMPY if made is not None and isinstance(value, (made.Generator, made.RandomState)) else None
+    return _NUMPY if made is not None and issubclass(cls, (made.Generator, made.RandomState)) else None
 
 
 class Generators:
@@ -187,9 +190,13 @@ def _among(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, _Kind]]:
 def _held(value: Any) -> list[Any]:
     """What an object holds that may be, or lead to, a generator; nothing of modules, classes and tensors."""
     # A model's attributes are thousands, and generators are rarely kept there.
-    if isinstance(value, (type, torch.Tensor, torch.nn.Module, type(sys))):
+    cls = type(value)
+    if issubclass(cls, (type, torch.Tensor, torch.nn.Module, type(sys))):
         return []
-    if isinstance(value, (list, tuple, dict)):
-        return list(value.values() if isinstance(value, dict) else value) if len(value) <= _MOST_ITEMS else []
-    space = getattr(value, "__dict__", None)
+    # By the base class: a subclass may compute its items, or count who asks for them.
+    base = next((kind for kind in (list, tuple, dict) if issubclass(cls, kind)), None)
+    if base is not None:
+        items = dict.values(value) if base is dict else base.__iter__(value)
+        return list(items) if base.__len__(value) <= _MOST_ITEMS else []
+    space = naming.namespace(value)
     return list(space.values()) if type(space) is dict and not callable(value) else []

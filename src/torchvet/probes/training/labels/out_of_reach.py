@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -23,10 +24,11 @@ from torchvet.probes.base.kit import (
 )
 from torchvet.probes.base.ledger import place_of_line, storage_key
 from torchvet.probes.internals import private
-from torchvet.probes.internals.graph_teardown import all_below, nodes_below
+from torchvet.probes.internals.graph_teardown import nodes_below
 from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.numerics import half
-from torchvet.probes.training.labels.ranges import Bound, Bounded, Reach, bound_of, measured, plain_name
+from torchvet.probes.training.labels.pulls import pulls
+from torchvet.probes.training.labels.ranges import Bound, Bounded, Reach, bound_of, measured
 from torchvet.recording.records.labels import TargetsOutside
 
 _LOSSES = overloads("mse_loss smooth_l1_loss huber_loss")
@@ -34,7 +36,6 @@ _KEEPING = overloads("add.Tensor sqrt clamp_min")
 """What losses written by hand do to each square alike. A mask is none of these: what it leaves out is not known."""
 _REDUCING = overloads("mean sum mean.dim sum.dim_IntList")
 _NORMS = overloads("linalg_vector_norm norm.Scalar norm.ScalarOpt_dim")
-_LOSS_NODES = {"MseLoss": "loss", "SmoothL1Loss": "loss", "HuberLoss": "loss", "Sub": "sub"}
 _STEPS = 16
 """Steps in which a loss is looked at: on a GPU each look waits for the device."""
 _MOST_NODES = 8192
@@ -72,7 +73,7 @@ class TargetsOutOfReach(SiteWatcher[tuple[Place, Place, str], TargetsOutside]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._differences: ByStorage[_Difference] = ByStorage()
-        self._waiting: dict[tuple[int, str], _Look] = {}
+        self._waiting: dict[tuple[int, str], list[_Look]] = {}
         """Losses of this step, until a backward pass says that they train."""
         self._allowance = half.Allowance(0.05, 0.002)
 
@@ -97,15 +98,20 @@ class TargetsOutOfReach(SiteWatcher[tuple[Place, Place, str], TargetsOutside]):
         if is_grad or not self._waiting:
             return
         began = time.thread_time()
-        for node in all_below(graphs.roots_of(tensors), _MOST_NODES):
-            kind = _LOSS_NODES.get(plain_name(node))
-            for below in nodes_below(node) if kind is not None else ():
+        pulled: Counter[tuple[int, str]] = Counter()
+        pushed = set()
+        for node, kind, grows in pulls(graphs.roots_of(tensors), _MOST_NODES):
+            for below in nodes_below(node):
                 bounded = bound_of(below)
-                look = self._waiting.pop((bounded.node, kind or ""), None) if bounded is not None else None
-                if look is not None:
-                    self._add(look)
-            if not self._waiting:
-                break
+                if bounded is not None and grows:
+                    pulled[bounded.node, kind] += 1
+                elif bounded is not None:
+                    pushed.add((bounded.node, kind))
+        for key, times in pulled.items():
+            looks = self._waiting.pop(key, []) if key not in pushed else []
+            # A prediction that is compared with several targets: is it pulled to all of them?
+            if len({look.reach for look in looks}) in (1, times):
+                self._add(looks[-1])
         self._allowance.spend(began)
 
     def _lost(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
@@ -164,7 +170,7 @@ class TargetsOutOfReach(SiteWatcher[tuple[Place, Place, str], TargetsOutside]):
 
     def _wait(self, look: _Look) -> None:
         if len(self._waiting) < _MOST_WAITING:
-            self._waiting[look.node, look.kind] = look
+            self._waiting.setdefault((look.node, look.kind), []).append(look)
 
     def _put(self, out: torch.Tensor, look: _Look, squared: bool) -> None:
         self._differences.put(out, _Difference(look, squared, out.numel(), out._version))

@@ -22,12 +22,13 @@ _FEWEST = 2
 _TOLERATED = 0.05
 """Standard deviations of the targets by which one may lie outside: noise around 0, say. Chosen, not measured."""
 
-_MOVING = names(
+MOVING = names(
     "Squeeze Unsqueeze View UnsafeView ReshapeAlias Slice Select Transpose T Permute Expand Clone ToCopy Alias Cat "
     "Stack Index IndexSelect Gather Take MaskedSelect Split SplitWithSizes Unbind Narrow Flip Roll Repeat AsStrided "
     "Unfold Diagonal _DDPSink"
 )
 """What moves, copies or leaves out numbers and changes none. Any other operator may widen the range."""
+_JOINING = names("Cat Stack")
 _FIXED = {
     "Relu": ("relu", 0.0, _INF),
     "Sigmoid": ("sigmoid", 0.0, 1.0),
@@ -89,7 +90,10 @@ def bound_of(node: Any) -> Bounded | None:
     # The list grows while it is gone through.
     for one in queue:
         name = plain_name(one)
-        if name in _MOVING:
+        if name in MOVING:
+            # A part that has no graph is no prediction, and the targets beside it may be anything.
+            if name in _JOINING and any(following is None for following, _ in one.next_functions):
+                return None
             fresh = [below for below in nodes_below(one) if below not in seen]
             seen.update(fresh)
             queue += fresh

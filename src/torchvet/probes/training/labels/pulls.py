@@ -1,0 +1,51 @@
+"""The differences that a loss pulls to 0: reached from its root by what grows as they grow, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from torchvet.probes.base.kit import names
+from torchvet.probes.internals.graph_teardown import nodes_below
+from torchvet.probes.training.labels.ranges import MOVING, plain_name
+
+LOSSES = {"MseLoss": "loss", "SmoothL1Loss": "loss", "HuberLoss": "loss", "Sub": "sub"}
+"""What compares two tensors, by the kind of operator that it was computed with."""
+_GROWING = MOVING | names("Mean Sum Nansum Add Mul Div Sqrt ClampMin Log Log10 Log1P NanToNum")
+"""What grows with what it is given: means, sums, weights. A kernel, a hinge, a softmax or a layer is none."""
+_EVEN = names("Abs Pow LinalgVectorNorm Norm")
+"""What makes distances of differences: of what is subtracted further below, no sign is known."""
+
+
+class _Step(NamedTuple):
+    node: Any
+    grows: bool
+    even: bool
+
+
+def pulls(roots: Iterable[Any], most: int) -> Iterator[tuple[Any, str, bool]]:
+    """The comparisons that losses lead to, with their kind, and whether a loss grows with them or falls."""
+    queue = [_Step(root, True, False) for root in roots]
+    seen = set(queue)
+    # The list grows while it is gone through.
+    for step in queue:
+        name = plain_name(step.node)
+        if name in LOSSES:
+            yield step.node, LOSSES[name], step.grows
+        if len(seen) < most:
+            fresh = [one for one in _below(step, name) if one not in seen]
+            seen.update(fresh)
+            queue += fresh
+
+
+def _below(step: _Step, name: str) -> list[_Step]:
+    node, grows, even = step
+    if name in _GROWING or name in _EVEN:
+        return [_Step(below, grows, even or name in _EVEN) for below in nodes_below(node)]
+    if name in ("Neg", "Rsub") and not even:
+        return [_Step(below, not grows, even) for below in nodes_below(node)]
+    if name == "Sub" and not even:
+        # One loss less another; below a distance it would be what the distance is measured between.
+        first = node.next_functions[0][0]
+        return [_Step(below, grows if below is first else not grows, even) for below in nodes_below(node)]
+    return []
