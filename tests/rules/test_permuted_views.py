@@ -86,3 +86,12 @@ def test_a_slice_of_one_row_can_be_viewed(parameter: str, call: str, severity: s
 def test_the_cause_names_what_keeps_the_layout() -> None:
     (one,) = findings("def f(x, y):\n    a = x.t()\n    return a.eq(y.view(1, -1)).float().view(-1)\n")
     assert one.cause == "line 3 permutes the dimensions without moving the data, and eq and float keep this layout"
+
+
+def test_a_size_that_is_written_down_as_one_can_be_viewed() -> None:
+    for made, merged in (
+        ("torch.randn(2, {n}, 4)", "transpose(1, 2).view(2, -1)"),
+        ("torch.ones({n}, 4)", "t().view(-1)"),
+    ):
+        text = f"import torch\ndef f():\n    a = {made}\n    return a.{merged}\n"
+        assert not findings(text.format(n=1)) and findings(text.format(n=3))

@@ -73,6 +73,19 @@ HEALTHY = {
     "a block that expects it": (
         "def f(self, x: torch.Tensor):\n    with self.assertRaises(RuntimeError):\n        x.view(7)\n    x.sum()\n"
     ),
+    "a class with such methods": (
+        "class Canvas:\n    def __init__(self):\n        self.t = torch.zeros(3)\n"
+        "    def clamp(self, low):\n        self.t.clamp_(low)\n"
+        "    def clip(self, low):\n        self.clamp(low)\n        return self\n"
+    ),
+    "a class that has them from elsewhere": (
+        "class Mask(Boxes):\n    def grow(self, n):\n        self.clamp(n)\n        self.expand(n)\n"
+        "        return self.view(n)\n"
+    ),
+    "calls that something sees": (
+        "class Logged(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, f, t, args=(), kwargs=None):\n"
+        "        print(f)\nx = torch.randn(3)\ndef run():\n    y = torch.randn(3)\n    torch.relu(y)\n    return y\n"
+    ),
     "a profiler": "def f(x: torch.Tensor):\n    with torch.profiler.profile():\n        x.clamp(0)\n    return x\n",
     "an argument on its own line": "def f(g, x: torch.Tensor):\n    return g(\n        x.clamp(0),\n    )\n",
     "bound": "def f(x: torch.Tensor):\n    x = x.clamp(0)\n    y = torch.exp(x)\n    return y\n",

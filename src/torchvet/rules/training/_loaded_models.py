@@ -17,6 +17,12 @@ _ELSEWHERE = re.compile(
     r"\.eval\b|\.train\(|\.training\b|from_pretrained|\.backward\(|optim|\beval_mode|\bfit\(|Trainer|LightningModule"
 )
 """What switches modes, or trains: such a file is judged by its loops."""
+_MEANT = re.compile(
+    r"monte.?carlo|\bmc_?|mc_?drop|bayesian|uncertaint|variance|calibrat|(?:update|reset|adapt)_?(?:bn|batch_?norm|stats)"
+    r"|running_(?:mean|var)",
+    re.IGNORECASE,
+)
+"""Words of who runs a model in train mode on purpose: for the noise, or for the statistics of batch norm."""
 _RUNS = name_set("generate sample predict encode decode inference forward translate")
 _ASKS = name_set("print len type id isinstance count_parameters summary DataParallel str")
 """Functions that leave the mode of what they are given."""
@@ -47,6 +53,8 @@ def never_switched(file: SourceFile) -> Iterator[Loaded]:
         seen.add(who)
         varies = "unknown" if whole else modes.stochastic(file, model, event.unit)
         runs = _run(file, event, model, who) if varies != "no" else None
+        if runs is not None and _MEANT.search(file.text_of(runs.unit)):
+            continue
         if runs is not None and varies != "no":
             sure = varies if _without_gradients(file, runs) else "unknown"
             yield Loaded(model, event, runs, whole, sure)
