@@ -53,8 +53,6 @@ def never_switched(file: SourceFile) -> Iterator[Loaded]:
         seen.add(who)
         varies = "unknown" if whole else modes.stochastic(file, model, event.unit)
         runs = _run(file, event, model, who) if varies != "no" else None
-        if runs is not None and _MEANT.search(file.text_of(runs.unit)):
-            continue
         if runs is not None and varies != "no":
             sure = varies if _without_gradients(file, runs) else "unknown"
             yield Loaded(model, event, runs, whole, sure)
@@ -84,9 +82,15 @@ def _run(file: SourceFile, loaded: Event, model: ast.expr, who: Identity) -> Eve
         earlier = event.unit is loaded.unit and event.index < loaded.index
         if earlier or ran is None or not given(event.call) or not _is_switched_alone(ran, event):
             continue
-        if identity(ran, event.unit) & who and (_without_gradients(file, event) or _is_script(loaded, event)):
+        if identity(ran, event.unit) & who and _evaluates(file, loaded, event):
             return event
     return None
+
+
+def _evaluates(file: SourceFile, loaded: Event, ran: Event) -> bool:
+    """Whether a call is one of an evaluation, in a function that says nothing of train mode's noise or statistics."""
+    evaluates = _without_gradients(file, ran) or _is_script(loaded, ran)
+    return evaluates and not _MEANT.search(file.text_of(ran.unit))
 
 
 def _is_script(loaded: Event, ran: Event) -> bool:

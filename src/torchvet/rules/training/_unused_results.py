@@ -43,7 +43,7 @@ _ON_PURPOSE = re.compile(
     r"raises|warn|assert|profil|tim(?:e|ing)|bench|mode|trac|captur|graph|hook|suppress|expect", re.I
 )
 """Names of blocks in which a call alone has an effect."""
-_TRIAL = re.compile(r"bench|warm_?up|profil|timeit|smoke", re.I)
+_TRIAL = re.compile(r"bench|warm|profil|timeit|smoke|(?:^|_)(?:check|verify|ensure|assert)(?:_|$)", re.I)
 _TESTED = re.compile(r"(?:^|/)(?:conftest|test_[^/]*|[^/]*_test|[^/]*bench[^/]*)\.py$|(?:^|/)bench(?:mark)?s?/", re.I)
 _IN_PLACE = ("inplace", "out")
 _NAMED = (ast.Name, ast.Attribute, ast.Subscript)

@@ -110,12 +110,15 @@ def _changes(event: Event, names: set[str]) -> bool:
         return False
     bound = {_root(t.value, node) if isinstance(t, ast.Subscript) else t for t in targets_of(node)}
     mine = any(isinstance(one, ast.Name) and one.id in names for one in bound)
-    value = node.value
-    # Dropout leaves most of the numbers, and -inf in all cases.
+    return mine and (isinstance(node, ast.AugAssign) or not _is_same(node.value, node, names))
+
+
+def _is_same(value: ast.expr | None, at: ast.AST, names: set[str]) -> bool:
+    """Whether a value is another shape of one of the names. Dropout leaves most numbers, and -inf in all cases."""
     if isinstance(value, ast.Call) and "drop" in terminal(value).lower() and value.args:
         value = value.args[0]
-    value = _root(value, node) if value is not None else None
-    return mine and not (isinstance(node, ast.Assign) and isinstance(value, ast.Name) and value.id in names)
+    root = _root(value, at) if value is not None else None
+    return isinstance(root, ast.Name) and root.id in names
 
 
 def _is_product(node: ast.AST) -> bool:
