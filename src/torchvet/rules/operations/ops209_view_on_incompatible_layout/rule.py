@@ -45,8 +45,7 @@ class ViewOnIncompatibleLayout(Rule):
         order, wanted = _order(moved.node, _rank(base, at)), _shape(event.call)
         if order is None or not wanted or not _breaks(order, wanted) or _permuted_before(base, at):
             return None
-        # A dimension that is written down as 1 may stand anywhere in memory.
-        if 1 in _written(base, at):
+        if not _breaks(_without_ones(order, _written(base, at)), wanted):
             return None
         # Two permutations may cancel; of a slice of one row every view exists.
         if permuted(base, at) or any(getattr(end, "value", None) == 1 for end, _ in moved.bounds):
@@ -102,6 +101,14 @@ def _order(call: ast.Call | ast.Attribute, rank: int) -> list[int] | None:
         # At least so many; more trailing dimensions change nothing where all of these groupings fail.
         return None if max(given) == 1 and min(given) == 0 else [*_swapped(max(given) + 1, given), -1]
     return _swapped(rank, given) if max(given) < rank else None
+
+
+def _without_ones(order: list[int], sizes: list[object]) -> list[int]:
+    """The order without the dimensions that are written down as 1, which may stand anywhere in memory."""
+    if len(sizes) != len(order) or 1 not in sizes:
+        return order
+    left = [old for old in order if sizes[old] != 1]
+    return [sorted(left).index(old) for old in left] or [0]
 
 
 def _swapped(rank: int, given: list[int]) -> list[int]:
