@@ -126,3 +126,30 @@ def test_what_torch_does_in_evaluation() -> None:
     x = torch.rand(1, 8, 8)
     for one, other in zip(Net().eval()(x), Net().eval()(x), strict=True):
         assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("method", ["compute_loss", "contrastive_views", "augment", "stochastic_forward", "loss"])
+def test_methods_that_only_training_calls(method: str) -> None:
+    assert not found("x = F.dropout(x, 0.3)", method=method)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = x if deterministic else F.dropout(x, 0.3)",
+        "if not is_eval: x = F.dropout(x, 0.3)",
+        "x = F.dropout(*x)",
+    ],
+)
+def test_what_asks_by_another_word_or_is_not_sure(body: str) -> None:
+    assert not found(body, more=", deterministic=False, is_eval=False")
+
+
+def test_a_method_that_is_called_in_training_alone() -> None:
+    text = (
+        "from torch import nn\nimport torch.nn.functional as F\n\nclass Net(nn.Module):\n"
+        "    def noisy(self, x):\n        return F.dropout(x, 0.2)\n\n"
+        "    def forward(self, x):\n        return self.noisy(x) if {asked} else x\n\nNet().eval()\n"
+    )
+    asked, other = (SourceFile("t.py", text.format(asked=one)) for one in ("self.training", "x is not None"))
+    assert not list(rule("TRN103").in_source(asked)) and len(list(rule("TRN103").in_source(other))) == 1

@@ -81,6 +81,14 @@ HEALTHY = {
     "run before": OWN.replace("{between}", "").replace('net.load_state_dict(torch.load("net.pt"))', "")
     + 'net.load_state_dict(torch.load("net.pt"))\n',
     "a dict of weights": 'net = torch.load("net.pt")\nwith torch.no_grad():\n    print(net["scale"] * 2)\n',
+    "for its noise": (
+        "def mc_dropout(x, n):\n    net = Known()\n    net.load_state_dict(torch.load('a.pt'))\n"
+        "    with torch.no_grad():\n        return torch.stack([net(x) for _ in range(n)])\n"
+    ),
+    "for its statistics": (
+        "def recalibrate(batches):\n    net = Known()\n    net.load_state_dict(torch.load('a.pt'))\n"
+        "    with torch.no_grad():\n        for x in batches:\n            net(x)\n"
+    ),
     "the state of something else": "seen = Known()\nseen.load_state_dict(torch.load('a.pt'))\nprint(seen.sample(3))\n",
 }
 

@@ -38,6 +38,11 @@ FAULTY = {
         "w = w.masked_fill(mask, torch.finfo(w.dtype).min)",
         "return w @ v",
     ),
+    "in another shape": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w = w.unsqueeze(1).float()",
+        "return torch.matmul(w, v)",
+    ),
 }
 HEALTHY = {
     "before": ("scores = scores.masked_fill(mask, float('-inf'))", "w = scores.softmax(-1)", "return w @ v"),
@@ -57,6 +62,38 @@ HEALTHY = {
     "softened again": (
         "w = scores.softmax(-1).masked_fill(mask, float('-inf'))",
         "w = w.softmax(-1)",
+        "return w @ v",
+    ),
+    "bounded before the product": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w = torch.relu(w)",
+        "return w @ v",
+    ),
+    "compared before the product": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w = (w > 0).float()",
+        "return w @ v",
+    ),
+    "compared in the product": ("w = scores.softmax(-1).masked_fill(mask, -1e9)", "return w.ge(0).float() @ v"),
+    "through a module": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w = nn.Sigmoid()(w)",
+        "return torch.bmm(w, v)",
+    ),
+    "filled again": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w[w < 0] = 0",
+        "return torch.bmm(w, v)",
+    ),
+    "cut off in place": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "w.clamp_(min=0)",
+        "return w @ v",
+    ),
+    "another one in the end": (
+        "w = scores.softmax(-1).masked_fill(mask, -1e9)",
+        "print(w.sum())",
+        "w = scores",
         "return w @ v",
     ),
     "a product with the mask": ("w = scores.softmax(-1)", "w = w * ~mask", "return w @ v"),

@@ -107,6 +107,9 @@ HEALTHY = {
         "return self.head(x)", CE),
     "an attention is given a softmax": ("self.mix = Noisy()", "return self.mix(x, self.act)", CE),
     "for the accuracy": ("", "return x", CE.replace("loss = ", "hits = out.softmax(1).argmax(1); loss = ")),
+    "sharpened in place": ("", "q = x.softmax(1)\n        q *= 10.0\n        return q", CE),
+    "its logarithm, in place": ("", "q = x.softmax(1)\n        q.log_()\n        return q", CE),
+    "its logarithm, into itself": ("", "q = x.softmax(1)\n        torch.log(q, out=q)\n        return q", CE),
     "as the target": ("", "return x", CE.replace("(out, y)", "(out, y.softmax(1))")),
     "one element": ("", "return x.softmax(1)", CE.replace("(out, y)", "(out[:, 0], y)")),
     "a builder that is asked": (
@@ -147,3 +150,11 @@ def test_the_layer_and_the_call_that_runs_it_are_named() -> None:
     (one,) = rule("TRN108").in_source(SourceFile("t.py", text))
     places = [(r.role, text.splitlines()[(r.line or 0) - 1].strip()) for r in one.related]
     assert places == [("normalised", "self.act = nn.Softmax(dim=1)"), ("applied", "return self.act(x)")]
+
+
+def test_a_softmax_in_a_file_with_a_method_of_this_name_is_judged() -> None:
+    text = (
+        "import torch\nfrom torch.nn import functional as F\n\nclass Scores:\n    def softmax(self, d):\n"
+        "        return self\n\ndef train(x, y):\n    p = x.softmax(-1)\n    return F.cross_entropy(p, y)\n"
+    )
+    assert len(list(rule("TRN108").in_source(SourceFile("t.py", text)))) <= 1

@@ -86,3 +86,10 @@ def test_a_slice_of_one_row_can_be_viewed(parameter: str, call: str, severity: s
 def test_the_cause_names_what_keeps_the_layout() -> None:
     (one,) = findings("def f(x, y):\n    a = x.t()\n    return a.eq(y.view(1, -1)).float().view(-1)\n")
     assert one.cause == "line 3 permutes the dimensions without moving the data, and eq and float keep this layout"
+
+
+@pytest.mark.parametrize("shape", ["2, 1, 4", "1, 3, 4", "2, 3, 1", "2, 3, 4", "1, 1, 4", "1, 1, 1"])
+@pytest.mark.parametrize("end", ["transpose(1, 2).view(-1)", "permute(2, 0, 1).view(-1)"])
+def test_of_sizes_that_are_written_down_as_one_it_is_known_what_raises(shape: str, end: str) -> None:
+    text = f"import torch\ndef f(x, y):\n    return torch.randn({shape}).{end}\n"
+    assert bool(findings(text)) is raises(text)

@@ -34,6 +34,10 @@ FAULTY = {
         "def batch(x):\n    if x.dim() == 1:\n        x.unsqueeze(0)\n    else:\n        x = x.t()\n    return x\n",
         "info",
     ),
+    "what may be a builder, by the name of its methods": (
+        "def build(made):\n    made.view(1)\n    made.permute(0, 1)\n    return made\n",
+        "info",
+    ),
     "a state, in a loop that comes round": (
         "def run(cell, xs):\n    h = torch.zeros(1, 8)\n    for x in xs:\n        y = cell(x, h)\n        h.detach()\n",
         "warning",
@@ -72,6 +76,23 @@ HEALTHY = {
     ),
     "a block that expects it": (
         "def f(self, x: torch.Tensor):\n    with self.assertRaises(RuntimeError):\n        x.view(7)\n    x.sum()\n"
+    ),
+    "a class with such methods": (
+        "class Canvas:\n    def __init__(self):\n        self.t = torch.zeros(3)\n"
+        "    def clamp(self, low):\n        self.t.clamp_(low)\n"
+        "    def clip(self, low):\n        self.clamp(low)\n        return self\n"
+    ),
+    "a class that has them from elsewhere": (
+        "class Mask(Boxes):\n    def grow(self, n):\n        self.clamp(n)\n        self.expand(n)\n"
+        "        return self.view(n)\n"
+    ),
+    "a check of shapes": (
+        "def check_shapes(x: torch.Tensor, n):\n    x.expand(n, -1)\n    x.view(n, -1)\n    return x\n"
+    ),
+    "before the clock": "def warm(n):\n    x = torch.randn(n)\n    torch.softmax(x, 0)\n    return x\n",
+    "calls that something sees": (
+        "class Logged(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, f, t, args=(), kwargs=None):\n"
+        "        print(f)\nx = torch.randn(3)\ndef run():\n    y = torch.randn(3)\n    torch.relu(y)\n    return y\n"
     ),
     "a profiler": "def f(x: torch.Tensor):\n    with torch.profiler.profile():\n        x.clamp(0)\n    return x\n",
     "an argument on its own line": "def f(g, x: torch.Tensor):\n    return g(\n        x.clamp(0),\n    )\n",

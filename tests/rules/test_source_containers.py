@@ -146,3 +146,26 @@ class Owner(Base):
 )
 def test_an_owner_of_networks_that_others_optimize_may_be_a_module(more: str, severities: list[str]) -> None:
     assert found(OWNER.format(more=more)) == severities
+
+
+@pytest.mark.parametrize(
+    ("value", "edited"),
+    [
+        ("[Part(n), Part(n)]", True),
+        ("[(Part(n), 1)]", False),
+        ("[[Part(n)], [Part(n)]]", False),
+        ("[Part(n), None]", False),
+        ("{'a': Part(n)}", True),
+        ("{'a.b': Part(n)}", False),
+        ("{'a': [Part(n)]}", False),
+    ],
+)
+def test_what_a_module_list_refuses_is_not_put_into_one(value: str, edited: bool) -> None:
+    text = (
+        "import torch\nfrom torch import nn\n\nclass Part(nn.Module):\n    def __init__(self, n):\n"
+        "        super().__init__()\n        self.fc = nn.Linear(n, n)\n\nclass Net(nn.Module):\n"
+        f"    def __init__(self, n):\n        super().__init__()\n        self.parts = {value}\n\n"
+        "    def forward(self, x):\n        return x\n"
+    )
+    findings = [f for f in rule("DEV109").in_source(SourceFile("t.py", text)) if f.remedy is not None]
+    assert any(f.remedy.edits for f in findings if f.remedy is not None) is edited

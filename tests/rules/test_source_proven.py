@@ -195,7 +195,6 @@ def main(device, loader):
     [
         ("def f(): return torch.randn(2, 3, 4).permute(0, 2, 1).view(2, 12)", "error"),
         ("def f(b): return torch.randn(b, 3, 4).permute(0, 2, 1).view(b, 12)", "warning"),
-        ("def f(): return torch.randn(2, 1, 4).permute(0, 2, 1).view(2, 4)", "warning"),
         ("def f(q, k): return torch.stack([q, k], 2).permute(2, 0, 3, 1, 4).view([3, -1, 7, 8])", "warning"),
         ("def f(x, a):\n    y = x + a\n    return y.permute(1, 0, 2).view(4, -1)", "info"),
     ],

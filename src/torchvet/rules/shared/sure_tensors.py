@@ -118,8 +118,13 @@ def _used_as_tensor(name: str, event: Event) -> bool:
     # Bound twice, one of them may be no tensor.
     if unit.home(name) is not unit or len(bound) + (name in unit.parameters) != 1:
         return False
-    calls = (call for method in _TENSOR_ONLY - _ALSO_OF_OTHERS for call in unit.calls.get(method, ()))
+    calls = (call for method in _TENSOR_ONLY - _ALSO_OF_OTHERS for call in unit.calls.get(method, ()) if _tells(call))
     return any(is_name(receiver(one.call), name) for one in calls) or _given_to_a_loss(name, event)
+
+
+def _tells(call: Event) -> bool:
+    """Whether something is done with what a method gives: a call that stands alone may change its object."""
+    return call.parent.__class__ is not ast.Expr or terminal(call.node) == "backward"
 
 
 def _moves_itself(node: ast.AST, name: str) -> bool:

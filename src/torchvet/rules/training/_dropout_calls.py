@@ -17,8 +17,12 @@ _MEANT = re.compile(
     r"monte.?carlo|\bmc_?|mc_?drop|mcdrop|bayesian|uncertaint|always|pre_?net|even (?:at|during|in) ", re.IGNORECASE
 )
 """Words of who wants dropout in evaluation, too."""
-_TRAINS = re.compile(r"train(?:ing)?(?:_|$)|^is_train", re.IGNORECASE)
+_TRAINS = re.compile(
+    r"train(?:ing)?(?:_|$)|^is_train|(?:^|_)(?:eval|evaluating|deterministic|infer|inference)(?:_|$)", re.IGNORECASE
+)
 """Names that say whether, or that, something trains."""
+_FOR_TRAINING = re.compile(r"(?:^|_)loss(?:es)?(?:_|$)|contrast|augment|stochastic|perturb|consistency", re.IGNORECASE)
+"""Names of methods that only training calls, or that are there for the noise."""
 
 
 class DropoutCall(NamedTuple):
@@ -74,7 +78,8 @@ def _number(value: ast.expr, unit: Unit) -> float | None:
 def _function(file: SourceFile, event: Event) -> Iterator[DropoutCall]:
     call = event.call
     # Who writes `training=True` means it.
-    if argument(call, "training", 2) is not None or any(k.arg is None for k in call.keywords):
+    starred = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+    if argument(call, "training", 2) is not None or starred:
         return
     share = argument(call, "p", 1)
     if not _may_drop(event, share):
@@ -126,10 +131,23 @@ def _is_blind(file: SourceFile, event: Event) -> bool:
     owner = unit.method_class()
     if owner is None or owner.method("forward") is None or unit.name == "__init__" or _TRAINS.search(unit.name):
         return False
+    if _FOR_TRAINING.search(unit.name) or _asked_for_by_callers(file, unit):
+        return False
     tests = [getattr(branch, "test", None) for branch, _ in (*event.context.arms, *event.context.guards)]
     if any(_speaks_of_training(test) for test in tests) or _MEANT.search(file.text_of(unit)):
         return False
     return not _MEANT.search(owner.name) and "train" not in owner.methods and not _set_elsewhere(unit)
+
+
+def _asked_for_by_callers(file: SourceFile, unit: Unit) -> bool:
+    """Whether all calls of a method in its file ask for the mode first: `self.noisy(x) if self.training else x`."""
+    calls = file.callers(unit) if unit.name != "forward" else []
+    return bool(calls) and all(_asks_for_mode(call) for call in calls)
+
+
+def _asks_for_mode(event: Event) -> bool:
+    tests = (getattr(branch, "test", None) for branch, _ in (*event.context.arms, *event.context.guards))
+    return any(_speaks_of_training(test) for test in tests)
 
 
 def _speaks_of_training(node: ast.AST | None) -> bool:

@@ -17,6 +17,12 @@ _ELSEWHERE = re.compile(
     r"\.eval\b|\.train\(|\.training\b|from_pretrained|\.backward\(|optim|\beval_mode|\bfit\(|Trainer|LightningModule"
 )
 """What switches modes, or trains: such a file is judged by its loops."""
+_MEANT = re.compile(
+    r"monte.?carlo|\bmc_?|mc_?drop|bayesian|uncertaint|variance|calibrat|(?:update|reset|adapt)_?(?:bn|batch_?norm|stats)"
+    r"|running_(?:mean|var)",
+    re.IGNORECASE,
+)
+"""Words of who runs a model in train mode on purpose: for the noise, or for the statistics of batch norm."""
 _RUNS = name_set("generate sample predict encode decode inference forward translate")
 _ASKS = name_set("print len type id isinstance count_parameters summary DataParallel str")
 """Functions that leave the mode of what they are given."""
@@ -76,9 +82,15 @@ def _run(file: SourceFile, loaded: Event, model: ast.expr, who: Identity) -> Eve
         earlier = event.unit is loaded.unit and event.index < loaded.index
         if earlier or ran is None or not given(event.call) or not _is_switched_alone(ran, event):
             continue
-        if identity(ran, event.unit) & who and (_without_gradients(file, event) or _is_script(loaded, event)):
+        if identity(ran, event.unit) & who and _evaluates(file, loaded, event):
             return event
     return None
+
+
+def _evaluates(file: SourceFile, loaded: Event, ran: Event) -> bool:
+    """Whether a call is one of an evaluation, in a function that says nothing of train mode's noise or statistics."""
+    evaluates = _without_gradients(file, ran) or _is_script(loaded, ran)
+    return evaluates and not _MEANT.search(file.text_of(ran.unit))
 
 
 def _is_script(loaded: Event, ran: Event) -> bool:

@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 
 from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
-from torchvet.source.model import Event, Unit, given, is_call, name_set, operand, receiver, targets_of, terminal
+from torchvet.source.model import (
+    Event,
+    Unit,
+    given,
+    is_call,
+    is_name,
+    keyword,
+    name_set,
+    operand,
+    receiver,
+    targets_of,
+    terminal,
+)
 from torchvet.source.model.origins import made_by
 
 BINARY = {"binary_cross_entropy_with_logits", "BCEWithLogitsLoss"}
@@ -18,6 +30,8 @@ _MODULES = {"torch.nn.Softmax": "softmax", "torch.nn.LogSoftmax": "log_softmax",
 _SHAPES = name_set("""
     view reshape squeeze unsqueeze flatten float to contiguous double half cuda cpu transpose permute clone
 """)
+_HARMLESS = name_set("requires_grad_ detach_ squeeze_ unsqueeze_ clamp_ clamp_min_ clamp_max_")
+"""Methods in place that leave probabilities what they are."""
 _CRITERION = re.compile(r"crit|loss|cost|objective|entrop|^x?ce_|_x?ce$|^x?ce$", re.IGNORECASE)
 """What losses are called: who they are is asked afterwards."""
 _DEEPEST = 9
@@ -122,13 +136,25 @@ def _of_name(name: str, event: Event, depth: int) -> Normalised | None:
     if not unit.bindings.get(name):
         return _of_parameter(name, unit, depth) if depth < 6 else None
     binding = event.binding_of(name)
-    if binding is None:
+    if binding is None or any(_changes_in_place(e, name) for e in unit.events[binding.index + 1 : event.index]):
         return None
     value, parts = loops.bound_value(binding, name)
     if value is None:
         return _agreed([normalised(one, at, depth + 2) for one, at in parts])
     # `x = softmax(x)`: what is asked is the state before the binding.
     return normalised(value, binding, depth + 1)
+
+
+def _changes_in_place(event: Event, name: str) -> bool:
+    """`p.log_()`, `p *= 10`, `torch.log(p, out=p)`: from there on the numbers are others."""
+    node = event.node
+    if isinstance(node, ast.AugAssign):
+        return is_name(node.target, name)
+    if not isinstance(node, ast.Call):
+        return False
+    method = terminal(node)
+    in_place = method.endswith("_") and not method.startswith("_") and method not in _HARMLESS
+    return (in_place and is_name(receiver(node), name)) or is_name(keyword(node, "out"), name)
 
 
 def _of_parameter(name: str, unit: Unit, depth: int) -> Normalised | None:
@@ -169,7 +195,9 @@ def _is_torch(node: ast.Call, event: Event) -> bool:
     unit, on = event.unit, receiver(node)
     if unit.file.dotted(node.func).startswith("torch."):
         return True
-    if on is None or unit.file.roles.values(node.func, unit) or unit.file.callee(event) is not None:
+    own = unit.call_of(node)
+    called = unit.file.callee(own) if own is not None else None
+    if on is None or unit.file.roles.values(node.func, unit) or called is not None:
         return False
     return not (isinstance(on, ast.Name) and on.id in (unit.self_name(), *unit.file.imports.names))
 

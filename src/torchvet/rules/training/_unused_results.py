@@ -43,7 +43,7 @@ _ON_PURPOSE = re.compile(
     r"raises|warn|assert|profil|tim(?:e|ing)|bench|mode|trac|captur|graph|hook|suppress|expect", re.I
 )
 """Names of blocks in which a call alone has an effect."""
-_TRIAL = re.compile(r"bench|warm_?up|profil|timeit|smoke", re.I)
+_TRIAL = re.compile(r"bench|warm|profil|timeit|smoke|(?:^|_)(?:check|verify|ensure|assert)(?:_|$)", re.I)
 _TESTED = re.compile(r"(?:^|/)(?:conftest|test_[^/]*|[^/]*_test|[^/]*bench[^/]*)\.py$|(?:^|/)bench(?:mark)?s?/", re.I)
 _IN_PLACE = ("inplace", "out")
 _NAMED = (ast.Name, ast.Attribute, ast.Subscript)
@@ -61,8 +61,8 @@ class Unused(NamedTuple):
 
 def unused_results(file: SourceFile) -> Iterator[Unused]:
     """Every such statement of a file, but those that are there for their time or for what they raise."""
-    if is_trial(file):
-        return
+    if is_trial(file) or file.mentions("__torch_function__", "__torch_dispatch__", "TorchDispatchMode"):
+        return  # what sees each call may be what a call is there for
     for event in _statements(file):
         found = _unused(file, event)
         if found is not None and not _on_purpose(file, event):
@@ -121,12 +121,19 @@ def _by_methods(file: SourceFile, event: Event) -> Unused | None:
         subject = receiver(subject)
     if not isinstance(subject, _NAMED) or not _OWN.union(_SHARED).issuperset(names):
         return None
+    if _is_of_own_class(event, subject):
+        return None
     # By its use alone an accelerator (`backward`, `log`) or a graph (`view`) would be one too.
     told = names[0] in _OWN or "tensor" in file.roles.of(subject, event.unit)
     if told and (surely_tensor(file, subject, event) or _computed_by_torch(file, subject, event)):
         return Unused(event, subject, sure=True)
     may_be = not _OWN.isdisjoint(names) and _may_be_tensor(file, subject, event, names)
     return Unused(event, subject, sure=False) if may_be else None
+
+
+def _is_of_own_class(event: Event, node: ast.expr) -> bool:
+    """Whether it is `self` of a class of this file: its methods of these names may change the object."""
+    return isinstance(node, ast.Name) and node.id == event.unit.self_name() != ""
 
 
 def _computed_by_torch(file: SourceFile, node: ast.expr, event: Event) -> bool:

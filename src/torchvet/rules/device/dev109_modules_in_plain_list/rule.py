@@ -210,7 +210,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         made = file.dotted(layer.func).removeprefix("torch.")
         shown = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
         whole = value is getattr(event.node, "value", None) and isinstance(value, shown)
-        whole = whole and value.lineno == value.end_lineno and _may_be_names(value)
+        whole = whole and value.lineno == value.end_lineno and _may_be_names(value) and _may_be_modules(value)
         message = (
             f"{subject} keeps {made} in a plain {'dict' if keyed else 'list'}: it is not trained, moved or saved with "
             "the module"
@@ -317,7 +317,18 @@ def _may_be_names(value: ast.expr) -> bool:
     if isinstance(value, ast.DictComp):
         return isinstance(value.key, (ast.Name, ast.JoinedStr)) or terminal(value.key) == "str"
     keys = value.keys if isinstance(value, ast.Dict) else []
-    return all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in keys)
+    names = [k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+    return len(names) == len(keys) and all(name and "." not in name for name in names)
+
+
+def _may_be_modules(value: ast.expr) -> bool:
+    """Whether no member of a container is shown to be something else, which a ModuleList or ModuleDict refuses."""
+    if isinstance(value, (ast.ListComp, ast.DictComp)):
+        held = [value.elt if isinstance(value, ast.ListComp) else value.value]
+    else:
+        held = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+    plain = (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.Constant, ast.Lambda)
+    return not any(isinstance(one, plain) for one in held)
 
 
 def _hands_on(call: ast.Call, name: str, local: str) -> bool:

@@ -7,12 +7,17 @@ import ast
 from torchvet.rules.kit import Finding, Findings, Rule, SourceFile
 from torchvet.rules.numerics import _terms
 from torchvet.rules.numerics._formulas import is_softmax
-from torchvet.source.model import Event, is_call, name_set, names_in, target_names, terminal, walk
+from torchvet.source.model import Event, is_call, name_set, names_in, receiver, target_names, targets_of, terminal, walk
 
 _LOWEST = -1e3
 """A number that is never meant to be a probability. Chosen, not measured."""
 _INFINITE = ("math.inf", "torch.inf", "numpy.inf", "np.inf")
 _PRODUCTS = name_set("@ matmul bmm mm einsum baddbmm")
+_SHAPES = name_set("""
+    unsqueeze squeeze view reshape transpose permute contiguous expand flatten T mT float half double bfloat16 to
+    type_as clone detach
+""")
+"""What leaves the numbers as they are."""
 _RANKS = name_set("""
     softmax log_softmax topk argmax argsort sort max amax multinomial log logsumexp exp Categorical where nan_to_num
     masked_fill_ clamp
@@ -79,11 +84,41 @@ def _is_multiplied(event: Event, probabilities: ast.expr) -> bool:
     """Whether what was filled goes into a product, and into nothing that only compares it or softens it again."""
     in_place = terminal(event.node) == "masked_fill_"
     names = names_in(probabilities) if in_place else target_names(event.statement)
-    later = [e for e in event.unit.events if e.index >= event.index and not e.excludes(event)]
-    statements = {id(e.statement): e.statement for e in later}.values()
-    nodes = [e.node for e in later if e is not event] + [n for s in statements for n in walk(s) if _is_product(n)]
-    uses = {terminal(n) or "@" for n in nodes if _goes_in(n, event.node, names)}
+    uses: set[str] = set()
+    seen: set[int] = set()
+    for later in event.unit.events[event.index :]:
+        if later.excludes(event):
+            continue
+        fresh = id(later.statement) not in seen
+        seen.add(id(later.statement))
+        products = [n for n in walk(later.statement) if _is_product(n)] if fresh else []
+        own = [later.node] if later is not event else []
+        taking = [n for n in (*own, *products) if _goes_in(n, event.node, names)]
+        uses |= {"@" if isinstance(n, ast.BinOp) else terminal(n) for n in taking}
+        # Bound anew, or changed in place, it is another tensor.
+        if later.statement is not event.statement and _changes(later, names):
+            break
     return not uses & _RANKS and not uses.isdisjoint(_PRODUCTS)
+
+
+def _changes(event: Event, names: set[str]) -> bool:
+    """Whether an event binds one of the names to what is no other shape of it, or changes it in place."""
+    node = event.node
+    if isinstance(node, ast.Call):
+        return terminal(node).endswith("_") and bool(names & names_in(receiver(node)))
+    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or event.context.arms:
+        return False
+    bound = {_root(t.value, node) if isinstance(t, ast.Subscript) else t for t in targets_of(node)}
+    mine = any(isinstance(one, ast.Name) and one.id in names for one in bound)
+    return mine and (isinstance(node, ast.AugAssign) or not _is_same(node.value, node, names))
+
+
+def _is_same(value: ast.expr | None, at: ast.AST, names: set[str]) -> bool:
+    """Whether a value is another shape of one of the names. Dropout leaves most numbers, and -inf in all cases."""
+    if isinstance(value, ast.Call) and "drop" in terminal(value).lower() and value.args:
+        value = value.args[0]
+    root = _root(value, at) if value is not None else None
+    return isinstance(root, ast.Name) and root.id in names
 
 
 def _is_product(node: ast.AST) -> bool:
@@ -101,7 +136,10 @@ def _goes_in(node: ast.AST, filled: ast.AST, names: set[str]) -> bool:
 
 
 def _root(node: ast.expr, filled: ast.AST) -> ast.expr:
-    """What a chain of methods begins with: `w` of `w.unsqueeze(1)`."""
-    while node is not filled and isinstance(node, (ast.Call, ast.Attribute)):
-        node = node.func if isinstance(node, ast.Call) else node.value
+    """What a chain of methods that leave the numbers alone begins with: `w` of `w.unsqueeze(1)`."""
+    while node is not filled and isinstance(node, (ast.Call, ast.Attribute)) and terminal(node) in _SHAPES:
+        inner = node.func if isinstance(node, ast.Call) else node
+        if not isinstance(inner, ast.Attribute):
+            break
+        node = inner.value
     return node

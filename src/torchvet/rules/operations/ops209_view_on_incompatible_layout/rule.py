@@ -45,6 +45,8 @@ class ViewOnIncompatibleLayout(Rule):
         order, wanted = _order(moved.node, _rank(base, at)), _shape(event.call)
         if order is None or not wanted or not _breaks(order, wanted) or _permuted_before(base, at):
             return None
+        if not _breaks(_without_ones(order, _written(base, at)), wanted):
+            return None
         # Two permutations may cancel; of a slice of one row every view exists.
         if permuted(base, at) or any(getattr(end, "value", None) == 1 for end, _ in moved.bounds):
             return None
@@ -99,6 +101,14 @@ def _order(call: ast.Call | ast.Attribute, rank: int) -> list[int] | None:
         # At least so many; more trailing dimensions change nothing where all of these groupings fail.
         return None if max(given) == 1 and min(given) == 0 else [*_swapped(max(given) + 1, given), -1]
     return _swapped(rank, given) if max(given) < rank else None
+
+
+def _without_ones(order: list[int], sizes: list[object]) -> list[int]:
+    """The order without the dimensions that are written down as 1, which may stand anywhere in memory."""
+    if len(sizes) != len(order) or 1 not in sizes:
+        return order
+    left = [old for old in order if sizes[old] != 1]
+    return [sorted(left).index(old) for old in left] or [0]
 
 
 def _swapped(rank: int, given: list[int]) -> list[int]:
@@ -161,11 +171,18 @@ def _rank(node: ast.expr | None, event: Event, depth: int = 0) -> int:
 
 def _sizes(node: ast.expr | None, event: Event, depth: int = 0) -> bool:
     """Whether all sizes of a tensor are written down and none is 1: a dimension of 1 lies in order anywhere."""
+    sizes = _written(node, event, depth)
+    return bool(sizes) and all(isinstance(size, int) and size > 1 for size in sizes)
+
+
+def _written(node: ast.expr | None, event: Event, depth: int = 0) -> list[object]:
+    """The sizes that a tensor is made or viewed with, None for such as are no numbers."""
     bound = binding_of(node, event)
     if bound is not None:
-        return depth < _DEEPEST and _sizes(*bound, depth + 1)
-    given = _numbers(node.args) if isinstance(node, ast.Call) and not node.keywords else None
-    return terminal(node) in _BY_SIZES - {"permute"} and bool(given) and all(size > 1 for size in given or ())
+        return _written(*bound, depth + 1) if depth < _DEEPEST else []
+    if not isinstance(node, ast.Call) or node.keywords or terminal(node) not in _BY_SIZES - {"permute"}:
+        return []
+    return [getattr(size, "value", None) for size in _spread(node.args)]
 
 
 def _permuted_before(node: ast.expr | None, event: Event) -> bool:
@@ -173,7 +190,7 @@ def _permuted_before(node: ast.expr | None, event: Event) -> bool:
     text = ast.unparse(node) if node is not None else ""
     bound = event.unit.bindings.get(node.id, ()) if isinstance(node, ast.Name) else ()
     values = [getattr(b.node, "value", None) for b in bound if b.index < event.index]
-    texts = [ast.unparse(value) for value in values if value is not None]
+    texts = [event.unit.file.segment(value) for value in values if value is not None]
     return any(w in text for w in _PERMUTING) or any(w in one for one in texts for w in _MAY_PERMUTE)
 
 
