@@ -130,13 +130,12 @@ def _ends(file: SourceFile, name: str, fresh: list[Event]) -> bool:
 
 
 def _as_long_as_its_object(file: SourceFile, store: Stored, owner: ClassModel) -> Stored | None:
-    """The store with the loop that fills an object which each run of a function makes anew and nobody else gets; None
+    """The store as one that ends with its object, which each run of a function makes anew and nobody else gets; None
     where the object may last."""
     made = list(file.calls(owner.name))
     fills = file.callers(store.event.unit)
-    if made and fills and all(_is_anew(file, event) for event in made):
-        return replace(store, loop=fills[0].loop, lasting=False)
-    return None
+    anew = made and fills and all(_is_anew(file, event) for event in made)
+    return replace(store, loop=None, lasting=False) if anew else None
 
 
 def _is_anew(file: SourceFile, made: Event) -> bool:
