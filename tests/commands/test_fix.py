@@ -408,11 +408,13 @@ def test_the_same_advice_for_one_line_is_given_once() -> None:
         ({"unsteady": ["x", "y", "z", "w"]}, "not compared, as two unchanged runs differ: x, y, z and 1 more"),
         ({"skipped": ["best.pt"]}, "not compared, as losses differ in late digits or it was not read: best.pt"),
         ({"compared": [], "unsteady": ["x"]}, "not compared, as two unchanged runs differ: x"),
+        ({"noise": {"stdout": 3}}, "not compared, as two unchanged runs differ: 3 lines of stdout"),
         ({"compared": []}, ""),
     ],
 )
 def test_what_a_proven_fix_changes_in_the_output_is_shown(changed: dict[str, Any], said: str) -> None:
-    output = {"compared": ["stdout", "best.pt"], "lines": 8, "rounded": 0, "differ": [], "unsteady": [], "skipped": []}
+    output: dict[str, Any] = {"compared": ["stdout", "best.pt"], "lines": 8, "rounded": 0, "noise": {}}
+    output |= {"differ": [], "unsteady": [], "skipped": []}
     row = {
         "code": "MEM102", "name": "x", "path": "train.py", "line": 7, "before": "1 kB per step", "after": "gone",
         "changes_results": False, "output": {**output, **changed},
