@@ -16,6 +16,8 @@ from torchvet.probes.internals.simulated import device_generators, simulated
 from torchvet.probes.objects import naming
 from torchvet.probes.objects.variables import frame_locals
 
+_TORCHS = type(torch.default_generator)
+"""torch's own: the simulated GPU puts a subclass in the place of `torch.Generator`."""
 _MOST_VALUES = 2000
 """Values that one search looks at."""
 _DEEP = 2
@@ -65,7 +67,7 @@ _NUMPY = _Kind(_numpy_read, _numpy_write, _numpy_first)
 def _kind(value: Any) -> _Kind | None:
     # By type alone: `isinstance` would ask the program's object for its class.
     cls = type(value)
-    if issubclass(cls, torch.Generator):
+    if issubclass(cls, _TORCHS):
         readable = value.device.type == "cpu" or simulated()
         return _TORCH if readable and value is not torch.default_generator else None
     if issubclass(cls, random.Random):
