@@ -35,6 +35,8 @@ _ASKED = ("rsample", "log_prob", "entropy")
 class DiagonalCovariances(TimeWatcher):
     """Normal distributions of many dimensions with a diagonal covariance."""
 
+    only_sampled = frozenset(["boundary"])
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._lines: dict[Place, tuple[int, int, torch.dtype]] = {}

@@ -86,6 +86,8 @@ _Calls = dict[_Key, _Loop]
 class ModulesAlikeProbe(TimeWatcher):
     """Modules of one shape that are called one after the other."""
 
+    only_sampled = frozenset(["boundary"])
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._step: _Calls = {}
