@@ -212,8 +212,7 @@ class EvaluationInTrainMode(loops.LoopRule):
                 yield one.event, self._in_train_mode(file, one, sure=varies == "yes")
 
     def _in_train_mode(self, file: SourceFile, one: Moment, sure: bool) -> Finding:
-        made = isinstance(one.event.parent, ast.Call) and one.event.parent.func is one.event.node
-        name = "a dropout layer that is made in each pass" if made else file.segment(one.event.call.func)
+        name = file.segment(one.event.call.func)
         message = f"{name} is evaluated in train mode: dropout and batch norm are active"
         cause = f"{name}.train() (or the mode that it was built in) still holds in this pass over a loader"
         advice = f"call `{name}.eval()` before evaluating, and `{name}.train()` after it"
