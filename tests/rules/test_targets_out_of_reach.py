@@ -193,6 +193,14 @@ WITHIN = {
         RELU,
         "p = model(x)\n(F.mse_loss(p, y.abs()) - 0.01 * F.mse_loss(p, y - 3)).backward()",
     ),
+    "pushed by a negative weight": (
+        RELU,
+        "p = model(x)\n(F.mse_loss(p, y.abs()) + -0.01 * F.mse_loss(p, y - 3)).backward()",
+    ),
+    "a term that is turned off": (
+        RELU,
+        "p = model(x)\n(p.sum() + 0.0 * F.mse_loss(p, y)).backward()",
+    ),
     "a triplet": (
         RELU,
         "p = model(x)\nnear, far = (p - y.abs()).pow(2).sum(1), (p - (y - 3)).pow(2).sum(1)\n"

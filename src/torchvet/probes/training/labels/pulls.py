@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import torch
+
 from torchvet.probes.base.kit import names
+from torchvet.probes.internals import private
 from torchvet.probes.internals.graph_teardown import nodes_below
+from torchvet.probes.internals.saved import saved_tensors
 from torchvet.probes.training.labels.ranges import MOVING, plain_name
 
 LOSSES = {"MseLoss": "loss", "SmoothL1Loss": "loss", "HuberLoss": "loss", "Sub": "sub"}
@@ -40,6 +44,11 @@ def pulls(roots: Iterable[Any], most: int) -> Iterator[tuple[Any, str, bool]]:
 
 def _below(step: _Step, name: str) -> list[_Step]:
     node, grows, even = step
+    if name in ("Mul", "Div") and (weight := _weight(node)) is not None:
+        # Of a distance that is weighted below another one no sign is known.
+        if weight == 0 or (weight < 0 and even):
+            return []
+        grows = grows is (weight > 0)
     if name in _GROWING or name in _EVEN:
         return [_Step(below, grows, even or name in _EVEN) for below in nodes_below(node)]
     if name in ("Neg", "Rsub") and not even:
@@ -49,3 +58,14 @@ def _below(step: _Step, name: str) -> list[_Step]:
         first = node.next_functions[0][0]
         return [_Step(below, grows if below is first else not grows, even) for below in nodes_below(node)]
     return []
+
+
+def _weight(node: Any) -> float | None:
+    """The number on the host that a product is weighted with, or a quotient divided by; None where it is none."""
+    saved = [one for one in saved_tensors(node) if one.numel() == 1 and not one.requires_grad]
+    plain = len(saved) == 1 and type(saved[0]) is torch.Tensor and saved[0].device.type == "cpu"
+    if not plain:
+        return None
+    # A mode would be given the number itself in the place of its tensor.
+    with private.DisableTorchDispatch():
+        return float(saved[0])
