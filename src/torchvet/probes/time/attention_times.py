@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -13,6 +13,7 @@ from torchvet.probes.base.host import memory_available
 from torchvet.probes.base.kit import Unchecked
 from torchvet.probes.internals import private
 from torchvet.probes.time.attention_changes import CHANGES, MATH, Call, Form, Shape, set_switches, switches
+from torchvet.probes.time.real_time import medians
 from torchvet.recording.records.timing import Change
 
 CHECK = "what attention would take by a fused implementation"
@@ -24,7 +25,6 @@ _COPIES = 8
 """Tensors as large as the scores that the math implementation and its backward pass make, or more."""
 _SECONDS = 0.4
 """That timing a line takes, about."""
-_ROUNDS = (3, 20)
 
 
 def timed(shape: Shape, change: Change, calls: float) -> tuple[float, float] | Unchecked | None:
@@ -83,15 +83,8 @@ def _free(device: torch.device) -> int:
 
 def _in_turns(call: Call, change: Change) -> tuple[float, float]:
     """Medians of both."""
-    taken: tuple[list[float], list[float]] = [], []
-    end = time.perf_counter() + _SECONDS
-    _seconds(call, change)
-    for number in range(_ROUNDS[1]):
-        if number >= _ROUNDS[0] and time.perf_counter() > end:
-            break
-        taken[0].append(_seconds(call, None))
-        taken[1].append(_seconds(call, change))
-    return statistics.median(taken[0]), statistics.median(taken[1])
+    plain, changed = medians([partial(_seconds, call, None), partial(_seconds, call, change)], _SECONDS)
+    return plain, changed
 
 
 def _seconds(call: Call, change: Change | None) -> float:

@@ -11,7 +11,7 @@ import torch
 from torchvet.probes.base.elements import some_of
 from torchvet.probes.base.kit import Host, Optimizer, Place, StepKind, frames
 from torchvet.probes.base.schedule import Checkups
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.probes.time.update_times import MOST_BYTES, WAYS, Updated, seconds_of, twin_of
 from torchvet.recording.records.timing import DenormalState
 
@@ -60,7 +60,7 @@ class DenormalUpdates(TimeWatcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time an update with as many denormal numbers, and with them taken for zero."""
         # After an error nobody waits for times.
-        if how not in ("finished", "exit", "steps-reached") or _flushes():
+        if how not in ENDED or _flushes():
             return
         for seen in self._seen.values():
             own = seen.updated.kind.__module__.startswith("torch.optim.")

@@ -18,7 +18,7 @@ from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.time import attention_times
 from torchvet.probes.time.attention_changes import MATH, OPERANDS, Form, Reason, Shape, is_causal, reason, switches
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.recording.records.timing import AttentionFallback
 
 _NAME = "scaled_dot_product_attention"
@@ -149,7 +149,7 @@ class FusedAttention(TimeWatcher):
         if not self._sites or sampled <= 0:
             return
         lines = f"{len(self._sites)} line{'s' * (len(self._sites) > 1)} took the math implementation"
-        if how not in ("finished", "exit", "steps-reached"):
+        if how not in ENDED:
             self.host.write(
                 Unchecked(check=attention_times.CHECK, reason=f"{lines}, and the program did not come to its end")
             )

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 
 from torchvet.probes.base.kit import Host, Place, tap, user_lines
 from torchvet.probes.time.loaders.made import MadeLoaders
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.recording.records.timing import RowsOneByOne
 
 _MOST = 4
@@ -70,7 +70,7 @@ class RowsOneByOneTimer(TimeWatcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways."""
         # After an error nobody waits for times.
-        if how not in ("finished", "exit", "steps-reached"):
+        if how not in ENDED:
             return
         for place, (batch, rows, row) in list(self._seen.items())[:_MOST]:
             each = sum(shape.numel() * dtype.itemsize for shape, dtype in row)

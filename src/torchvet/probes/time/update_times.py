@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from torchvet.probes.base.gradients import gradient_of
 from torchvet.probes.base.kit import Host, Optimizer, Place, frames
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher, medians
 from torchvet.recording.records.timing import UpdateTimes
 
 _CHOSEN = ("foreach", "fused", "capturable", "differentiable")
@@ -27,7 +27,6 @@ MOST_BYTES = 64 << 20
 left little memory, and what it does at exit comes afterwards."""
 _SECONDS = 0.4
 """That timing takes in all, about."""
-_ROUNDS = (3, 20)
 _WARM = 2
 
 
@@ -80,7 +79,7 @@ class UpdateTimer(TimeWatcher):
         """Time them, where updates may matter and there is room for it."""
         steps, elapsed = self.host.clock.main_steps, self.host.elapsed()
         # After an error the program's memory may be full, and nobody waits for times.
-        if how not in ("finished", "exit", "steps-reached") or steps < _STEPS:
+        if how not in ENDED or steps < _STEPS:
             return
         for seen in self._seen.values():
             if seen.bytes and seen.bytes <= MOST_BYTES and _room(seen):
@@ -128,19 +127,11 @@ def _timed(seen: Updated, least: float) -> UpdateTimes | None:
             twins[way] = twin_of(seen, {way: True})
         except (RuntimeError, ValueError, TypeError):  # this implementation does not take such tensors
             continue
-    taken: dict[str, list[float]] = {way: [] for way in twins}
-    end = time.perf_counter() + _SECONDS
-    for number in range(_ROUNDS[1]):
-        if number >= _ROUNDS[0] and time.perf_counter() > end:
-            break
-        # In turn, so that a busy moment of the machine hits all of them.
-        for way, twin in twins.items():
-            taken[way].append(seconds_of(twin))
-    medians = {way: statistics.median(all_of) for way, all_of in taken.items()}
+    taken = medians([partial(seconds_of, twin) for twin in twins.values()], _SECONDS)
     shapes = [shape for _, those in seen.groups for shape, *_ in those]
     tensors, elements = len(shapes), sum(shape.numel() for shape in shapes)
-    name = seen.kind.__name__
-    return UpdateTimes(name=name, place=seen.place, made=seen.made, tensors=tensors, elements=elements, **medians)
+    name, by_way = seen.kind.__name__, dict(zip(twins, taken, strict=True))
+    return UpdateTimes(name=name, place=seen.place, made=seen.made, tensors=tensors, elements=elements, **by_way)
 
 
 def twin_of(seen: Updated, choice: dict[str, bool]) -> Optimizer:

@@ -15,7 +15,7 @@ from torchvet.probes.base import frames
 from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.time.normals.forms import Form, timed
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.recording.records.distributions import DiagonalNormals
 
 CHECK = "what a normal distribution with a diagonal covariance would take dimension by dimension"
@@ -25,8 +25,6 @@ _MOST_LINES = 8
 _FRAMES = 24
 _WORTH = 0.04
 """The share of the operators' time from which on it is timed."""
-_ENDED = ("finished", "exit", "steps-reached")
-"""After an error nobody waits for times."""
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
 """Arguments, of which one is given."""
 _ASKED = ("rsample", "log_prob", "entropy")
@@ -139,7 +137,7 @@ class DiagonalCovariances(TimeWatcher):
         seconds, sampled = self._forward + self._backward, self.host.sampled_steps - self._before
         if self._full or not self._lines or sampled <= 0 or seconds < _WORTH * self._every:
             return
-        if how not in _ENDED:
+        if how not in ENDED:
             self.host.write(Unchecked(check=CHECK, reason="the program did not come to its end"))
             return
         place = max(self._lines, key=lambda one: self._lines[one][0] * self._lines[one][1] ** 2)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 
 from torchvet.probes.internals import private
+from torchvet.probes.time.real_time import clocked, medians, plain_torch
 
 _MOST_BYTES = 64 << 20
 """Of what is made. The program may have left little memory."""
 _COPIES = 8
 _SECONDS = 0.4
-_ROUNDS = (3, 20)
 
 
 class Form(NamedTuple):
@@ -37,31 +33,9 @@ def timed(form: Form) -> tuple[float, float] | None:
     rows = max(1, min(form.rows, _MOST_BYTES // (_COPIES * form.width**2 * form.dtype.itemsize)))
     if private.modes_on():
         return None
-    with ExitStack() as around:
-        around.enter_context(private.DisableTorchFunction())
-        around.enter_context(torch.inference_mode(False))
-        around.enter_context(torch.set_grad_enabled(form.learned))
-        around.enter_context(torch.autocast("cpu", enabled=False))
-        # What is drawn must not change what the program draws next.
-        around.enter_context(torch.random.fork_rng(devices=[]))
-        around.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
+    with plain_torch(form.learned):
         every = [_way(form._replace(rows=rows), make) for make in (_whole if form.factored else _by_factor, _apart)]
-        taken: list[list[float]] = [[] for _ in every]
-        for way in every:
-            way()
-        # What the machine does meanwhile does not count, where this thread does all.
-        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        end = time.perf_counter() + _SECONDS
-        for number in range(_ROUNDS[1]):
-            if number >= _ROUNDS[0] and time.perf_counter() > end:
-                break
-            # In turn, so that a busy moment of the machine hits both.
-            for way, seconds in zip(every, taken, strict=True):
-                started = clock()
-                way()
-                seconds.append(clock() - started)
-    whole, apart = (statistics.median(seconds) for seconds in taken)
+        whole, apart = medians([clocked(way) for way in every], _SECONDS)
     return whole, apart
 
 

@@ -15,7 +15,7 @@ from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
 from torchvet.probes.time.pairs import ways
 from torchvet.probes.time.pairs.forms import Form, Move, move, shapes_of
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.recording.records.timing import Distance, PairDifferences
 
 CHECK = "what distances of all pairs would take without their differences"
@@ -229,7 +229,7 @@ class PairDifferenceTables(TimeWatcher):
         why = _why_not(how, len(sites))
         if why:
             self.host.write(Unchecked(check=CHECK, reason=why))
-        for key, site in sorted(sites, key=lambda one: -one[1].seconds)[: _SITES if how in ways.ENDED else 0]:
+        for key, site in sorted(sites, key=lambda one: -one[1].seconds)[: _SITES if how in ENDED else 0]:
             self._timed(key, site, sampled)
 
     def _timed(self, key: _Key, site: _Site, sampled: int) -> None:
@@ -266,7 +266,7 @@ class PairDifferenceTables(TimeWatcher):
 
 def _why_not(how: str, sites: int) -> str:
     """Why some lines are not timed."""
-    if sites and how not in ways.ENDED:
+    if sites and how not in ENDED:
         return f"{sites} line{'s' * (sites > 1)} computed such differences, and the program did not come to its end"
     return f"{sites} lines computed such differences, and those beyond {_SITES} were not timed" * (sites > _SITES)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -13,17 +12,15 @@ import torch
 
 from torchvet.probes.internals import private
 from torchvet.probes.time.pairs.forms import Form, Shape
+from torchvet.probes.time.real_time import medians, plain_torch
 from torchvet.recording.records.timing import Distance
 
 MEETING = frozenset(["sub", "rsub", "mse_loss"])
-ENDED = ("finished", "exit", "steps-reached")
-"""After an error nobody waits for times."""
 _MOST_BYTES = 64 << 20
 """Of what is made for one line. The program may have left little memory."""
 _COPIES = 5
 """Tensors as large as the differences that are alive at once, about, the backward pass's among them."""
 _SECONDS = 0.4
-_ROUNDS = (3, 20)
 
 Operands = list[torch.Tensor]
 Way = Callable[[Operands], torch.Tensor]
@@ -42,29 +39,16 @@ def timed(form: Form, distance: Distance) -> Taken | None:
     part = _fitting(form)
     if private.modes_on() or _bytes(part) > _MOST_BYTES:
         return None
-    with ExitStack() as around:
-        around.enter_context(private.DisableTorchFunction())
-        around.enter_context(torch.inference_mode(False))
-        around.enter_context(torch.set_grad_enabled(any(part.learned)))
-        around.enter_context(torch.autocast("cpu", enabled=False))
+    with plain_torch(any(part.learned)):
         given = _operands(part)
         every: list[Way] = [
             lambda some: _plain(part, some, distance),
             lambda some: _product(part, some, distance),
             lambda some: _subtracting(part, some, distance),
         ]
-        taken: list[list[float]] = [[] for _ in every]
-        for way in every:
-            _seconds(way, given)
-        end = time.perf_counter() + _SECONDS
-        for number in range(_ROUNDS[1]):
-            if number >= _ROUNDS[0] and time.perf_counter() > end:
-                break
-            # In turn, so that a busy moment of the machine hits all of them.
-            for way, seconds in zip(every, taken, strict=True):
-                seconds.append(_seconds(way, given))
+        taken = medians([partial(_seconds, way, given) for way in every], _SECONDS)
     scale = form.elements / part.elements
-    return Taken(*(scale * statistics.median(seconds) for seconds in taken))
+    return Taken(*(scale * seconds for seconds in taken))
 
 
 def _bytes(form: Form) -> int:

@@ -15,7 +15,7 @@ from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, user_line
 from torchvet.probes.base.ledger import Line, locate
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.probes.time.row_calls.products import Maps, timed
 from torchvet.recording.records.timing import RowCalls
 
@@ -29,8 +29,6 @@ _MOST_SITES = 64
 _CALLERS = 6
 _WORTH, _A_STEP = 0.04, 0.0003
 """The share of a step and the seconds of it from which on a loop is timed."""
-_ENDED = ("finished", "exit", "steps-reached")
-"""After an error nobody waits for times."""
 
 
 class _Key(NamedTuple):
@@ -211,7 +209,7 @@ class ModulesAlikeProbe(TimeWatcher):
             return
         least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
         worth = [s for s in self._sites.values() if s.loops and s.places and not s.ordered and s.seconds >= least]
-        if worth and how not in _ENDED:
+        if worth and how not in ENDED:
             self.host.write(Unchecked(check=CHECK, reason="the program did not come to its end"))
             return
         for site in sorted(worth, key=lambda one: -one.seconds)[:_SITES]:

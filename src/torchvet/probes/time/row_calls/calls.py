@@ -14,7 +14,7 @@ from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, tensors_w
 from torchvet.probes.base.ledger import Line, locate
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.probes.time.row_calls import replay
 from torchvet.probes.time.row_calls.tapes import TAPED, Recorder, Tape, Unlike
 from torchvet.recording.records.timing import Differentiated, RowCalls
@@ -30,8 +30,6 @@ _MOST_SITES = 64
 _CALLERS = 6
 _WORTH, _A_STEP = 0.04, 0.0003
 """The share of a step and the seconds of it from which on a loop is timed."""
-_ENDED = ("finished", "exit", "steps-reached")
-"""After an error nobody waits for times."""
 
 
 class _Key(NamedTuple):
@@ -268,7 +266,7 @@ class RowCallsProbe(TimeWatcher):
         least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
         sites = [s for s in self._sites.values() if s.tape is not None and s.loops and len(s.kinds) <= 1]
         worth = [site for site in sites if site.seconds >= least]
-        if worth and how not in _ENDED:
+        if worth and how not in ENDED:
             loops = f"{len(worth)} loop{'s' * (len(worth) > 1)} called a module row by row"
             self.host.write(Unchecked(check=CHECK, reason=f"{loops}, and the program did not come to its end"))
             return

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
 from torchvet.probes.internals import private
+from torchvet.probes.time.real_time import clocked, medians, plain_torch
 
 _MOST_BYTES = 128 << 20
 """Of what is made for one loop. The program may have left little memory."""
@@ -42,27 +40,8 @@ def timed(maps: Maps) -> tuple[float, float] | None:
     numbers = maps.number * (maps.inputs * maps.outputs + maps.rows * (maps.inputs + maps.outputs))
     if private.modes_on() or 6 * 4 * numbers > _MOST_BYTES:
         return None
-    with ExitStack() as around:
-        around.enter_context(private.DisableTorchFunction())
-        around.enter_context(torch.inference_mode(False))
-        around.enter_context(torch.enable_grad())
-        around.enter_context(torch.autocast("cpu", enabled=False))
-        ways = [_one_by_one(maps), _at_once(maps)]
-        taken: list[list[float]] = [[] for _ in ways]
-        for way in ways:
-            way()
-        # What the machine does meanwhile does not count, where this thread does all.
-        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        end = time.perf_counter() + _SECONDS
-        for number in range(_ROUNDS[1]):
-            if number >= _ROUNDS[0] and time.perf_counter() > end:
-                break
-            # In turn, so that a busy time of the machine hits both.
-            for way, seconds in zip(ways, taken, strict=True):
-                started = clock()
-                way()
-                seconds.append(clock() - started)
-    plain, together = (statistics.median(seconds) for seconds in taken)
+    with plain_torch(gradients=True):
+        plain, together = medians([clocked(way) for way in (_one_by_one(maps), _at_once(maps))], _SECONDS, _ROUNDS)
     return plain, together
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import operator
-import statistics
-import time
-import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,6 +12,7 @@ import torch
 
 from torchvet.probes.base.kit import bare_name
 from torchvet.probes.internals import private
+from torchvet.probes.time.real_time import clock, clocked, medians, plain_torch
 from torchvet.probes.time.row_calls.tapes import Entry, Slot, Tape, View, mapped, slots_in
 
 _MOST_BYTES = 256 << 20
@@ -46,19 +44,11 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
     rows = min(rows, (_MOST_BYTES - shared) // max(1, 2 * each))
     if private.modes_on() or rows < _LEAST_ROWS:
         return None
-    with ExitStack() as around:
-        around.enter_context(private.DisableTorchFunction())
-        around.enter_context(torch.inference_mode(False))
-        around.enter_context(torch.set_grad_enabled(differentiated))
-        around.enter_context(torch.autocast("cpu", enabled=False))
-        # What is drawn must not change what the program draws next.
-        around.enter_context(torch.random.fork_rng(devices=[]))
-        around.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
+    with plain_torch(differentiated):
         ways = _ways(tape, rows, differentiated)
         if tape.has_backward and not differentiated:
             ways += [_gradients(tape, rows), _ways(_passes(tape), rows, False)[1]]
-        one, together, *more = _medians(ways)
+        one, together, *more = medians(_measures(ways), _SECONDS, _ROUNDS)
     if more:
         # What is computed of the gradients comes after them, as it does in the record.
         gradients, passes = more
@@ -66,29 +56,23 @@ def timed(tape: Tape, rows: int, differentiated: bool) -> Taken | None:
     return Taken(one, together, rows)
 
 
-def _medians(ways: list[Callable[[], object]]) -> list[float]:
+def _measures(ways: list[Callable[[], object]]) -> list[Callable[[], float]]:
     """Seconds of one row, which comes first, and of each way to compute many at once."""
-    taken: list[list[float]] = [[] for _ in ways]
-    for way in ways:
-        way()
     other = torch.ones(_CACHES, dtype=torch.uint8, device="cpu")
-    end = time.perf_counter() + _SECONDS
-    # What the machine does meanwhile does not count, where this thread does all.
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    for number in range(_ROUNDS[1]):
-        if number >= _ROUNDS[0] and time.perf_counter() > end:
-            break
-        # In turn, so that a busy time of the machine hits all of them.
-        for at, (way, seconds) in enumerate(zip(ways, taken, strict=True)):
-            times = 1 if at else _TURNS
-            if at:
-                # A step comes to one call after all its other work, and to a row after another row.
-                other.add_(1)
-            started = clock()
-            for _ in range(times):
-                way()
-            seconds.append((clock() - started) / times)
-    return [statistics.median(seconds) for seconds in taken]
+    now = clock()
+
+    def one() -> float:
+        started = now()
+        for _ in range(_TURNS):
+            ways[0]()
+        return (now() - started) / _TURNS
+
+    def at_once(way: Callable[[], object]) -> float:
+        # A step comes to one call after all its other work, and to a row after another row.
+        other.add_(1)
+        return clocked(way)()
+
+    return [one, *(partial(at_once, way) for way in ways[1:])]
 
 
 def _ways(tape: Tape, rows: int, differentiated: bool) -> list[Callable[[], object]]:

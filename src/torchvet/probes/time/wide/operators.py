@@ -16,7 +16,7 @@ from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, bare_name, called_by_user, tap, tensors_within
 from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.base.watcher import Pass
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import ENDED, TimeWatcher
 from torchvet.probes.time.wide.both_widths import Call, timed, told
 from torchvet.recording.records.precision import WideNumbers
 
@@ -123,7 +123,7 @@ class WideNumbersProbe(TimeWatcher):
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both."""
         # After an error nobody waits for times.
-        if how not in ("finished", "exit", "steps-reached") or not self._steps or not self._lines:
+        if how not in ENDED or not self._steps or not self._lines:
             return
         place = place_of_line(max(self._lines, key=lambda line: self._lines[line]))
         # Trifles are not timed.
