@@ -18,7 +18,6 @@ _OF_MODULES = name_set("""
 _ASKS_ITSELF = re.compile(rf"self\.({'|'.join(sorted(_OF_MODULES))})\(")
 """Methods that a class calls on itself and does not define: then its base has them."""
 _CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
-_MOVES = re.compile(r"\)\.(?:to|cuda)\(|\bself\.\w+\.(?:to|cuda)\(|\.prepare\(|to_device|optim|Adam|SGD")
 _NO_MODULES = ("object", "ABC", "abc.ABC", "Generic", "Protocol", "typing.Generic", "dict", "list", "Enum")
 
 
@@ -52,9 +51,7 @@ def _takes_something(model: ClassModel) -> bool:
 
 
 def _reads_like_one(file: SourceFile, model: ClassModel, text: str) -> bool:
-    """Whether a class whose base is elsewhere computes in `forward`, or has networks that others optimize."""
-    if model.method("forward") is None:
-        return "super()" in text and ".parameters()" in text and not _MOVES.search(text)
+    """Whether a class whose base is elsewhere computes in `forward`."""
     # Transforms of data have a `forward`, too.
     return _takes_something(model) and ("torch." in text or "F." in text) and file.imports.uses("torch")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from torchvet.recording.records.training import ENOUGH_JUDGED, BackwardUse
 from torchvet.rules.core import grading
@@ -11,7 +10,7 @@ from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recor
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
-from torchvet.source.model import Event, Unit, edits, given, is_call, is_set, receiver, terminal
+from torchvet.source.model import Event, edits, given, is_call, is_set, receiver, terminal
 
 
 class GraphKeptNeedlessly(Rule):
@@ -61,11 +60,7 @@ class GraphKeptNeedlessly(Rule):
         for event in file.calls("backward", "manual_backward"):
             # With `create_graph` the graph is kept for a second derivative, and the flag says no more.
             if is_set(event.call, "retain_graph") and not is_set(event.call, "create_graph"):
-                loss = root_of(event)
-                if loss is not None and _is_of_a_piece(file, event):
-                    yield self._suspected(file, event, loss, sure=False, safe=False)
-                else:
-                    yield from self._judged(file, event)
+                yield from self._judged(file, event)
 
     def _judged(self, file: SourceFile, event: Event) -> Findings:
         loss = root_of(event)
@@ -106,30 +101,6 @@ class GraphKeptNeedlessly(Rule):
             edits=edits.without_argument(file, event.call, "retain_graph") if sure else (),
             safe=safe,
         )
-
-
-def _is_of_a_piece(file: SourceFile, event: Event) -> bool:
-    """Whether the loop around a backward goes through a generator of this file that cuts its pieces from their graph,
-    and goes back through the rest itself: then each turn's graph is its own, and no other backward of the file is."""
-    unit = _gone_through(file, event)
-    rest = [e for e in file.calls("backward", "manual_backward", "grad") if e is not event]
-    # With a gradient for each: that of the pieces, which the turns have left behind.
-    if unit is None or not rest or any(e.unit is not unit or len(e.call.args) < 2 for e in rest):
-        return False
-    helpers = (file.callee(e) for e in unit.events if isinstance(e.node, ast.Call))
-    return any(_CUT.search(file.text_of(one)) for one in (unit, *helpers) if one is not None)
-
-
-def _gone_through(file: SourceFile, event: Event) -> Unit | None:
-    """The generator of this file that the loop around an event goes through."""
-    loop = event.loop.node if event.loop is not None else None
-    called = event.unit.call_of(loop.iter) if isinstance(loop, ast.For) else None
-    unit = file.callee(called) if called is not None else None
-    yields = unit is not None and any(isinstance(e.node, ast.Yield) for e in unit.events)
-    return unit if yields else None
-
-
-_CUT = re.compile(r"\.data\b|\.detach\(")
 
 
 def root_of(event: Event) -> ast.expr | None:
