@@ -164,3 +164,17 @@ def test_what_is_not_known_gives_nothing() -> None:
     assert search.of_function("b.py", "f", 3) == search.of_function("a.py", "f", 3) == nothing
     assert search.of_variable("b.py", 1, "x") == nothing
     assert search.of_argument("TensorDataset", 0, "") == nothing
+
+
+def test_one_of_more_callers_than_are_gone_back_to_is_not_the_only_line() -> None:
+    text = CLASS + "".join(f"rows{n} = Rows(part({n}) + 1)\n" for n in range(9)) + "def part(n):\n    return {} / n\n"
+    few = SourceIndex({"a.py": CLASS + "rows = Rows(load() / n)\n"}).makers(Wrong()).of_attribute("Rows", "x")
+    assert few.complete and few.alone is not None
+    many = SourceIndex({"a.py": text.format("load()")}).makers(Wrong()).of_attribute("Rows", "x")
+    assert len(many.makers) == 1 and not many.complete and many.alone is None
+
+
+def test_what_is_added_keeps_a_divisor_from_0_only_if_it_is_a_number() -> None:
+    found, _ = made(CLASS + "rows = Rows(a() / (b() + c()))\n")
+    assert [one.line for one in found.makers] == [5]
+    assert made(CLASS + "rows = Rows(a() / (b() + 1e-6))\n")[0].makers == []

@@ -31,7 +31,7 @@ _MOST = 3
 _MOST_ROWS = 16
 _MOST_VALUES = 12
 _FEW = 4
-"""So many different small whole numbers are no chance any more."""
+"""So many different small whole numbers are no chance any more. Chosen, not measured."""
 _SMALL = 100.0
 _MOST_COMPARED = 1 << 12
 _MOST_SECONDS = 1.0

@@ -53,7 +53,7 @@ def _of_held(held: Held, record: NonFinite, recording: Recording) -> Origin:
     made = _made(held, recording)
     found = Origin(message=f"; it comes from {_whole(held)}", cause=f"; {_amount(held)}")
     _choose(found, made, record)
-    found.cause += _alone(made.makers)
+    found.cause += _alone(made.alone)
     of_rows = f"look at {_where(held)} of {_whole(held)}" if held.rows else f"look at {held.name}"
     found.advice = (
         f"{of_rows} and at what it is computed from: leave such values out or replace them there, before training; "
@@ -90,19 +90,19 @@ def _search(held: Held, recording: Recording) -> MakerSearch:
 
 def _choose(found: Origin, made: Made, record: NonFinite) -> None:
     """The line that makes the values if there is one, else the one that assigns them."""
-    first = made.makers[0] if len(made.makers) == 1 else made.assigned[0] if len(made.assigned) == 1 else None
+    first = made.alone or (made.assigned[0] if len(made.assigned) == 1 else None)
     if first is not None:
         found.place = Place(first.path, first.line, first.function)
     others = [one for one in made.assigned if first is None or (one.path, one.line) != (first.path, first.line)]
     found.related += [_at("assigned", one) for one in others[:_MOST]]
-    if len(made.makers) > 1:
+    if made.alone is None:
         found.related += [_at("may make it", one) for one in made.makers[:_MOST]]
     _used(found, record)
 
 
-def _alone(makers: list[Maker]) -> str:
+def _alone(maker: Maker | None) -> str:
     """What the one line does that can have made it, as far as the text of the program tells."""
-    return f"; on the way there only line {makers[0].line} can make it: it {makers[0].does}" if len(makers) == 1 else ""
+    return f"; by the text only line {maker.line} can make it: it {maker.does}" if maker is not None else ""
 
 
 def _used(found: Origin, record: NonFinite) -> None:
@@ -187,8 +187,9 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     if not places:
         return Origin()
     search = recording.index.makers(_seen(record))
-    makers = [one for p in places for one in search.of_function(p.path, p.function, p.line).makers]
-    makers = list(dict.fromkeys(makers))
+    made = [search.of_function(p.path, p.function, p.line) for p in places]
+    makers = list(dict.fromkeys(maker for one in made for maker in one.makers))
+    alone = makers[0] if len(makers) == 1 and all(one.complete for one in made) else None
     found = Origin(related=_functions(origin))
     names = " or ".join(p.function for p in places)
     found.advice = f"check what {names} gives: `assert torch.isfinite(x).all()` before it returns names the sample"
@@ -196,13 +197,13 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
         return found
     found.message = f"; {names} makes it"
     found.cause = f"; all that {origin.dataset} holds is finite, so {names} computes or reads it"
-    if len(makers) == 1:
-        found.place = Place(makers[0].path, makers[0].line, makers[0].function)
-        found.cause += _alone(makers)
+    if alone is not None:
+        found.place = Place(alone.path, alone.line, alone.function)
+        found.cause += _alone(alone)
     elif len(places) == 1:
         found.place = places[0]
         found.related = []
-    if len(makers) > 1:
+    if alone is None:
         found.related += [_at("may make it", one) for one in makers[:_MOST]]
     _used(found, record)
     return found
@@ -217,6 +218,6 @@ def _of_variable(origin: DataOrigin, record: NonFinite, recording: Recording) ->
     found = Origin()
     _choose(found, made, record)
     if found.place is not None:
-        found.cause = _alone(made.makers) or f"; {at.function}() takes {origin.variable} from line {found.place.line}"
+        found.cause = _alone(made.alone) or f"; {at.function}() takes {origin.variable} from line {found.place.line}"
         found.advice = f"keep what that line computes finite: `assert torch.isfinite({origin.variable}).all()` after it"
     return found

@@ -35,7 +35,8 @@ _READS = name_set("""
 """)
 _GAPS = name_set("pct_change rolling shift reindex resample asfreq pivot pivot_table unstack")
 """Methods of pandas that leave gaps, which are NaN."""
-_GUARDED = re.compile(r"\+|clamp|clip|maximum|where|eps|\bmax\(|\bor\b")
+_GUARDED = re.compile(r"\+ *[\d.]|\d *\+|clamp|clip|maximum|where|eps|\bmax\(|\bor\b")
+"""What keeps a value above 0: a number is added, and not any other value."""
 _DEEPEST, _MOST = 8, 2000
 _NONFINITE = name_set("nan inf infinity")
 
@@ -61,10 +62,17 @@ class Wrong(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something was assigned, and the lines before it that may have made its values."""
+    """Where something was assigned, and the lines before it that may have made its values. Others may as well where it
+    is not `complete`: there were too many ways back."""
 
     assigned: list[Maker]
     makers: list[Maker]
+    complete: bool = True
+
+    @property
+    def alone(self) -> Maker | None:
+        """The one line that can have made them."""
+        return self.makers[0] if self.complete and len(self.makers) == 1 else None
 
 
 class MakerSearch:
@@ -88,7 +96,7 @@ class MakerSearch:
                 if given is not None:
                     values.append((given, site.scope))
                     assigned.append(_maker(site.node, site.scope, f"makes the {owner}"))
-        return Made(assigned=_once(assigned), makers=self._makers(values))
+        return self._made(assigned, values)
 
     def of_argument(self, called: str, position: int, keyword: str) -> Made:
         """Of what the program gives to calls of a name, by a position or a keyword."""
@@ -97,7 +105,7 @@ class MakerSearch:
             (site, given) for site in sites if (given := syntax.argument(site.node, keyword, position)) is not None
         ]
         assigned = [_maker(site.node, site.scope, f"makes the {called}") for site, _ in found]
-        return Made(assigned=_once(assigned), makers=self._makers([(given, site.scope) for site, given in found]))
+        return self._made(assigned, [(given, site.scope) for site, given in found])
 
     def of_function(self, path: str, function: str, line: int) -> Made:
         """Of what a function returns."""
@@ -105,7 +113,7 @@ class MakerSearch:
         scope = (function_named(module, function) or module.function_at(line)) if module is not None else None
         if scope is None:
             return Made(assigned=[], makers=[])
-        return Made(assigned=[], makers=self._makers(list(returned(scope))))
+        return self._made([], list(returned(scope)))
 
     def of_variable(self, path: str, line: int, name: str) -> Made:
         """Of a variable, as it is at a line."""
@@ -117,13 +125,13 @@ class MakerSearch:
         before = [m for m in before if m.scope is not scope or m.line <= line or m.loop is not None] or before
         node = ast.copy_location(ast.Name(name, ast.Load()), ast.Pass(lineno=line, col_offset=0))
         assigned = [_maker(m.node, m.scope, f"assigns {name}") for m in before]
-        return Made(assigned=_once(assigned), makers=self._makers([(node, scope)]))
+        return self._made(assigned, [(node, scope)])
 
     def _backward(self) -> Backward:
         asked = self._asked
         return Backward(self._project, _CLEANS, Wanted(asked.columns, asked.width, asked.keys))
 
-    def _makers(self, values: list[tuple[ast.expr, Scope]]) -> list[Maker]:
+    def _made(self, assigned: list[Maker], values: list[tuple[ast.expr, Scope]]) -> Made:
         back = self._backward()
         found = [
             _maker(node, home, does)
@@ -132,7 +140,8 @@ class MakerSearch:
             if (does := self._does(node, home)) is not None
         ]
         # An overflow is the rarer: it counts where nothing else is there.
-        return _once([one for one in found if not one.does.startswith(_OVERFLOWS)] or found)
+        makers = _once([one for one in found if not one.does.startswith(_OVERFLOWS)] or found)
+        return Made(assigned=_once(assigned), makers=makers, complete=not back.cut)
 
     def _does(self, node: ast.expr, scope: Scope) -> str | None:
         """What an expression does that may make NaN or an infinity of the kind that was seen; None if nothing."""

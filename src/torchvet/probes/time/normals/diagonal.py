@@ -24,7 +24,7 @@ _FIRST = 64
 _MOST_LINES = 8
 _FRAMES = 24
 _WORTH = 0.04
-"""The share of the operators' time from which on it is timed."""
+"""The share of the operators' time from which on it is timed. Chosen, not measured."""
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
 """Arguments, of which one is given."""
 _ASKED = ("rsample", "log_prob", "entropy")

@@ -28,7 +28,7 @@ _SITES = 3
 _MOST_SITES = 64
 _CALLERS = 6
 _WORTH, _A_STEP = 0.04, 0.0003
-"""The share of a step and the seconds of it from which on a loop is timed."""
+"""The share of a step and the seconds of it from which on a loop is timed. Chosen, not measured."""
 
 
 class _Key(NamedTuple):

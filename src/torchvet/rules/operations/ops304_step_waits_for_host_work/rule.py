@@ -62,7 +62,8 @@ _MOST_OF_IT = 0.5
 """What does not run in each step is a warning only where it takes this share of all the time, and comes about in one of
 fifty steps at the least: an evaluation after an epoch is rarer. One in each step is wanted where that is an epoch."""
 _UNWRITTEN = 0.1
-"""The share of a step from which on a message that nobody sees is a warning: nothing is lost without it."""
+"""The share of a step from which on a message that nobody sees is a warning: nothing is lost without it.
+Chosen, not measured."""
 _EVALUATION = 0.01
 """Seconds of a step below which an evaluation is no warning."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchvet.analysis.line_times import Timing
 
 _QUICKER = 0.8
-"""What the other way takes of the time, up to which it is worth a word."""
+"""What the other way takes of the time, up to which it is worth a word. Chosen, not measured."""
 _DIAGONALS = ("torch.diag_embed", "torch.diag")
 _OF_MATRICES = ("covariance_matrix", "scale_tril", "precision_matrix", "kl_divergence")
 """What a distribution without a matrix has not, or cannot do with one that has."""
