@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 from torchvet.formatting import count
 from torchvet.recording.records.base import Place
@@ -187,9 +189,7 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
     if not places:
         return Origin()
     search = recording.index.makers(_seen(record))
-    made = [search.of_function(p.path, p.function, p.line) for p in places]
-    makers = list(dict.fromkeys(maker for one in made for maker in one.makers))
-    alone = makers[0] if len(makers) == 1 and all(one.complete for one in made) else None
+    made = reduce(add, [search.of_function(p.path, p.function, p.line) for p in places])
     found = Origin(related=_functions(origin))
     names = " or ".join(p.function for p in places)
     found.advice = f"check what {names} gives: `assert torch.isfinite(x).all()` before it returns names the sample"
@@ -197,14 +197,14 @@ def _of_functions(origin: DataOrigin, record: NonFinite, recording: Recording) -
         return found
     found.message = f"; {names} makes it"
     found.cause = f"; all that {origin.dataset} holds is finite, so {names} computes or reads it"
-    if alone is not None:
-        found.place = Place(alone.path, alone.line, alone.function)
-        found.cause += _alone(alone)
-    elif len(places) == 1:
-        found.place = places[0]
-        found.related = []
-    if alone is None:
-        found.related += [_at("may make it", one) for one in makers[:_MOST]]
+    if made.alone is not None:
+        found.place = Place(made.alone.path, made.alone.line, made.alone.function)
+        found.cause += _alone(made.alone)
+    else:
+        if len(places) == 1:
+            found.place = places[0]
+            found.related = []
+        found.related += [_at("may make it", one) for one in made.makers[:_MOST]]
     _used(found, record)
     return found
 

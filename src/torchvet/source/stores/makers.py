@@ -74,6 +74,14 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
         """The one line that can have made them."""
         return self.makers[0] if self.complete and len(self.makers) == 1 else None
 
+    def __add__(self, other: Made) -> Made:
+        """What either may have made."""
+        return Made(
+            assigned=_once([*self.assigned, *other.assigned]),
+            makers=_once([*self.makers, *other.makers]),
+            complete=self.complete and other.complete,
+        )
+
 
 class MakerSearch:
     """Asks a program's text for the lines that make what is not finite."""

@@ -83,6 +83,8 @@ class _Site:
 class PairDifferenceTables(TimeWatcher):
     """Distances of all pairs of rows, computed from a tensor of their differences."""
 
+    only_sampled = frozenset(["boundary"])
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._now: ByStorage[tuple[_Table, Form]] = ByStorage()

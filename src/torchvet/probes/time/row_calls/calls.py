@@ -97,6 +97,8 @@ class _Site:
 class RowCallsProbe(TimeWatcher):
     """Modules that are called row by row."""
 
+    only_sampled = frozenset(["boundary"])
+
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._step = _Call()

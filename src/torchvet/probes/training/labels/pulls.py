@@ -45,19 +45,25 @@ def pulls(roots: Iterable[Any], most: int) -> Iterator[tuple[Any, str, bool]]:
 def _below(step: _Step, name: str) -> list[_Step]:
     node, grows, even = step
     if name in ("Mul", "Div") and (weight := _weight(node)) is not None:
-        # Of a distance that is weighted below another one no sign is known.
-        if weight == 0 or (weight < 0 and even):
-            return []
-        grows = grows is (weight > 0)
+        return _weighted(step, weight)
     if name in _GROWING or name in _EVEN:
         return [_Step(below, grows, even or name in _EVEN) for below in nodes_below(node)]
-    if name in ("Neg", "Rsub") and not even:
+    # Below a distance a difference is what the distance is measured between, and not one loss less another.
+    if even:
+        return []
+    if name in ("Neg", "Rsub"):
         return [_Step(below, not grows, even) for below in nodes_below(node)]
-    if name == "Sub" and not even:
-        # One loss less another; below a distance it would be what the distance is measured between.
+    if name == "Sub":
         first = node.next_functions[0][0]
         return [_Step(below, grows if below is first else not grows, even) for below in nodes_below(node)]
     return []
+
+
+def _weighted(step: _Step, weight: float) -> list[_Step]:
+    # Of a distance that is weighted below another one no sign is known.
+    if weight == 0 or (weight < 0 and step.even):
+        return []
+    return [_Step(below, step.grows is (weight > 0), step.even) for below in nodes_below(step.node)]
 
 
 def _weight(node: Any) -> float | None:
