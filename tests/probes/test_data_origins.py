@@ -290,6 +290,35 @@ def test_items_of_a_list_are_rows(tmp_path: Path) -> None:
     assert (held.name, held.rows, held.of) == ("rows[0]['x']", [0, 13, 26, 39, 52], 64)
 
 
+@pytest.mark.parametrize("first", ["Clean", "Bad"])
+def test_of_several_kinds_of_datasets_none_is_blamed(first: str, tmp_path: Path) -> None:
+    body = """
+class Clean(Dataset):
+    def __init__(self, n):
+        self.x, self.y = torch.rand(n, 4), torch.randn(n)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+class Bad(Clean):
+    def __getitem__(self, index):
+        return (self.x[index] - self.x[index]).log(), self.y[index]
+
+
+def make():
+    other = {"Clean": Bad, "Bad": Clean}["FIRST"]
+    return DataLoader(ConcatDataset([FIRST(32), other(32)]), batch_size=8, shuffle=True)
+"""
+    (finding, *_), (origin, *_), text = run(body.replace("FIRST", first), tmp_path)
+    assert origin is not None and (origin.read, origin.complete) == (None, False)
+    makers = [line_of(text, "return self.x[index]"), line_of(text, "return (self.x[index]")]
+    assert finding.location is not None and finding.location.line not in makers
+
+
 # What is not to blame ------------------------------------------------------------------------------------------------
 
 ROWS = """

@@ -38,6 +38,31 @@ def step(net, optimizer, x, y):
     optimizer.step()
     return loss
 """
+TRIALS = """
+class Trials:
+    model = None
+
+    def build(self):
+        self.model = nn.Linear(4, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def run(self, batches):
+        for x, y in batches:
+            {first}
+            loss = (self.model(x) - y).pow(2).mean()
+            loss.backward()
+            {update}
+"""
+MODEL_BY_HAND = "for p in self.model.parameters(): p.data -= 0.1 * p.grad"
+WITH_OPTIMIZER = """
+def adapt(net, batches):
+    model = None
+    for x, y in batches:
+        {first}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        (model(x) - y).pow(2).mean().backward()
+        optimizer.step()
+"""
 FAULTY = {
     "an optimizer in a method": (METHOD.replace("{update}", "self.optimizer.step()"), "info"),
     "by hand in a method": (METHOD.replace("{update}", BY_HAND), "info"),
@@ -47,6 +72,10 @@ FAULTY = {
     "named": (
         LOOP.replace("{first}", "pass").replace("p in net.parameters", "n, p in net.named_parameters")
         .replace("{change}", "p.data.sub_(rate * p.grad)"), "error"),
+    "built once": (
+        TRIALS.replace("{first}", "if self.model is None: self.build()").replace("{update}", "self.optimizer.step()"),
+        "error"),
+    "only moved": (WITH_OPTIMIZER.replace("{first}", "model = (model or net).to('cpu')"), "error"),
 }  # fmt: skip
 HAND = METHOD.replace("{update}", BY_HAND)
 HEALTHY = {
@@ -67,6 +96,10 @@ HEALTHY = {
     "another's parameters": LOOP.replace("{first}", "pass").replace("{change}", "p.data.add_(q.grad)"),
     "a script of one pass": "net = nn.Linear(2, 2)\nloss = net(x).sum()\nloss.backward()\n"
     "for p in net.parameters(): p.data -= p.grad\n",
+    "an attribute of this turn": TRIALS.replace("{first}", "self.model = helper()").replace("{update}", MODEL_BY_HAND),
+    "built in another method": TRIALS.replace("{first}", "self.build()").replace("{update}", MODEL_BY_HAND),
+    "built with its optimizer": TRIALS.replace("{first}", "self.build()").replace("{update}", "self.optimizer.step()"),
+    "a copy of this turn": WITH_OPTIMIZER.replace("{first}", "model = copy.deepcopy(net)"),
     "engines step and clear": FUNCTION.replace("optimizer.step()", "net.step()").replace("loss.back", "net.back"),
 }  # fmt: skip
 

@@ -30,6 +30,7 @@ _WHAT = "where a batch that is not finite comes from"
 _MOST = 3
 _MOST_ROWS = 16
 _MOST_VALUES = 12
+_MOST_PARTS = 256
 _FEW = 4
 """So many different small whole numbers are no chance any more. Chosen, not measured."""
 _SMALL = 100.0
@@ -83,31 +84,42 @@ def _of_loader(iterator: Any, batch: torch.Tensor) -> DataOrigin | None:
         return None
     values = HeldValues()
     held = _bad_ones(values.of(dataset), batch)
-    for function in (_maker(dataset), collate):
+    readers = _readers(dataset)
+    for function in (*readers, collate):
         held += [
             one for name, value in _globals_of(function) for one in _variable(values, name, value, function, batch)
         ]
     held = [one for one in held if one is not None]
     return DataOrigin(
         dataset=type(dataset).__name__,
-        read=_place(_maker(_innermost(dataset))),
+        # Of several parts nobody knows which one gave the batch's bad item.
+        read=_place(readers[0]) if len(readers) == 1 else None,
         collated=_place(collate) if collate is not default_collate else None,
         held=sorted(held, key=lambda one: not one.same)[:_MOST],
-        complete=values.complete,
+        complete=values.complete and len(readers) == 1,
     )
 
 
-def _innermost(dataset: Any) -> Any:
-    """The dataset that makes items, behind those of torch's that pick from others."""
-    for _ in range(8):
-        inner = getattr(dataset, "dataset", None) if type(dataset).__module__.startswith("torch.") else None
-        several = getattr(dataset, "datasets", None) if type(dataset).__module__.startswith("torch.") else None
-        if inner is None and isinstance(several, (list, tuple)) and several:
-            inner = several[0]
-        if inner is None:
-            break
-        dataset = inner
-    return dataset
+def _within(dataset: Any) -> list[Any]:
+    """What a dataset of torch's picks from."""
+    if not type(dataset).__module__.startswith("torch."):
+        return []
+    inner, several = getattr(dataset, "dataset", None), getattr(dataset, "datasets", None)
+    return [inner] if inner is not None else list(several) if isinstance(several, (list, tuple)) else []
+
+
+def _readers(dataset: Any) -> list[types.FunctionType | None]:
+    """The functions that make items: of the datasets behind those of torch's that pick from others."""
+    parts, found = [dataset], []
+    # The list grows while it is gone through.
+    for one in parts:
+        within = _within(one)
+        parts += within
+        if not within:
+            found.append(_maker(one))
+        if len(parts) > _MOST_PARTS:
+            return []
+    return list(dict.fromkeys(found))
 
 
 def _maker(dataset: Any) -> types.FunctionType | None:

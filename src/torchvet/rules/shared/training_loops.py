@@ -25,7 +25,7 @@ from torchvet.source.model import (
 )
 from torchvet.source.model.origins import Identity, identity, made_by, models_in
 from torchvet.source.model.units import behind_progress
-from torchvet.source.syntax import given
+from torchvet.source.syntax import given, mentions
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Arm
@@ -170,6 +170,28 @@ def clears_by_hand(units: set[Unit]) -> bool:
 def units_of(step: Step) -> set[Unit]:
     """The units that a step runs through, as far as its effects show."""
     return {step.unit, *(e.event.unit for e in step.effects)}
+
+
+def made_anew(node: ast.expr, unit: Unit, step: Step, at: Event) -> bool:
+    """Whether each turn of a step's loop that reaches `at` has made anew what an expression of a unit stands for."""
+    events: list[tuple[Event, ast.expr | None]] = []
+    if isinstance(node, ast.Name):
+        events = [(e, value_bound(e.node, node.id)) for e in unit.bindings.get(node.id, ())]
+    elif isinstance(node, ast.Attribute) and is_name(node.value, unit.self_name()):
+        owner = unit.method_class()
+        events = owner.attributes.get(node.attr, []) if owner is not None else []
+    # `model = model.to(device)` is the one there was.
+    made = [e for e, value in events if isinstance(value, ast.Call) and not mentions(value, node)]
+    return any(_in_each_turn(e, step, at) for e in made)
+
+
+def _in_each_turn(event: Event, step: Step, at: Event) -> bool:
+    if event.unit is step.unit:
+        return event.inside(step.loop) and at.sure_after(event)
+    calls = (e for e in events_in(step.unit, step.loop) if e.node.__class__ is ast.Call)
+    return not event.context.arms and any(
+        at.sure_after(call) and event.unit.file.callee(call) is event.unit for call in calls
+    )
 
 
 def may_do_more(file: SourceFile, step: Step) -> bool:

@@ -90,13 +90,13 @@ def _by_hand(file: SourceFile, unit: Unit) -> Iterator[Uncleared]:
     if on is None or not backwards or not _outlives(on, unit, loop):
         return
     repeated = loop is not None or (not unit.is_module and _made_here(backwards[-1]))
-    if repeated and _is_whole(file, unit, loop):
+    step = OneStep(unit, loop, [e for e in file.effects(unit) if e.at.inside(loop)])
+    if repeated and _is_whole(file, step) and not loops.made_anew(on, unit, step, found):
         yield Uncleared(backwards[-1], found, on, loop)
 
 
-def _is_whole(file: SourceFile, unit: Unit, loop: Loop | None) -> bool:
+def _is_whole(file: SourceFile, step: Step) -> bool:
     """Whether no optimizer steps as well, and nothing is called that may clear."""
-    step = OneStep(unit, loop, [e for e in file.effects(unit) if e.at.inside(loop)])
     return not step.of("step", "scaler_step") and not _hides(file, step)
 
 

@@ -12,7 +12,7 @@ from torchvet.rules.kit import Edits, Effect, Finding, Findings, RankRecording, 
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training._single_steps import Uncleared, uncleared_steps
 from torchvet.source.model import Event, edits, given, receiver
-from torchvet.source.model.origins import Identity, identity
+from torchvet.source.model.origins import Identity, identity, models_in
 
 _CAUSE = "backward adds to `.grad`, and nothing sets it to zero or None between the steps"
 _ENOUGH = 3
@@ -194,13 +194,13 @@ class GradientsNotCleared(loops.LoopRule):
 
     @staticmethod
     def _is_of_the_turn(step: Step, stepped: Effect) -> bool:
-        """An optimizer that each turn of the loop makes for a tensor that the turn makes too: no gradient is there."""
-        bindings = step.unit.bindings
+        """An optimizer of what each turn of the loop makes anew: no gradient is there."""
         for call, where in loops.constructors(loops.subject_of(stepped), stepped.event.unit) or []:
-            first = call.args[0] if call.args and where is step.unit else None
-            listed = first.elts if isinstance(first, (ast.List, ast.Tuple)) else []
-            bound = [bindings.get(one.id) if isinstance(one, ast.Name) else None for one in listed]
-            if bound and all(events and all(e.inside(step.loop) for e in events) for events in bound):
+            first = call.args[0] if call.args else None
+            if first is None:
+                continue
+            learned = first.elts if isinstance(first, (ast.List, ast.Tuple)) else models_in(first)
+            if learned and all(loops.made_anew(one, where, step, stepped.at) for one in learned):
                 return True
         return False
 
