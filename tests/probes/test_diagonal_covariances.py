@@ -91,7 +91,7 @@ def seen(
     run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, how: str = "finished", before: Any = None
 ) -> list[Any]:
     monkeypatch.setitem(frames._owner_of_file, __file__, frames.USER)
-    monkeypatch.setattr(diagonal, "_WORTH", 0.0)
+    monkeypatch.setattr(diagonal, "WORTH", 0.0)
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)
     probe = diagonal.DiagonalCovariances(host)

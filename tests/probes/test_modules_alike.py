@@ -11,6 +11,7 @@ import torch
 from hosts import ByHand
 from torch import nn
 
+from torchvet.probes.time import real_time
 from torchvet.probes.time.row_calls import alike
 from torchvet.recording.records.timing import RowCalls
 from torchvet.recording.records.training import Unchecked
@@ -100,7 +101,7 @@ def other_modules() -> None:
 
 
 def seen(run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, how: str = "finished") -> list[Any]:
-    monkeypatch.setattr(alike, "_A_STEP", 0.0)
+    monkeypatch.setattr(real_time, "_A_STEP", 0.0)
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)
     probe = alike.ModulesAlikeProbe(host)

@@ -14,6 +14,7 @@ from example_runs import RECORDING, forked
 from hosts import ByHand
 from torch.nn import functional
 
+from torchvet.probes.time import real_time
 from torchvet.probes.time.pairs import tables, ways
 from torchvet.probes.time.pairs.forms import Form, Shape
 from torchvet.recording import read
@@ -106,7 +107,7 @@ def seen(
     run: Callable[[Tensor, Tensor], Any], monkeypatch: pytest.MonkeyPatch, learned: bool = True, how: str = "finished"
 ) -> list[Any]:
     """What the probe writes of one step that runs so, forward and backward."""
-    monkeypatch.setattr(tables, "_A_STEP", 0.0)
+    monkeypatch.setattr(real_time, "_A_STEP", 0.0)
     monkeypatch.setattr(ways, "_SECONDS", 0.0)
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)

@@ -14,6 +14,7 @@ from hosts import ByHand
 from torch import nn
 from torch.nn import functional
 
+from torchvet.probes.time import real_time
 from torchvet.probes.time.row_calls import calls, replay
 from torchvet.recording import read
 from torchvet.recording.records.timing import RowCalls
@@ -304,7 +305,7 @@ TOGETHER = [
 
 def seen(run: Callable[[], None], monkeypatch: pytest.MonkeyPatch, how: str = "finished") -> list[Any]:
     """What the probe writes of one step that runs so."""
-    monkeypatch.setattr(calls, "_A_STEP", 0.0)
+    monkeypatch.setattr(real_time, "_A_STEP", 0.0)
     monkeypatch.setattr(replay, "_SECONDS", 0.0)
     host: Any = ByHand()
     host.elapsed, host.clock = float, SimpleNamespace(main_steps=1)

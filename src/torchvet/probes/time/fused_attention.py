@@ -18,7 +18,7 @@ from torchvet.probes.internals.graph_teardown import all_below
 from torchvet.probes.internals.patching import replace
 from torchvet.probes.time import attention_times
 from torchvet.probes.time.attention_changes import MATH, OPERANDS, Form, Reason, Shape, is_causal, reason, switches
-from torchvet.probes.time.real_time import ENDED, TimeWatcher
+from torchvet.probes.time.real_time import ENDED, SampledTimer
 from torchvet.recording.records.timing import AttentionFallback
 
 _NAME = "scaled_dot_product_attention"
@@ -60,7 +60,7 @@ class Site:
         return min(self.calls, key=lambda shape: abs(shape.work - average))
 
 
-class FusedAttention(TimeWatcher):
+class FusedAttention(SampledTimer):
     """Attention that takes the math implementation, where one change would let it take a fused one."""
 
     def __init__(self, host: Host) -> None:
@@ -70,8 +70,6 @@ class FusedAttention(TimeWatcher):
         self._imported = 0
         self._holders: list[str] = []
         """Modules that have the function, imported by its name, and how many there were to look at."""
-        self._before = 0
-        """Sampled steps of a weaker kind, which do not count."""
         self._unseen = 0
         """Calls whose reason was not asked for."""
 
@@ -140,12 +138,12 @@ class FusedAttention(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         self._sites.clear()
-        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both implementations, those first that have the most to do."""
-        sampled = self.host.sampled_steps - self._before
+        sampled = self.sampled
         if not self._sites or sampled <= 0:
             return
         lines = f"{len(self._sites)} line{'s' * (len(self._sites) > 1)} took the math implementation"

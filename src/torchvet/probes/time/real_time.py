@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 import warnings
@@ -11,11 +12,15 @@ from typing import Any
 
 import torch
 
-from torchvet.probes.base.kit import Watcher
+from torchvet.probes.base.kit import Host, Watcher
 from torchvet.probes.internals import private
 
 ENDED = ("finished", "exit", "steps-reached")
 """How a program has ended after which it may be timed: after an error nobody waits for times."""
+WORTH = 0.04
+"""The share of a step from which on what takes it is timed. Chosen, not measured."""
+_A_STEP = 0.0003
+"""Its seconds in each step, at the least."""
 
 
 class TimeWatcher(Watcher):
@@ -25,6 +30,31 @@ class TimeWatcher(Watcher):
     def wanted(cls, options: Any) -> bool:
         """See `Watcher`."""
         return super().wanted(options) and options.simulated_gpu is None
+
+
+class SampledTimer(TimeWatcher):
+    """A probe of time that goes by what it hears in sampled steps."""
+
+    only_sampled = frozenset(["boundary"])
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._before = 0
+        """Sampled steps of a weaker kind, which do not count."""
+
+    def restarted(self) -> None:
+        """Steps are counted anew."""
+        self._before = self.host.sampled_steps
+
+    @property
+    def sampled(self) -> int:
+        """Sampled steps so far."""
+        return self.host.sampled_steps - self._before
+
+    def least(self) -> float:
+        """Seconds in all sampled steps from which on it is worth to time what took them."""
+        sampled, steps = self.sampled, self.host.clock.main_steps
+        return sampled * max(_A_STEP, WORTH * self.host.elapsed() / steps) if sampled > 0 < steps else math.inf
 
 
 @contextmanager

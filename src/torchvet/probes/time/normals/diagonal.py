@@ -15,7 +15,7 @@ from torchvet.probes.base import frames
 from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, user_lines
 from torchvet.probes.internals import private
 from torchvet.probes.time.normals.forms import Form, timed
-from torchvet.probes.time.real_time import ENDED, TimeWatcher
+from torchvet.probes.time.real_time import ENDED, WORTH, SampledTimer
 from torchvet.recording.records.distributions import DiagonalNormals
 
 CHECK = "what a normal distribution with a diagonal covariance would take dimension by dimension"
@@ -23,17 +23,13 @@ _FIRST = 64
 """Distributions that are looked at outside sampled steps: a prior is made once."""
 _MOST_LINES = 8
 _FRAMES = 24
-_WORTH = 0.04
-"""The share of the operators' time from which on it is timed. Chosen, not measured."""
 _MATRICES = ("covariance_matrix", "precision_matrix", "scale_tril")
 """Arguments, of which one is given."""
 _ASKED = ("rsample", "log_prob", "entropy")
 
 
-class DiagonalCovariances(TimeWatcher):
+class DiagonalCovariances(SampledTimer):
     """Normal distributions of many dimensions with a diagonal covariance."""
-
-    only_sampled = frozenset(["boundary"])
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -51,7 +47,6 @@ class DiagonalCovariances(TimeWatcher):
         self._forward = self._backward = self._every = 0.0
         self._file = ""
         self._kl: CodeType | None = None
-        self._before = 0
 
     def install(self) -> None:
         """See each that is made, and hear operators of sampled steps."""
@@ -128,14 +123,14 @@ class DiagonalCovariances(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         self._lines.clear()
         self._forward = self._backward = self._every = 0.0
-        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways, where that may matter."""
-        seconds, sampled = self._forward + self._backward, self.host.sampled_steps - self._before
-        if self._full or not self._lines or sampled <= 0 or seconds < _WORTH * self._every:
+        seconds = self._forward + self._backward
+        if self._full or not self._lines or self.sampled <= 0 or seconds < WORTH * self._every:
             return
         if how not in ENDED:
             self.host.write(Unchecked(check=CHECK, reason="the program did not come to its end"))
@@ -151,7 +146,7 @@ class DiagonalCovariances(TimeWatcher):
                     others=[one for one in self._lines if one != place],
                     rows=rows,
                     width=width,
-                    sampled=sampled,
+                    sampled=self.sampled,
                     seconds=seconds,
                     every=self._every,
                     whole=taken[0],

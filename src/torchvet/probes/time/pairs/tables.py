@@ -15,7 +15,7 @@ from torchvet.probes.base.ledger import Line, place_of_line
 from torchvet.probes.internals import private
 from torchvet.probes.time.pairs import ways
 from torchvet.probes.time.pairs.forms import Form, Move, move, shapes_of
-from torchvet.probes.time.real_time import ENDED, TimeWatcher
+from torchvet.probes.time.real_time import ENDED, SampledTimer
 from torchvet.recording.records.timing import Distance, PairDifferences
 
 CHECK = "what distances of all pairs would take without their differences"
@@ -25,8 +25,6 @@ _MOST = 1024
 """Tables of one step that are followed."""
 _SITES = 4
 """Lines that are timed."""
-_WORTH, _A_STEP = 0.04, 0.0003
-"""The share of a step and the seconds of it from which on a line is timed."""
 
 
 class _Key(NamedTuple):
@@ -80,10 +78,8 @@ class _Site:
         return found if self.backward else found._replace(learned=(False, False))
 
 
-class PairDifferenceTables(TimeWatcher):
+class PairDifferenceTables(SampledTimer):
     """Distances of all pairs of rows, computed from a tensor of their differences."""
-
-    only_sampled = frozenset(["boundary"])
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -98,7 +94,6 @@ class PairDifferenceTables(TimeWatcher):
         self._sites: dict[_Key, _Site] = {}
         self._needed: set[Line] = set()
         """Lines whose differences are used otherwise, in some step at least."""
-        self._before = 0
         self._every = 0.0
         """Seconds of all operators."""
 
@@ -216,25 +211,22 @@ class PairDifferenceTables(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         self._sites.clear()
         self._every = 0.0
-        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways, at those lines first that took most."""
-        sampled, steps = self.host.sampled_steps - self._before, self.host.clock.main_steps
-        if sampled <= 0 or not steps:
-            return
-        least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
+        least = self.least()
         worth = [(key, site) for key, site in self._sites.items() if site.seconds >= least]
         sites = [(key, site) for key, site in worth if key.at not in self._needed]
         why = _why_not(how, len(sites))
         if why:
             self.host.write(Unchecked(check=CHECK, reason=why))
         for key, site in sorted(sites, key=lambda one: -one[1].seconds)[: _SITES if how in ENDED else 0]:
-            self._timed(key, site, sampled)
+            self._timed(key, site)
 
-    def _timed(self, key: _Key, site: _Site, sampled: int) -> None:
+    def _timed(self, key: _Key, site: _Site) -> None:
         usual = site.usual
         taken, place = ways.timed(usual, key.distance), place_of_line(key.at)
         if taken is None or place is None:
@@ -251,7 +243,7 @@ class PairDifferenceTables(TimeWatcher):
                 width=usual.width,
                 dtype=str(usual.dtype).removeprefix("torch."),
                 calls=sum(site.forms.values()),
-                sampled=sampled,
+                sampled=self.sampled,
                 forward=site.forward,
                 backward=site.backward,
                 every=self._every,

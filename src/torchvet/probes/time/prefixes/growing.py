@@ -27,7 +27,7 @@ from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
 from torchvet.probes.internals.module_calls import ModuleCalls
 from torchvet.probes.time.prefixes.columns import ROW, Call, Rows, begins_like, begins_with, cost, grown, some_of
-from torchvet.probes.time.real_time import TimeWatcher
+from torchvet.probes.time.real_time import SampledTimer
 from torchvet.recording.records.timing import PrefixComputedAgain
 
 _WHAT = "calls that are given a longer and longer input"
@@ -112,10 +112,8 @@ class _Known(NamedTuple):
     """How many calls of modules the line leads to, this module's included."""
 
 
-class GrowingPrefixes(TimeWatcher):
+class GrowingPrefixes(SampledTimer):
     """Inputs that begin with the whole input of the call before."""
-
-    only_sampled = frozenset(["boundary"])
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -130,7 +128,6 @@ class GrowingPrefixes(TimeWatcher):
         self._linear = self._square = 0.0
         """Seconds of the operators of rows."""
         self._spots: dict[Place, _Spot] = {}
-        self._before = 0
         self._calls = ModuleCalls()
         self._known: dict[int, _Known] = {}
         """By the module's identity."""
@@ -324,11 +321,11 @@ class GrowingPrefixes(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         self._forget()
         self._spots.clear()
         self._known.clear()
         self._calls.close()
-        self._before = self.host.sampled_steps
 
     def totals(self, tick: int) -> Iterator[PrefixComputedAgain]:
         """Lines that were seen to do so."""
@@ -346,7 +343,7 @@ class GrowingPrefixes(TimeWatcher):
                 columns=columns + max(0, spot.beside),
                 again=columns - sum(times * new for (_, new), times in spot.lengths.items()),
                 steps=len(spot.ticks),
-                sampled=self.host.sampled_steps - self._before,
+                sampled=self.sampled,
                 compared=spot.compared,
                 same=spot.same,
                 timed=spot.rows.lengths.total(),

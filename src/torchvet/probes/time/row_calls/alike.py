@@ -15,7 +15,7 @@ from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, user_line
 from torchvet.probes.base.ledger import Line, locate
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.probes.time.real_time import ENDED, TimeWatcher
+from torchvet.probes.time.real_time import ENDED, SampledTimer
 from torchvet.probes.time.row_calls.products import Maps, timed
 from torchvet.recording.records.timing import RowCalls
 
@@ -27,8 +27,6 @@ _NODES = 64
 _SITES = 3
 _MOST_SITES = 64
 _CALLERS = 6
-_WORTH, _A_STEP = 0.04, 0.0003
-"""The share of a step and the seconds of it from which on a loop is timed. Chosen, not measured."""
 
 
 class _Key(NamedTuple):
@@ -81,10 +79,8 @@ class _Site:
 _Calls = dict[_Key, _Loop]
 
 
-class ModulesAlikeProbe(TimeWatcher):
+class ModulesAlikeProbe(SampledTimer):
     """Modules of one shape that are called one after the other."""
-
-    only_sampled = frozenset(["boundary"])
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -96,7 +92,6 @@ class ModulesAlikeProbe(TimeWatcher):
         self._open: _Loop | None = None
         """The loop whose result came last."""
         self._backward = 0.0
-        self._before = 0
 
     def install(self) -> None:
         """Hear modules and operators of sampled steps."""
@@ -199,23 +194,20 @@ class ModulesAlikeProbe(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         self._sites.clear()
-        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways, of those loops first that took most."""
-        sampled, steps = self.host.sampled_steps - self._before, self.host.clock.main_steps
-        if sampled <= 0 or not steps:
-            return
-        least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
+        least = self.least()
         worth = [s for s in self._sites.values() if s.loops and s.places and not s.ordered and s.seconds >= least]
         if worth and how not in ENDED:
             self.host.write(Unchecked(check=CHECK, reason="the program did not come to its end"))
             return
         for site in sorted(worth, key=lambda one: -one.seconds)[:_SITES]:
-            self._timed(site, sampled)
+            self._timed(site)
 
-    def _timed(self, site: _Site, sampled: int) -> None:
+    def _timed(self, site: _Site) -> None:
         loops = sum(number * steps for number, steps in site.whole.items())
         maps = max(site.loops, key=lambda one: site.loops[one] * one.number)
         taken = timed(maps)
@@ -229,7 +221,7 @@ class ModulesAlikeProbe(TimeWatcher):
                 modules=maps.number,
                 rows=maps.number,
                 loops=loops or sum(site.loops.values()),
-                sampled=sum(site.whole.values()) or sampled,
+                sampled=sum(site.whole.values()) or self.sampled,
                 differentiated="summed" if site.late else "",
                 late=min(1.0, site.late / site.backward) if site.backward else 0.0,
                 one=taken[0] / maps.number,

@@ -14,7 +14,7 @@ from torchvet.probes.base.kit import Host, Place, StepKind, Unchecked, tensors_w
 from torchvet.probes.base.ledger import Line, locate
 from torchvet.probes.internals import private
 from torchvet.probes.internals.compiled_regions import ModuleHooks
-from torchvet.probes.time.real_time import ENDED, TimeWatcher
+from torchvet.probes.time.real_time import ENDED, SampledTimer
 from torchvet.probes.time.row_calls import replay
 from torchvet.probes.time.row_calls.tapes import TAPED, Recorder, Tape, Unlike
 from torchvet.recording.records.timing import Differentiated, RowCalls
@@ -28,8 +28,6 @@ _SITES = 3
 """Loops that are timed."""
 _MOST_SITES = 64
 _CALLERS = 6
-_WORTH, _A_STEP = 0.04, 0.0003
-"""The share of a step and the seconds of it from which on a loop is timed."""
 
 
 class _Key(NamedTuple):
@@ -94,10 +92,8 @@ class _Site:
     """Of all operators in backward passes of the same steps."""
 
 
-class RowCallsProbe(TimeWatcher):
+class RowCallsProbe(SampledTimer):
     """Modules that are called row by row."""
-
-    only_sampled = frozenset(["boundary"])
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -108,7 +104,6 @@ class RowCallsProbe(TimeWatcher):
         self._spans: list[tuple[_Site, int, int]] = []
         """The nodes of autograd's that loops of this step have made, from one number to another."""
         self._backward = 0.0
-        self._before = 0
 
     def install(self) -> None:
         """Hear modules and operators of sampled steps."""
@@ -255,17 +250,14 @@ class RowCallsProbe(TimeWatcher):
 
     def restarted(self) -> None:
         """Steps are counted anew."""
+        super().restarted()
         for site in self._sites.values():
             site.loops.clear()
             site.seconds = site.late = site.backward = 0.0
-        self._before = self.host.sampled_steps
 
     def last_look(self, how: str, error: BaseException | None) -> None:
         """Time both ways, of those loops first that took most."""
-        sampled, steps = self.host.sampled_steps - self._before, self.host.clock.main_steps
-        if sampled <= 0 or not steps:
-            return
-        least = sampled * max(_A_STEP, _WORTH * self.host.elapsed() / steps)
+        least = self.least()
         sites = [s for s in self._sites.values() if s.tape is not None and s.loops and len(s.kinds) <= 1]
         worth = [site for site in sites if site.seconds >= least]
         if worth and how not in ENDED:
@@ -274,9 +266,9 @@ class RowCallsProbe(TimeWatcher):
             return
         for site in sorted(worth, key=lambda one: -one.seconds)[:_SITES]:
             if site.tape is not None and site.places:
-                self._timed(site, site.tape, sampled)
+                self._timed(site, site.tape)
 
-    def _timed(self, site: _Site, tape: Tape, sampled: int) -> None:
+    def _timed(self, site: _Site, tape: Tape) -> None:
         rows = sorted(site.loops)[len(site.loops) // 2]
         late = site.late / site.backward if site.backward and not tape.has_backward else 0.0
         how: Differentiated = ""
@@ -300,7 +292,7 @@ class RowCallsProbe(TimeWatcher):
                 module=site.module,
                 rows=rows,
                 loops=len(site.loops),
-                sampled=sampled,
+                sampled=self.sampled,
                 differentiated=how,
                 late=min(1.0, late),
                 one=taken.one,
