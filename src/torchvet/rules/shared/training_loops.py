@@ -89,8 +89,9 @@ def events_in(unit: Unit, loop: Loop | None) -> Iterator[Event]:
 
 
 def effects_in(unit: Unit, loop: Loop | None, *kinds: Kind) -> list[Effect]:
-    """What a unit does of some kinds in a loop, in functions that it calls too; anywhere without a loop."""
-    return [e for e in unit.file.effects(unit) if e.kind in kinds and e.at.inside(loop)]
+    """What a unit does of some kinds (of all, where none is given) in a loop, in functions that it calls too; anywhere
+    without a loop."""
+    return [e for e in unit.file.effects(unit) if (not kinds or e.kind in kinds) and e.at.inside(loop)]
 
 
 def bound_before(name: str, event: Event) -> list[Event]:

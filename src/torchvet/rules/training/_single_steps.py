@@ -70,7 +70,12 @@ def _by_optimizer(file: SourceFile, step: Step) -> Iterator[Uncleared]:
             continue
         closure = stepped.kind == "step" and bool(stepped.event.call.args)
         sure = not closure and stepped.through != stepped.subject and not _hides(file, step)
-        if sure and _outlives(subject, step.unit) and _made_here(backward.event) and backward.event.unit is step.unit:
+        if (
+            sure
+            and _outlives(subject, step, stepped.at)
+            and _made_here(backward.event)
+            and backward.event.unit is step.unit
+        ):
             yield Uncleared(backward.event, stepped.event, None, None)
 
 
@@ -87,11 +92,10 @@ def _by_hand(file: SourceFile, unit: Unit) -> Iterator[Uncleared]:
         return
     on, loop = receiver(found.loop.node.iter), found.loop.parent  # type: ignore[attr-defined]
     backwards = [e for e in unit.calls.get("backward", ()) if e.index < found.index and e.inside(loop)]
-    if on is None or not backwards or not _outlives(on, unit, loop):
+    step = OneStep(unit, loop, loops.effects_in(unit, loop))
+    if on is None or not backwards or not _outlives(on, step, found):
         return
-    repeated = loop is not None or (not unit.is_module and _made_here(backwards[-1]))
-    step = OneStep(unit, loop, [e for e in file.effects(unit) if e.at.inside(loop)])
-    if repeated and _is_whole(file, step) and not loops.made_anew(on, unit, step, found):
+    if (loop is not None or _made_here(backwards[-1])) and _is_whole(file, step):
         yield Uncleared(backwards[-1], found, on, loop)
 
 
@@ -115,12 +119,13 @@ def _changes_parameter(event: Event) -> bool:
     return data and reads and name in target_names(loop)
 
 
-def _outlives(node: ast.expr, unit: Unit, loop: Loop | None = None) -> bool:
+def _outlives(node: ast.expr, step: Step, at: Event) -> bool:
     """Whether what is stepped or changed is there before the step and stays after it: `self`'s, a parameter's, or
     what is made outside the loop."""
-    name = root_of(node)
-    bound = [e for e in unit.bindings.get(name, ()) if loop is None or e.inside(loop)]
-    return bool(name) and not bound and (loop is not None or not unit.is_module)
+    name, loop = root_of(node), step.loop
+    bound = [e for e in step.unit.bindings.get(name, ()) if loop is None or e.inside(loop)]
+    outside = bool(name) and not bound and (loop is not None or not step.unit.is_module)
+    return outside and not loops.made_anew(node, step.unit, step, at)
 
 
 def _made_here(backward: Event) -> bool:
