@@ -418,7 +418,7 @@ def test_what_a_proven_fix_changes_in_the_output_is_shown(changed: dict[str, Any
     row = {
         "code": "MEM102", "name": "x", "path": "train.py", "line": 7, "before": "1 kB per step", "after": "gone",
         "changes_results": False, "output": {**output, **changed},
-        "losses": {"compared": 9, "passes": [9, 9], "equal": True}, "seconds_per_step": [None, None],
+        "losses": {"compared": 9, "passes": [9, 9], "equal": True}, "steps": [9, 9], "seconds_per_step": [None, None],
     }  # fmt: skip
     told = {"verified": True, "written": [], "proven": [row], "refused": [], "advice": [], "diff": "", "runs": 2}
     told |= {"steps": 9, "run_seconds": 1.0}

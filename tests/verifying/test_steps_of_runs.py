@@ -54,3 +54,15 @@ def test_a_limit_of_the_user_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     # Nothing to fix is said of these steps alone.
     unseen = "the runs were stopped after 40 steps: later steps were not looked at"
     assert unseen in [one["reason"] for one in report["not_checked"]]
+
+
+def test_the_steps_of_a_program_that_failed_are_not_those_of_the_fixed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        PROGRAM.replace("torch.randn(16, 8)", "torch.randn(4, 8, 4).permute(0, 2, 1).view(16, 8)"), "utf-8"
+    )
+    ended = CliRunner().invoke(cli, ["fix", "train.py", "OPS209", "--verify", "--unsafe-fixes", "--steps", "40"])
+    assert "1 of 1 fix proven in 2 runs of 0 to 40 steps" in ended.output
+    assert "none to compare: the program ended after 0 steps, and now makes 40" in ended.output

@@ -62,7 +62,10 @@ def _runs(facts: dict[str, Any]) -> str:
     """How often the program ran, and how long that took in all."""
     # A report of an earlier version does not know.
     took = f", {seconds(facts['run_seconds'])}" if facts.get("run_seconds") is not None else ""
-    return f"{count(facts['runs'], 'run')} of {count(facts['steps'], 'step')}{took}"
+    # A program that fails has fewer steps than the fixed one.
+    most = max([facts["steps"], *(row["steps"][1] for row in facts["proven"])])
+    least = f"{count(facts['steps'])} to " if facts["steps"] < most else ""
+    return f"{count(facts['runs'], 'run')} of {least}{count(most, 'step')}{took}"
 
 
 def _read_only(facts: dict[str, Any]) -> str:
@@ -119,7 +122,9 @@ def _losses(row: dict[str, Any]) -> str:
         before, after = losses["passes"]
         return f"changed on purpose: {count(before, 'backward pass', 'backward passes')} became {count(after)}"
     if not losses["compared"]:
-        return "none were observed; the program printed the same"
+        steps, after = row["steps"]
+        ended = f"none to compare: the program ended after {count(steps, 'step')}, and now makes {count(after)}"
+        return ended if steps < after else "none were observed; the program printed the same"
     if losses["equal"]:
         finite = losses.get("finite", losses["compared"])
         if finite < losses["compared"]:
