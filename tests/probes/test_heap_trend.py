@@ -55,8 +55,8 @@ def test_it_speaks_up_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(host, "heap_in_use", heap)
     trend = HeapTrend()
     times = {tick: trend.times for tick in range(1, 500) if trend.boundary(tick)}
-    assert [tick for tick in times if times[tick] > times.get(tick - 1, 0)] == [48, 96, 192, 384]
-    assert times[499] == 4, "until it is judged anew it rises"
+    assert [tick for tick in times if times[tick] > times.get(tick - 1, 0)] == [48, 72, 108, 164, 248, 372]
+    assert times[499] == 6, "until it is judged anew it rises"
     assert now[0] == (499 // 4) * MB, "every fourth boundary is sampled, no other"
 
 
@@ -72,6 +72,19 @@ def test_a_steep_rise_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     trend = HeapTrend()
     assert [trend.boundary(tick) for tick in range(1, 49)][-1]
     assert trend.times == 2
+
+
+@pytest.mark.parametrize("begins", [60, 100, 300])
+def test_a_rise_that_begins_late_is_noticed(begins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of two trainings leaks: seen before it is as long as the first."""
+    now = [0]
+    monkeypatch.setattr(host, "heap_in_use", lambda: 100 * MB + now[0])
+    trend = HeapTrend()
+    for tick in range(1, 2 * begins):
+        now[0] = max(0, tick - begins) * MB // 8
+        if trend.boundary(tick):
+            break
+    assert begins < tick < 2 * begins - 1
 
 
 def test_a_heap_that_stops_rising_is_no_longer_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:

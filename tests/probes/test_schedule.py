@@ -135,6 +135,20 @@ def test_an_early_look_that_was_cut_off_is_none_of_those_that_a_suspicion_asks_f
         schedule.census_taken(tick, 1.0)
 
 
+def test_cheap_looks_of_a_late_suspicion_come_soon() -> None:
+    """The earlier ones were for the case that nothing grows, and a run of 200 steps ends before one of 250."""
+    schedule = Schedule(spent=10.0)
+    for tick in (24, 25, 50, 100):
+        schedule.census_taken(tick, 1.0)
+    schedule.suspect(168)
+    due = [
+        tick
+        for tick in range(160, 200)
+        if schedule.takes_census(tick, 1.0, 0.004) and not schedule.census_taken(tick, 1.0)
+    ]
+    assert due == [168, 169, 172, 175, 178, 183, 190]
+
+
 def test_names_that_are_first_met_late_are_looked_at_again_at_any_cost() -> None:
     schedule = Schedule(spent=10.0)
     schedule.suspect(5)

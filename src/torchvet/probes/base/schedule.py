@@ -49,6 +49,11 @@ class Schedule:
     windows: int = 0
     census_at: int | None = None
     censuses: int = 0
+    """Those that are compared with each other."""
+    compared_from: int = 0
+    """The tick of the first of them."""
+    expected: float = 0.0
+    """Seconds that a census takes."""
     suspected: bool = False
     idle_census_at: float = 2.0
     early_census_at: int = EARLY
@@ -73,6 +78,10 @@ class Schedule:
     def affordable(self, elapsed: float, expected: float = 0.0) -> bool:
         """Whether another `expected` seconds stay within the share."""
         return self.spent + expected <= self.share * elapsed
+
+    def cheap(self, elapsed: float, expected: float) -> bool:
+        """Whether a suspicion that may be wrong can be looked into: each census takes `expected` seconds."""
+        return _are_cheap(expected) or self.affordable(elapsed, expected)
 
     def opens_window(self, tick: int, elapsed: float) -> bool:
         """Whether to start noting storages at this boundary."""
@@ -105,9 +114,12 @@ class Schedule:
         if not self.suspected:
             self.suspected = True
             self.census_at = tick
+            # Those before were for the case that nothing grows.
+            self.censuses = 0
 
     def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
         """Whether to look at all names at this boundary."""
+        self.expected = expected
         if self.thorough and tick >= _SHORT:
             self.suspect(tick)
         # Under a suspicion `census_at` alone decides when.
@@ -149,9 +161,18 @@ class Schedule:
         # A census compares with those before: where names appear that those could not see, the comparison
         # begins here.
         self.censuses = 1 if anew else self.censuses + 1
+        first = self.censuses == 1
+        self.compared_from = tick if first else self.compared_from
         self.idle_census_at = elapsed * 2
-        self.early_census_at = tick + (1 if self.censuses == 1 else max(EARLY, tick))
-        self.census_at = tick + (1 if self.censuses == 1 else max(3, tick // 2))
+        self.early_census_at = tick + (1 if first else max(EARLY, tick))
+        # Those that cost too much to be many are far apart.
+        since = tick - self.compared_from if _are_cheap(self.expected) else tick
+        self.census_at = tick + (1 if first else max(3, since // 2))
+
+
+def _are_cheap(expected: float) -> bool:
+    """Whether the censuses that a suspicion asks for take no time to speak of, where each takes `expected` seconds."""
+    return SUSPECT_CENSUSES * expected <= CENSUS_ALLOWANCE
 
 
 class Pace:

@@ -53,7 +53,7 @@ class GrowthProbe(Watcher):
         if not self._trend.boundary(tick) or self._schedule.suspected:
             return
         seconds = self._census.seconds or _CENSUS_SECONDS
-        if self._trend.times > 1 or self._schedule.affordable(self.host.elapsed(), seconds):
+        if self._trend.times > 1 or self._schedule.cheap(self.host.elapsed(), seconds):
             self._schedule.suspect(tick)
 
     def window_closed(self, tick: int, peak: int, cohort: Cohort, final: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from bisect import bisect_left
 
 from torchvet.probes.base import host
 
@@ -55,7 +56,7 @@ class HeapTrend:
 
     def boundary(self, tick: int) -> bool:
         """Whether the floor of the last third lies above that of the third before by more than noise, as far as is
-        known: judged anew each time that the run has doubled."""
+        known: judged anew each time that the run is half as long again."""
         if tick % _EVERY == 0:
             self._sample(tick)
         return self.times > 0
@@ -75,12 +76,18 @@ class HeapTrend:
             self._clear()
         # Fast steps of a long run are asked ever more rarely: how far samples are apart shows in their ticks alone.
         if tick >= self._next and len(self._samples) >= _FEWEST:
-            # Judged anew once the run has doubled, so that the first third is no start any more.
-            self._next = tick * 2
-            least = _LEAST if self._exact else _LEAST_RESIDENT
-            self.times = self.times + 1 if rising(self._samples, least) else 0
-            if self.times and rising(self._samples, _STEEP * (tick - self._ticks[0] + _EVERY) // 3):
-                self.times += 1
+            self._next = tick * 3 // 2
+            # Growth may begin late, as with the second of two trainings: the first half is flat then.
+            late = bisect_left(self._ticks, tick // 2)
+            rises = self._rises(0) or self._rises(late)
+            self.times = self.times + rises if rises else 0
+
+    def _rises(self, first: int) -> int:
+        """1 if the samples from this one on rise, 2 if they do so steeply."""
+        samples, ticks = self._samples[first:], self._ticks[first:]
+        if not rising(samples, _LEAST if self._exact else _LEAST_RESIDENT):
+            return 0
+        return 1 + rising(samples, _STEEP * (ticks[-1] - ticks[0] + _EVERY) // 3)
 
 
 def rising(samples: list[int], least: int = _LEAST) -> bool:
