@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from torchvet.analysis.growth_series import (
     Key,
     Points,
@@ -406,8 +408,10 @@ def _rates(
     (first, a), (last, b) = run[0], run[-1]
     rate = (size_of(b) - size_of(a)) / per
     exhausted = int(now + left / rate) if left is not None and rate > 0 else None
+    # What is made anew at each step has its line known only where a census fell into sampled steps.
+    sites = next((held.sites for _, held in reversed(run) if held.sites), [])
     return Growth(
-        holding=b,
+        holding=b if b.sites else msgspec.structs.replace(b, sites=sites),
         bytes_per_step=rate,
         direct_per_step=(b.direct - a.direct) / per,
         graph_per_step=(b.graph - a.graph) / per,

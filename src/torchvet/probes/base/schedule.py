@@ -47,6 +47,8 @@ class Schedule:
     window_at: int = 1
     window_length: int = 2
     windows: int = 0
+    owed: bool = False
+    """Whether a suspicion asks for a window: what a census finds in it is known by the line that made it."""
     census_at: int | None = None
     censuses: int = 0
     """Those that are compared with each other."""
@@ -88,6 +90,9 @@ class Schedule:
         # Asked for by the user: the budget does not count.
         if self.every_step:
             return True
+        if self.owed:
+            self.owed = False
+            return True
         if tick < self.window_at:
             return False
         if self.windows >= FREE_WINDOWS and not self.affordable(elapsed, self.reserve * elapsed):
@@ -116,6 +121,7 @@ class Schedule:
             self.census_at = tick
             # Those before were for the case that nothing grows.
             self.censuses = 0
+            self.owed = True
 
     def takes_census(self, tick: int, elapsed: float, expected: float) -> bool:
         """Whether to look at all names at this boundary."""
