@@ -3,8 +3,8 @@
     python -m casebook.unseen FOLDER [-k SUBSTRING] [--fix] [--json FILE] [--keep TITLE --try first] [--tool COMMAND]
 
 A set is a folder with ``truth.json`` and, for each NAME in it, ``NAME_bad.py`` and ``NAME_ok.py``; or a folder with
-``index.json``, which lists healthy programs only. Whoever writes a set has not read the rules and measures its truth
-without torchvet.
+``index.json``, which lists healthy programs only. A program of several files has others as ``NAME_bad_*.py``. Whoever
+writes a set has not read the rules and measures its truth without torchvet.
 
 A finding counts at warning or above (at ``info`` where the truth says ``soft``), with an accepted code or, where none
 is named, on a true line. Its line is right within one line of a true one, places that it relates to included; its
@@ -47,10 +47,17 @@ class Truth(msgspec.Struct):
     source: str = ""
     accept: list[str] = []
     lines: list[int] = []
+    where: list[str] = []
+    """True lines of a program of several files, in their place: ``NAME_bad_lib.py:36``."""
     holder: list[str] = []
     bytes_per_step: float | None = None
     soft: bool = False
     args: list[str] = []
+
+    def places(self, name: str) -> list[tuple[str, int]]:
+        """The files and lines of the fault; `name` is the file of a program that has one."""
+        several = [(file, int(line)) for file, _, line in (place.rpartition(":") for place in self.where)]
+        return several or [(name, line) for line in self.lines]
 
 
 class Healthy(msgspec.Struct):
@@ -132,14 +139,14 @@ def headline(output: str) -> str:
 def counts(finding: dict[str, Any], truth: Truth, name: str) -> bool:
     """Whether a finding is about the fault, and grave enough."""
     grave = at_least(finding["severity"], "info" if truth.soft else "warning")
-    return grave and (finding["code"] in truth.accept if truth.accept else points_at(finding, truth.lines, name))
+    return grave and (finding["code"] in truth.accept if truth.accept else points_at(finding, truth.places(name)))
 
 
-def points_at(finding: dict[str, Any], lines: Sequence[int], name: str) -> bool:
-    """Whether a finding, or a place that it relates to, is within one line of a true line of the program."""
+def points_at(finding: dict[str, Any], true: Sequence[tuple[str, int]]) -> bool:
+    """Whether a finding, or a place that it relates to, is within one line of a true one."""
     places = [p for p in (finding.get("location"), *finding.get("related", [])) if p and p.get("line")]
-    here = [p["line"] for p in places if Path(p["path"] or "").name == name]
-    return any(abs(line - true) <= 1 for line in here for true in lines)
+    here = [(Path(p["path"] or "").name, p["line"]) for p in places]
+    return any(file == name and abs(line - at) <= 1 for file, line in here for name, at in true)
 
 
 def _holds(finding: dict[str, Any], words: Sequence[str]) -> bool:
@@ -158,7 +165,7 @@ def judge(name: str, truth: Truth, faulty: Told, twin: Told) -> Row:
     hits = [f for f in faulty.findings if counts(f, truth, script)]
     calm = [f for f in faulty.findings if f["code"] in truth.accept and "harmless" in f["message"]]
     return Row(
-        name=name, found=bool(hits), line=any(points_at(f, truth.lines, script) for f in hits),
+        name=name, found=bool(hits), line=any(points_at(f, truth.places(script)) for f in hits),
         holder=any(_holds(f, truth.holder) for f in hits) if truth.holder else None,
         bytes=any(_amounts(f, truth.bytes_per_step) for f in hits) if truth.bytes_per_step else None,
         reassured=not hits and (bool(calm) or faulty.headline.startswith("No fault found")),
@@ -171,8 +178,12 @@ def fixed(script: Path, truth: Truth, said: Told, tool: Sequence[str]) -> bool:
     """Whether `fix --verify --apply` on a copy ends with a program of which the fault that was told is gone."""
     found = {f["code"] for f in said.loud}
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(shutil.copy(script, folder))
-        before = copy.read_bytes()
+        # With the other files of a program that has several.
+        for file in script.parent.glob(f"{script.stem}*.py"):
+            shutil.copy(file, folder)
+        copy = Path(folder, script.name)
+        files = sorted(Path(folder).glob("*.py"))
+        before = [file.read_bytes() for file in files]
         # What is wrong in the mathematics is fixed by other losses, which must be asked for.
         asked = ["--verify", "--apply", "--unsafe-fixes", "--quiet"]
         command = [*tool, "fix", copy.name, *asked, "--", *truth.args]
@@ -180,7 +191,7 @@ def fixed(script: Path, truth: Truth, said: Told, tool: Sequence[str]) -> bool:
             subprocess.run(command, cwd=folder, env=environment(), capture_output=True, timeout=4 * PATIENCE)
         except subprocess.TimeoutExpired:
             return False
-        if copy.read_bytes() == before:
+        if [file.read_bytes() for file in files] == before:
             return False
         after = told(copy, truth.args, tool)
         return bool(after.report) and not any(f["code"] in found for f in after.loud)

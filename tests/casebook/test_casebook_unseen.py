@@ -87,6 +87,12 @@ def test_where_no_code_is_named_a_true_line_is_enough() -> None:
     assert not _row(_told(_finding(location={"path": "loop_bad.py", "line": 3})), nameless).found
 
 
+def test_a_fault_may_lie_in_another_file_of_the_program() -> None:
+    truth = Truth(lines=[10], where=["loop_bad_lib.py:36"])
+    assert _row(_told(_finding(location={"path": "loop_bad_lib.py", "line": 37})), truth).line
+    assert not _row(_told(_finding(location={"path": "loop_bad.py", "line": 36})), truth).line
+
+
 def test_a_warning_on_the_twin_is_an_alarm() -> None:
     assert _row(_told(_finding()), twin=_told(_finding(severity="warning"))).alarms == ["MEM101 warning"]
 
