@@ -87,6 +87,17 @@ def test_a_rise_that_begins_late_is_noticed(begins: int, monkeypatch: pytest.Mon
     assert begins < tick < 2 * begins - 1
 
 
+def test_what_is_filled_again_in_the_next_epoch_does_not_rise_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    monkeypatch.setattr(host, "heap_in_use", lambda: 100 * MB + now[0])
+    trend = HeapTrend()
+    said = {}
+    for tick in range(1, 181):
+        now[0] = (tick - 1) % 90 * MB // 8
+        said[tick] = trend.boundary(tick)
+    assert said[80] and not any(said[tick] for tick in range(108, 181))
+
+
 def test_a_heap_that_stops_rising_is_no_longer_suspicious(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
 

@@ -77,10 +77,16 @@ class HeapTrend:
         # Fast steps of a long run are asked ever more rarely: how far samples are apart shows in their ticks alone.
         if tick >= self._next and len(self._samples) >= _FEWEST:
             self._next = tick * 3 // 2
-            # Growth may begin late, as with the second of two trainings: the first half is flat then.
-            late = bisect_left(self._ticks, tick // 2)
-            rises = self._rises(0) or self._rises(late)
+            rises = self._rises(0) or self._rises_late(tick)
             self.times = self.times + rises if rises else 0
+
+    def _rises_late(self, tick: int) -> int:
+        """Growth may begin late, as with the second of two trainings: the first half of the run has less then. What had
+        more is filled again, as at the next epoch."""
+        half = bisect_left(self._ticks, tick // 2)
+        late = self._samples[half:]
+        fresh = max(self._samples[:half], default=0) < min(late[-(len(late) // 3 or 1) :])
+        return self._rises(half) if fresh else 0
 
     def _rises(self, first: int) -> int:
         """1 if the samples from this one on rise, 2 if they do so steeply."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Kinds that a recording of a later version may have are "unknown" here.
 _KINDS = frozenset(get_args(HolderKind))
+_NEVER = 10**9
+"""Steps that no run makes."""
 _NUMBER = 8
 """Bytes of the largest number that is one tensor."""
 
@@ -273,7 +275,8 @@ def _end(growth: Growth, bound: Bound | None, recording: Recording) -> int | Non
     # What fits into memory does not end it.
     if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
         return None
-    return end_for(growth, rank_of(growth, recording), recording)
+    end = end_for(growth, rank_of(growth, recording), recording)
+    return end if end is None or end < _NEVER else None
 
 
 def _ending(growth: Growth, bound: Bound | None, recording: Recording) -> str:
