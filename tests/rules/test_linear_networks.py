@@ -71,7 +71,10 @@ LINEAR = {
         "with torch.autocast('cpu', torch.bfloat16):\n    pred = model(x)\nF.mse_loss(pred.float(), y).backward()",
     ),
     "scaled": (PLAIN, "F.mse_loss(2 * model(x / 3) + 1, y).backward()"),
-    "measured by what is cut off": (PLAIN, "pred = model(x)\nF.mse_loss(pred, y).backward()\n(pred.detach() - y).abs().mean()"),
+    "measured by what is cut off": (
+        PLAIN,
+        "pred = model(x)\nF.mse_loss(pred, y).backward()\n(pred.detach() - y).abs().mean()",
+    ),
     "two heads": (
         "body, one, two = nn.Linear(6, 16), nn.Linear(16, 2), nn.Linear(16, 2)",
         "h = body(x)\n(F.mse_loss(one(h), y) + F.cross_entropy(two(h), c)).backward()",
@@ -108,7 +111,10 @@ NOT_LINEAR = {
         "model = nn.Linear(6, 1)",
         "F.binary_cross_entropy_with_logits(model(x)[:, 0], c.float()).backward()",
     ),
-    "a layer behind a frozen one": ("model = nn.Sequential(nn.Linear(6, 16).requires_grad_(False), nn.Linear(16, 2))", MSE),
+    "a layer behind a frozen one": (
+        "model = nn.Sequential(nn.Linear(6, 16).requires_grad_(False), nn.Linear(16, 2))",
+        MSE,
+    ),
     "a low rank beside a frozen layer": (LORA, SELF),
     "a low rank": ("model = nn.Sequential(nn.Linear(6, 1, bias=False), nn.Linear(1, 2, bias=False))", MSE),
     "a linear autoencoder": ("model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3), nn.Linear(3, 6))", SELF),
@@ -116,7 +122,10 @@ NOT_LINEAR = {
         "model = nn.Sequential(nn.Conv1d(1, 2, 3, stride=3), nn.ConvTranspose1d(2, 1, 3, stride=3))",
         "F.mse_loss(model(x.unsqueeze(1)), x.unsqueeze(1)).backward()",
     ),
-    "bilinear": ("model = nn.Bilinear(6, 6, 16)\nhead = nn.Linear(16, 2)", "F.mse_loss(head(model(x, x)), y).backward()"),
+    "bilinear": (
+        "model = nn.Bilinear(6, 6, 16)\nhead = nn.Linear(16, 2)",
+        "F.mse_loss(head(model(x, x)), y).backward()",
+    ),
     "gates": (
         "one, two, head = nn.Linear(6, 16), nn.Linear(6, 16), nn.Linear(16, 2)",
         "F.mse_loss(head(one(x) * two(x)), y).backward()",
@@ -133,8 +142,14 @@ NOT_LINEAR = {
         "one, two = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8)), nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8))",
         "F.cross_entropy(one(x) @ two(x).T, torch.arange(32)).backward()",
     ),
-    "attention": (ATTENTION.replace("{weights}", "weights = (self.q(x) @ self.k(x).mT).softmax(2)"), MSE.replace("y)", "y[:8])")),
-    "linear attention": (ATTENTION.replace("{weights}", "weights = self.q(x) @ self.k(x).mT"), MSE.replace("y)", "y[:8])")),
+    "attention": (
+        ATTENTION.replace("{weights}", "weights = (self.q(x) @ self.k(x).mT).softmax(2)"),
+        MSE.replace("y)", "y[:8])"),
+    ),
+    "linear attention": (
+        ATTENTION.replace("{weights}", "weights = self.q(x) @ self.k(x).mT"),
+        MSE.replace("y)", "y[:8])"),
+    ),
     "factors of a matrix": (
         "one, two = nn.Embedding(20, 8), nn.Embedding(20, 8)",
         "F.mse_loss((one(i[:, 0]) * two(i[:, 1])).sum(1), y[:, 0]).backward()",
@@ -231,7 +246,9 @@ def test_others_are_left(made: str, step: str, tmp_path: Path) -> None:
 
 def test_identities_are_named_with_the_line_that_makes_them(tmp_path: Path) -> None:
     (found,) = _found(tmp_path, IDENTITY, CLASSES)
-    assert found["message"].startswith("3 weight layers in a row and nothing nonlinear between them: the network is one ")
+    assert found["message"].startswith(
+        "3 weight layers in a row and nothing nonlinear between them: the network is one "
+    )
     assert found["message"].endswith("affine map of 6 inputs to 2 outputs")
     assert "`1` and `3` are `nn.Identity`, which does nothing" in found["cause"]
     lines = (tmp_path / "program.py").read_text().splitlines()
@@ -240,7 +257,14 @@ def test_identities_are_named_with_the_line_that_makes_them(tmp_path: Path) -> N
 
 
 def found_for(**more: Any) -> list[Finding]:
-    facts: dict[str, Any] = {"layers": 2, "enter": 6, "leave": 2, "weights": ("0.weight", "2.weight"), "steps": 8, **more}
+    facts: dict[str, Any] = {
+        "layers": 2,
+        "enter": 6,
+        "leave": 2,
+        "weights": ("0.weight", "2.weight"),
+        "steps": 8,
+        **more,
+    }
     seen = LinearNetwork(place=Place("/a/train.py", 9, "forward"), **facts)
     return list(rule("TRN132").in_recording(recording(program(), seen)))
 

@@ -112,33 +112,26 @@ class _Graph:
 
     def _of(self, node: Any, name: str, given: _Given) -> _Made:
         known = [one for one in given if one is not None]
+        is_layer = name in _DENSE or name == "Convolution"
         if any(one.kind == "other" for one in known):
             # It is a layer all the same: what a network ends with.
-            if name in _DENSE or name == "Convolution":
-                self.layers.add(node)
+            self.layers.update([node] if is_layer else [])
             return _OTHER
-        if known and len(known) == len(given) and all(one.kind == "weights" for one in known):
+        if known and known == given and all(one.kind == "weights" for one in known):
             return _OTHER if name in _LOOKUPS else _Made("weights", frozenset().union(*(one.weights for one in known)))
-        if name in _DENSE:
-            return self._dense(node, given, *_DENSE[name])
-        if name == "Convolution":
-            return self._convolved(node, given)
-        if name in _SUMS:
-            return _longest(known)
-        if name in ("Mul", "Div"):
-            return self._scaled(node, name, given)
-        if name in _NORMS:
-            # Evaluation normalizes by averages that are kept: by numbers.
-            return (given[0] if _keeps_averages(node) else None) or _OTHER
-        affine = name in _AFFINE and len(known) == 1 and known[0].kind == "affine"
-        return known[0] if affine else _OTHER
+        if is_layer:
+            return self._layer(node, name, given)
+        return self._scaled(node, name, given) if name in ("Mul", "Div") else _moved(node, name, known)
+
+    def _layer(self, node: Any, name: str, given: _Given) -> _Made:
+        self.layers.add(node)
+        return self._dense(node, given, *_DENSE[name]) if name in _DENSE else self._convolved(node, given)
 
     def _dense(self, node: Any, given: _Given, first: int, second: int) -> _Made:
         one, other = given[first], given[second]
         # Weights stand behind what they are applied to, or before it.
         behind = other is not None and other.kind == "weights"
         weights, below = (other, one) if behind else (one, other)
-        self.layers.add(node)
         if weights is None or weights.kind != "weights" or (below is not None and below.kind != "affine"):
             return _OTHER
         sizes = graphs.result_sizes(node.next_functions[second if behind else first][0])
@@ -150,7 +143,6 @@ class _Graph:
 
     def _convolved(self, node: Any, given: _Given) -> _Made:
         below, weights = given[:2]
-        self.layers.add(node)
         if weights is None or weights.kind != "weights" or (below is not None and below.kind != "affine"):
             return _OTHER
         sizes = graphs.result_sizes(node.next_functions[1][0])
@@ -163,18 +155,28 @@ class _Graph:
         return _Made("affine", chain=(*(below or _INPUT).chain, layer))
 
     def _scaled(self, node: Any, name: str, given: _Given) -> _Made:
-        # A quotient by what is affine is no affine map.
-        if name == "Div" and (given[1:] and given[1] is not None and given[1].kind == "affine"):
+        affine, weights = _of_kind(given, "affine"), _of_kind(given, "weights")
+        # A product of two, or a quotient by what is affine, is no affine map.
+        if len(affine) > 1 or (name == "Div" and given[-1] in affine):
             return _OTHER
-        affine = [one for one in given if one is not None and one.kind == "affine"]
-        weights = [one for one in given if one is not None and one.kind == "weights"]
-        if len(affine) > 1:
-            return _OTHER
-        if len(affine) == len(weights) == 1:
-            return affine[0]
-        if self._constant(node):
+        if (affine and weights) or self._constant(node):
             return (affine or weights)[0]
+        # Trained weights for each feature of the input.
         return _INPUT if weights and name == "Mul" else _OTHER
+
+
+def _of_kind(given: _Given, kind: str) -> list[_Made]:
+    return [one for one in given if one is not None and one.kind == kind]
+
+
+def _moved(node: Any, name: str, known: list[_Made]) -> _Made:
+    """What is summed, averaged or moved."""
+    if name in _SUMS:
+        return _longest(known)
+    # Evaluation normalizes by averages that are kept: by numbers.
+    if (name in _AFFINE and len(known) == 1) or (name in _NORMS and known and _keeps_averages(node)):
+        return known[0] if known[0].kind == "affine" else _OTHER
+    return _OTHER
 
 
 def _keeps_averages(node: Any) -> bool:
@@ -187,7 +189,7 @@ def _keeps_averages(node: Any) -> bool:
 
 
 def _longest(known: list[_Made]) -> _Made:
-    affine = [one for one in known if one.kind == "affine"]
+    affine = _of_kind([*known], "affine")
     return max(affine, key=lambda one: len(one.chain)) if affine else _INPUT
 
 

@@ -119,16 +119,15 @@ class LinearNetworks(SiteWatcher[tuple[str, ...], LinearNetwork]):
         """Whether what a product's node has kept to multiply with is a number, a buffer, or a mask of dropout."""
         kept = [one for one in saved_tensors(node) if not one.requires_grad]
         if len(kept) != 1:
-            # A product with a number of Python's keeps none.
-            return not kept
+            return False
         (factor,) = kept
-        if factor.numel() == 1 or storage_key(factor) in self.host.ledger.known:
+        if factor.numel() <= 1 or storage_key(factor) in self.host.ledger.known:
             return True
         # To read a device's numbers would wait for it.
         if type(factor) is not torch.Tensor or factor.device.type != "cpu" or not factor.is_floating_point():
             return False
-        values = factor.detach().flatten()[:_MASK].unique()
-        return values.numel() <= 2 and float(values[0]) == 0
+        values = factor.detach().flatten()[:_MASK]
+        return bool(((values == 0) | (values == values.max())).all())
 
     def _add(self, chain: tuple[Layer, ...], names: dict[int, str]) -> None:
         weights = tuple(min((names[key] for key in layer.weights if key in names), default="") for layer in chain)
