@@ -73,6 +73,7 @@ PROBES: tuple[str, ...] = (
     "training.labels.end_tokens.EndTokenProbe",
     "training.labels.shifted_twice.TargetsAheadProbe",
     "training.labels.out_of_reach.TargetsOutOfReach",
+    "training.layers.linear_networks.LinearNetworks",
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",
