@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torchvet.recording.records.columns import DroppedColumns
 from torchvet.rules.kit import RankRecording, Recording, SourceFile
 from torchvet.rules.shared.trainers import made_in
-from torchvet.source.model import Event, Unit, is_name, terminal
+from torchvet.source.model import Event, Unit, is_name, receiver, terminal
 
 _ASKS = ("get", "pop", "setdefault")
 _GOES_THROUGH = ("items", "keys", "values")
@@ -51,21 +51,23 @@ def wanted_columns(
     """Dropped columns that the model of these parameters asks for by name. Where their modules are `silent`, also those
     of a model that goes through its keywords."""
     heads = {name.partition(".")[0] for name in without_gradient}
-    for dropped in rank.latest(DroppedColumns, "id"):
-        if not heads & set(dropped.parts):
-            continue
-        file = recording.model(dropped.forward.path)
-        forward = file.unit_at(dropped.forward.line) if file is not None else None
-        if file is None or forward is None or forward.name != "forward":
-            continue
-        asked = _Asked()
-        _ask(file, forward, dropped.keywords, set(dropped.columns), asked, _DEEP)
-        named = [name for name in dropped.columns if name in asked.names]
-        if named or (silent and asked.computed):
-            line = min(asked.names[name] for name in named) if named else asked.computed[0]
-            made = made_in(recording, dropped.trainer)
-            return Wanted(dropped, named or dropped.columns, file, line, bool(named), made)
-    return None
+    mine = (one for one in rank.latest(DroppedColumns, "id") if heads & set(one.parts))
+    return next((found for one in mine if (found := _wanted_of(one, recording, silent)) is not None), None)
+
+
+def _wanted_of(dropped: DroppedColumns, recording: Recording, silent: bool) -> Wanted | None:
+    file = recording.model(dropped.forward.path)
+    forward = file.unit_at(dropped.forward.line) if file is not None else None
+    if file is None or forward is None or forward.name != "forward":
+        return None
+    asked = _Asked()
+    _ask(file, forward, dropped.keywords, set(dropped.columns), asked, _DEEP)
+    named = [name for name in dropped.columns if name in asked.names]
+    if not named and not (silent and asked.computed):
+        return None
+    line = min(asked.names[name] for name in named) if named else asked.computed[0]
+    made = made_in(recording, dropped.trainer)
+    return Wanted(dropped, named or dropped.columns, file, line, bool(named), made)
 
 
 def _ask(file: SourceFile, unit: Unit, keywords: str, columns: set[str], asked: _Asked, deep: int) -> None:
@@ -77,7 +79,7 @@ def _ask(file: SourceFile, unit: Unit, keywords: str, columns: set[str], asked: 
             if isinstance(key, ast.Constant):
                 if isinstance(key.value, str):
                     asked.names.setdefault(key.value, key.lineno)
-            elif key is not None:
+            else:
                 asked.computed.append(key.lineno)
     for event in unit.events if deep else ():
         if isinstance(event.node, ast.Call) and any(
@@ -98,20 +100,27 @@ def _ask_callee(
         _ask(file, callee, more.arg, columns, asked, deep)
 
 
-def _keys(node: ast.AST, keywords: str) -> Iterator[ast.expr | None]:
+def _keys(node: ast.AST, keywords: str) -> Iterator[ast.expr]:
     """What a node asks the keywords for. Handing them on as a whole asks for nothing."""
-    if isinstance(node, ast.Subscript) and is_name(node.value, keywords) and isinstance(node.ctx, ast.Load):
-        yield node.slice
-    elif isinstance(node, ast.Compare) and any(is_name(one, keywords) for one in node.comparators):
+    if isinstance(node, ast.Call):
+        yield from _keys_of_call(node, keywords)
+    elif isinstance(node, ast.Subscript) and is_name(node.value, keywords):
+        if isinstance(node.ctx, ast.Load):
+            yield node.slice
+    elif isinstance(node, ast.Compare) and is_name(node.comparators[-1], keywords):
         # `"mask" not in extras` may stand before a message only.
-        yield node.left if isinstance(node.ops[0], ast.In) else None
+        if isinstance(node.ops[-1], ast.In):
+            yield node.left
     elif isinstance(node, ast.For) and is_name(node.iter, keywords):
         yield node.iter
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_name(node.func.value, keywords):
-        if terminal(node) in _ASKS and node.args:
-            yield node.args[0]
+
+
+def _keys_of_call(node: ast.Call, keywords: str) -> Iterator[ast.expr]:
+    if is_name(receiver(node), keywords):
+        if terminal(node) in _ASKS:
+            yield from node.args[:1]
         elif terminal(node) in _GOES_THROUGH:
             yield node
-    elif isinstance(node, ast.Call) and any(is_name(one, keywords) for one in node.args):
-        # `pick(extras, "mask")`
+    # `pick(extras, "mask")`
+    elif any(is_name(one, keywords) for one in node.args):
         yield from (one for one in node.args if isinstance(one, ast.Constant))

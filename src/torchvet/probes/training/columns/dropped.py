@@ -43,7 +43,7 @@ class DroppedColumnsProbe(Watcher):
         self._looked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._records: list[DroppedColumns] = []
         self._asked: tuple[DroppedColumns, set[str], weakref.ref[Any]] | None = None
-        """What is read now, with the columns that were left out of it so far, and for whom."""
+        """What is read now, with the columns that were dropped from it so far, and for whom."""
 
     def batch_asked(self, iterator: Any, caller: FrameType) -> None:
         """Before a batch is read: which Trainer has asked for it?"""
