@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
+from example_runs import forked
 from handmade import FILE, outcome, program, recording, steps
 from observed_fixes import fixed_lines
 
@@ -130,3 +132,40 @@ def test_the_settings_keep_all_columns() -> None:
 def test_settings_that_may_say_it_already_are_left_alone(given: str) -> None:
     assert not settings(given)
     assert not settings('"out"', variant="")
+
+
+WHOLE = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sound, self.image, self.head = nn.Linear(8, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, sound, labels=None, **more):
+        x = self.sound(sound)
+        if more.get("image") is not None:
+            x = x + self.image(more["image"])
+        logits = self.head(x)
+        return {{"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}}
+
+torch.manual_seed(0)
+rows = [{{"sound": torch.randn(8), "image": torch.randn(4), "labels": n % 3}} for n in range(64)]
+args = TrainingArguments("out", max_steps=12, per_device_train_batch_size=8, use_cpu=True, report_to="none",
+                         disable_tqdm=True, save_strategy="no"{more})
+Trainer(model=Net(), args=args, train_dataset=rows).train()
+"""
+
+
+def test_a_real_trainer_is_seen_to_drop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed, which the Trainer needs")
+    monkeypatch.chdir(tmp_path)
+    found = forked(WHOLE.format(more=""), tmp_path)
+    assert found is not None
+    (one,) = [f for f in found if f["code"] == "TRN104"]
+    assert one["severity"] == "warning" and 'drops the column "image"' in one["message"]
+    kept = forked(WHOLE.format(more=", remove_unused_columns=False"), tmp_path)
+    assert kept is not None and not [f for f in kept if f["code"] == "TRN104"]
