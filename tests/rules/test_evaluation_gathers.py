@@ -27,11 +27,14 @@ def looks(each: int, path: str = TRAINER, evaluation: int = -1) -> list[Census]:
     ]
 
 
-def found(*records: Census) -> list[Finding]:
+TEXT = "def main():\n    trainer = make()\n    trainer.train()\n"
+
+
+def found(*records: Census, text: str = TEXT) -> list[Finding]:
     """Of a run that evaluates 30 batches after 40 steps, and again."""
     evaluated: list[Record] = [*steps(30, "evaluation", 41), *steps(40, start=71), *steps(30, "evaluation", 111)]
-    text = Source(path=FILE, text="def main():\n    trainer = make()\n    trainer.train()\n")
-    run = recording(program(), text, *steps(40), *evaluated, window(1, 2, 3, peak=40 * MB), *records, outcome(140))
+    source = Source(path=FILE, text=text)
+    run = recording(program(), source, *steps(40), *evaluated, window(1, 2, 3, peak=40 * MB), *records, outcome(140))
     return [f for f in diagnose(run).findings if f.code == "MEM117"]
 
 
@@ -55,3 +58,34 @@ def test_little_and_what_the_program_gathers_itself_is_its_own_affair() -> None:
     assert not found(*looks(2 * MB, FILE))
     assert not found(looks(2 * MB)[0], looks(2 * MB, evaluation=-2)[1]), "of two evaluations"
     assert not found(*looks(2 * MB, evaluation=1)), "looks at graphs"
+
+
+MADE = """
+from transformers import Trainer
+
+def score(predictions):
+    "How many are right."
+    best = predictions.predictions.argmax(-1)
+    return {"right": float((best == predictions.label_ids).mean())}
+
+def make(net, data, score_other):
+    return Trainer(model=net, train_dataset=data, compute_metrics=score)
+"""
+MINE = MADE.replace("def make", "class Mine(Trainer):\n    pass\n\ndef make").replace("return Trainer(", "return Mine(")
+
+
+def related(text: str) -> list[tuple[str, int | None]]:
+    (one,) = found(*looks(2 * MB), text=TEXT + text)
+    assert one.location is not None and one.location.line == 3
+    return [(r.role, r.line) for r in one.related if r.role in ("made", "metrics")]
+
+
+def test_the_line_that_makes_the_trainer_is_named_with_its_metrics() -> None:
+    assert related(MADE) == [("made", 13), ("metrics", 9)]
+    assert related(MINE) == [("made", 16), ("metrics", 9)]
+
+
+def test_metrics_that_are_not_plain_and_one_of_several_trainers_are_not_named() -> None:
+    assert related(MADE.replace("=score)", "=score_other)")) == [("made", 13)]
+    assert not related(MADE + "\nother = Trainer(model=None)\n")
+    assert not related("")

@@ -70,6 +70,7 @@ PROBES: tuple[str, ...] = (
     "training.train_mode.TrainModePasses",
     "training.eval_mode_training.StuckModes",
     "training.modes.left_by_library.PartsLeftInEvalMode",
+    "training.columns.dropped.DroppedColumnsProbe",
     "training.labels.end_tokens.EndTokenProbe",
     "training.labels.shifted_twice.TargetsAheadProbe",
     "training.labels.out_of_reach.TargetsOutOfReach",

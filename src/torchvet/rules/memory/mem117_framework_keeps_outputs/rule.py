@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.finding import Measured
+from torchvet.finding import Measured, Related
 from torchvet.formatting import count
 from torchvet.rules.core import grading
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, RankRecording, Recording, Severity, Store
+from torchvet.rules.kit import (
+    About,
+    Edits,
+    Finding,
+    Findings,
+    Growth,
+    Iterator,
+    RankRecording,
+    Recording,
+    Severity,
+    Store,
+)
 from torchvet.rules.memory._stores import Stored, root_of, store
 from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import left_out_of_evaluation
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
 from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
+from torchvet.rules.shared.trainers import argument, made_in
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, SourceFile, is_call, name_set
 from torchvet.source.model.origins import made_by
@@ -63,9 +75,9 @@ class FrameworkKeepsOutputs(GrowthRule):
             place = growth.holding.place
             # What the program's own loop gathers it may want.
             if place is not None and place.path not in recording.sources and _is_large(growth, batches):
-                yield self._of_evaluation(growth, batches, rank)
+                yield self._of_evaluation(growth, batches, rank, recording)
 
-    def _of_evaluation(self, growth: Growth, batches: int, rank: RankRecording) -> Finding:
+    def _of_evaluation(self, growth: Growth, batches: int, rank: RankRecording, recording: Recording) -> Finding:
         name, held = growth.holding.name, _at_the_end(growth, batches)
         function = growth.holding.scope.rpartition(".")[2]
         peak = peak_of(rank)
@@ -84,8 +96,22 @@ class FrameworkKeepsOutputs(GrowthRule):
             "`eval_accumulation_steps` moves them to the host",
             holder=holder_of(growth),
             measured=Measured(bytes=held, peak_bytes=peak, share=share),
-            related=[allocated(site) for site in growth.holding.sites[:3]],
+            related=[*self._of_maker(growth, recording), *(allocated(site) for site in growth.holding.sites[:3])],
         )
+
+    def _of_maker(self, growth: Growth, recording: Recording) -> Iterator[Related]:
+        """The line that makes the Trainer, and the one that its metrics read what was gathered on: what is gathered
+        is decided there."""
+        made = made_in(recording) if growth.holding.scope.startswith("transformers.trainer") else None
+        if made is None:
+            return
+        file, event = made
+        yield self.also(file, "made", event, f"{terminal(event.node)}(…)")
+        metrics = argument(event, "compute_metrics", _METRICS)
+        named = file.functions(metrics.id) if isinstance(metrics, ast.Name) else []
+        if len(named) == 1:
+            line, name = _reads_first(named[0]), named[0].name
+            yield Related(role="metrics", message=f"{name}()", path=file.path, line=line)
 
     def cause(self, growth: Growth, store: Store | None) -> str:
         """Which hook gathers them."""
@@ -149,6 +175,13 @@ class FrameworkKeepsOutputs(GrowthRule):
         )
 
 
+def _reads_first(function: Unit) -> int:
+    """The first line of a function that reads what it is given; its own where none does."""
+    given = set(function.given_parameters[:1])
+    uses = (n for n in ast.walk(function.node) if isinstance(n, ast.Name) and n.id in given)
+    return min((use.lineno for use in uses), default=function.node.body[0].lineno)
+
+
 def _at_the_end(growth: Growth, batches: int) -> int:
     """Bytes that a name comes to in an evaluation of so many batches, as it was seen to grow."""
     return growth.bytes + round(growth.bytes_per_step * max(0, batches - growth.last_step))
@@ -159,6 +192,8 @@ def _is_large(growth: Growth, batches: int) -> bool:
 
 
 _LARGE = 32 << 20
+_METRICS = 8
+"""The place of `compute_metrics` among the arguments of a Trainer, if none has its name."""
 
 
 def _size(file: SourceFile, kept: Stored) -> Severity | None:

@@ -30,6 +30,9 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
+from torchvet.rules.shared.trainers import settings_of
+from torchvet.rules.training._dropped_columns import Wanted, wanted_columns
+from torchvet.rules.training.fixes.dropped_columns import kept_by_the_trainer
 from torchvet.rules.training.fixes.softmax import along_another
 from torchvet.source.model import Event, Unit, edits, given, is_call, receiver, target_names, targets_of, terminal
 from torchvet.source.model.origins import Identity, identity, models_in
@@ -42,6 +45,7 @@ _HARMLESS = re.compile(r"^(print|append|item|format|float|update|add_scalar|log|
 _FREEZES = re.compile(r"freez|froz", re.I)
 """In the name of a function on the way: it means to freeze."""
 _OF_ONE = "softmax of one value"
+_DROPPED = "columns dropped by a Trainer"
 _ENOUGH = 4
 """Checked steps from which on an optimizer is judged."""
 _SURE = 5
@@ -81,7 +85,7 @@ class StepWithoutBackward(loops.LoopRule):
             yield self._starved(rank, use)
         # A cut output explains parameters without gradients, and TRN106 tells it at its line.
         elif use.without_gradient_count and seen >= _ENOUGH and not cut:
-            yield from self._without_gradient(rank, use)
+            yield from self._without_gradient(rank, recording, use)
         if use.frozen_count and seen >= _ENOUGH:
             yield self._frozen_since(rank, use)
         if use.stopped_count:
@@ -125,13 +129,15 @@ class StepWithoutBackward(loops.LoopRule):
             advice=advice,
         )
 
-    def _without_gradient(self, rank: RankRecording, use: OptimizerUse) -> Findings:
+    def _without_gradient(self, rank: RankRecording, recording: Recording, use: OptimizerUse) -> Findings:
         unowned = still_unowned(rank.all(UnownedParameters))
         swapped = [u for u in unowned if use.without_gradient_count <= u.orphans]
         if any(u.owned for u in swapped):
             return  # a part of the model was replaced: TRN105
         if use.without_gradient_count >= use.trainable > 0 and use.checked >= _SURE:
             yield self._none_at_all(rank, use, bool(swapped))
+        elif (wanted := wanted_columns(rank, recording, use.without_gradient, use.silent)) is not None:
+            yield self._dropped(rank, use, wanted)
         else:
             yield self._partly(rank, use)
 
@@ -225,6 +231,34 @@ class StepWithoutBackward(loops.LoopRule):
             about=kind,
         )
 
+    def _dropped(self, rank: RankRecording, use: OptimizerUse, wanted: Wanted) -> Finding:
+        """A column of the dataset that a part of the model needs is in no batch."""
+        dropped = wanted.dropped
+        lost = ", ".join(f'"{name}"' for name in wanted.columns[:4])
+        what = f"column {lost}" if len(wanted.columns) == 1 else f"columns {lost}"
+        place: Place | Location | None = dropped.place
+        related = [self.beside("asks", f"{dropped.model}.forward", Location(path=wanted.file.path, line=wanted.asks))]
+        if wanted.made is not None:
+            file, event = wanted.made
+            place = file.place(event.node, event)
+            settings = settings_of(file, event)
+            if settings is not None:
+                related.append(self.beside("settings", "made here", Location(path=file.path, line=settings.lineno)))
+        return self.observed(
+            rank,
+            place,
+            f"{_never(use)}; {dropped.trainer} drops the {what} of the training set, which {dropped.model}.forward "
+            f"{'asks' if wanted.named else 'goes through'} `**{dropped.keywords}`{' for' if wanted.named else ''}",
+            cause=f"{dropped.trainer} keeps only columns that are named arguments of the model's forward "
+            "(`remove_unused_columns=True`): what forward takes by `**` never reaches it, and nothing raises",
+            advice="`TrainingArguments(remove_unused_columns=False)`, or name the column as an argument of forward",
+            severity="warning",
+            measured=Measured(steps=use.steps),
+            related=related,
+            # What else was dropped may be no tensor, which a collator or the model cannot take.
+            about=About(variant=_DROPPED) if wanted.alone else NOTHING_MORE,
+        )
+
     def _partly(self, rank: RankRecording, use: OptimizerUse) -> Finding:
         severity: Severity = "info"
         cause = "the loss does not depend on them in these steps"
@@ -239,8 +273,7 @@ class StepWithoutBackward(loops.LoopRule):
         return self.observed(
             rank,
             use.switched_off or use.place or use.step_place,
-            f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never had a gradient in the "
-            f"checked steps: {_named(use.without_gradient, use.without_gradient_count)}",
+            _never(use),
             cause=cause,
             advice=advice,
             severity=severity,
@@ -252,6 +285,8 @@ class StepWithoutBackward(loops.LoopRule):
         than one value."""
         if about(finding).variant == _OF_ONE:
             return along_another(file, finding)
+        if about(finding).variant == _DROPPED:
+            return kept_by_the_trainer(file, finding)
         for stepped, _ in calls_at(file, finding, "step"):
             before = stepped.unit.events[: stepped.index]
             events = [e for e in before if e.inside(stepped.loop) and not e.excludes(stepped)]
@@ -348,6 +383,13 @@ def _kept_detached(recording: Recording) -> Location | None:
             if target is not None and any(ast.unparse(target) in test for test in tests):
                 found.append(Location(path=path, line=event.line, function=event.unit.name))
     return found[0] if len(found) == 1 else None
+
+
+def _never(use: OptimizerUse) -> str:
+    return (
+        f"{use.without_gradient_count} of {use.parameters} parameters of {use.name} never had a gradient in the "
+        f"checked steps: {_named(use.without_gradient, use.without_gradient_count)}"
+    )
 
 
 def _named(names: list[str], number: int) -> str:

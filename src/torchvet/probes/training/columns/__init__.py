@@ -1,0 +1,1 @@
+"""Columns of a dataset on their way into a batch."""
