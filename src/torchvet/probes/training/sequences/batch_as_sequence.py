@@ -22,6 +22,11 @@ _OVER_POSITIONS = names(
     "_scaled_dot_product_attention_math _scaled_dot_product_fused_attention_overrideable"
 )
 """Operators of attention that a program writes itself."""
+_VIEWS = names("view _unsafe_view")
+_TRANSPOSED = names("linear mkldnn_rnn_layer")
+"""What layers call, having turned batches that come first. A projection is a view as rows, where it is no operator."""
+_AS_GIVEN = names("_cudnn_rnn miopen_rnn _lstm_mps")
+"""What turns them itself."""
 _LINES = 16
 _Layer = nn.MultiheadAttention | nn.RNNBase
 
@@ -77,25 +82,25 @@ class BatchAsSequenceProbe(Watcher):
             return
         given = args[0]
         if isinstance(given, torch.Tensor) and given.dim() in (3, 4):
-            layer = self.host.ledger.running()
+            name, layer = bare_name(func), self.host.ledger.running()
             if given.dim() == 3 and isinstance(layer, (nn.MultiheadAttention, nn.RNNBase)):
-                self._read(layer, given)
-            elif not isinstance(layer, nn.MultiheadAttention) and bare_name(func) in _OVER_POSITIONS:
+                if name in _TRANSPOSED or name in _AS_GIVEN or (name in _VIEWS and out.dim() == 2):
+                    self._read(layer, given, 1 if name in _AS_GIVEN and layer.batch_first else 0)
+            elif name in _OVER_POSITIONS and not isinstance(layer, nn.MultiheadAttention):
                 self._written_out(args)
         self._rows.passed_on(args, out)
 
-    def _read(self, layer: _Layer, given: torch.Tensor) -> None:
-        """A layer reads something; once it has projected it, that has other sizes or comes to the same."""
+    def _read(self, layer: _Layer, given: torch.Tensor, along: int) -> None:
+        """A layer projects what it was given, or computes with it: it works along this dimension."""
         width = layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.input_size
         if given.shape[2] != width:
             return
         kind, size = _kind(layer), self._rows.of(given)
         first, second = given.shape[:2]
-        along = 1 if layer.batch_first else 0
         across, samples = given.shape[1 - along], size or self._rows.size
         if along == 0 and first == size:
             # Several rows may be of one sample: where the second dimension divides by the batch it may be that.
-            if second > 1 and second % size:
+            if second > 1 and second % size and not layer.batch_first:
                 self._found_in(layer, kind, size, given)
         elif samples > 1 and given.shape[along] > 1 and (across == samples or (size and across % size == 0)):
             self._others[kind] = self._others.get(kind, 0) + 1
