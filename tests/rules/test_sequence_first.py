@@ -123,6 +123,12 @@ RIGHT = {
         "DataLoader(samples, batch_size=1, shuffle=True)",
         "s = x[0].unsqueeze(1).expand(7, 3, 8)\nstates = layer(s, s, s)[0].mean((0, 1)).unsqueeze(0)",
     ),
+    "positions that are left out": (
+        "positions, first = torch.randn(7, 1, 8), nn.Linear(8, 8)\n" + ATTENTION,
+        "((samples.tensors[0][i], samples.tensors[1][i]) for i in torch.arange(200).split(20))",
+        "keep = torch.randperm(7)[:5]\ns = first(x).transpose(0, 1)[keep] + positions[keep]\n"
+        "states = layer(s, s, s)[0].mean(0)",
+    ),
     "as long as the batch": (
         ATTENTION, "DataLoader(samples, batch_size=7, shuffle=True, drop_last=True)", "states = layer(x, x, x)[0][:, 0]"
     ),
@@ -162,7 +168,12 @@ def test_layers_that_are_right(made: str, loader: str, step: str, tmp_path: Path
 def judged(**more: Any) -> list[str]:
     """The causes of what a record says."""
     record = BatchAsSequence(
-        place=Place(path="train.py", line=3, function="main"), layer="LSTM", batch=16, length=9, width=4, **{"steps": 4, **more}
+        place=Place(path="train.py", line=3, function="main"),
+        layer="LSTM",
+        batch=16,
+        length=9,
+        width=4,
+        **{"steps": 4, **more},
     )
     return [one.cause for one in rule("TRN131").in_recording(recording([program(), record]))]
 

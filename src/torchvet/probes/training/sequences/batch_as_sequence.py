@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, Watcher, bare_name, frames, names, overloads, tap
-from torchvet.probes.base.ledger import place_of_line
+from torchvet.probes.base.ledger import place_of_line, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.training.sequences.sample_rows import SampleRows
 from torchvet.recording.records.sequences import BatchAsSequence
@@ -73,8 +73,16 @@ class BatchAsSequenceProbe(Watcher):
             self.heed()
 
     def _picked(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if self._made and private.graph_task() == -1 and not private.is_fake(out):
+        if not self._made or private.graph_task() != -1 or private.is_fake(out) or private.is_functorch_wrapped(out):
+            return
+        if not args[0].requires_grad and args[0].layout is torch.strided and self._is_kept(args[0]):
             self._rows.picked(args, out)
+
+    def _is_kept(self, source: torch.Tensor) -> bool:
+        """Whether a tensor was there before this step, and is no model's."""
+        ledger, key = self.host.ledger, storage_key(source)
+        birth = ledger.live.get(key) if key is not None else None
+        return key not in ledger.known and (birth is None or not birth.counted or birth.tick < ledger.tick)
 
     def _operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         # What a backward pass makes is given to no layer.

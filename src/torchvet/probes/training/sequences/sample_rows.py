@@ -23,6 +23,9 @@ class SampleRows:
     def __init__(self) -> None:
         self._rows: ByStorage[int] = ByStorage()
         """How many samples the batch has that a storage comes from."""
+        self._sources: ByStorage[int] = ByStorage()
+        """Tensors, by their length, that rows were picked from: inputs and labels. One alone may be a table of
+        positions, some of which are left out."""
         self.size = 0
         """How many samples the last batch has."""
 
@@ -42,7 +45,7 @@ class SampleRows:
             self._put(tensors, size)
 
     def picked(self, args: Any, out: Any) -> None:
-        """Rows were taken by an index: samples, where that is in no order."""
+        """Rows were taken by an index out of what is kept: samples, where that is in no order."""
         by_rows = len(args) == 3 and args[1] == 0
         where = args[1] if len(args) == 2 else [args[2] if by_rows else None]
         index = where[0] if len(where) == 1 else None
@@ -50,7 +53,9 @@ class SampleRows:
         if not isinstance(index, torch.Tensor) or index.dim() != 1 or index.device.type != "cpu":
             return
         if index.dtype in (torch.int64, torch.int32) and 3 < len(index) <= _MOST and bool((index.diff() < 0).any()):
-            self._put([out], len(index))
+            self._sources.put(args[0], len(args[0]))
+            if sum(known == len(args[0]) for _, known in self._sources.living()) > 1:
+                self._put([out], len(index))
 
     def passed_on(self, args: Any, out: Any) -> None:
         """Note what an operator made of rows by samples; several rows may be of one sample."""

@@ -52,7 +52,7 @@ class SequenceFirstGivenBatches(Rule):
             cause="without `batch_first=True` the first dimension is the sequence. Here it is that of samples that are "
             "drawn in no order, and no layer of the kind works along the other dimension. It was so in "
             f"{count(seen.steps, 'sampled step')} that trained.{moved}",
-            advice="make the layer with `batch_first=True`; or give it `x.transpose(0, 1)`, and turn what it gives back",
+            advice="make the layer with `batch_first=True`; or give it `x.transpose(0, 1)`, and turn what that gives",
             measured=Measured(steps=seen.steps),
             related=made if seen.made is not None else [],
             about=About(variant="attention" if seen.layer == "MultiheadAttention" else "recurrence"),
