@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from torchvet.rules.kit import Edits, Finding, SourceFile
 from torchvet.source.model import edits
 
@@ -19,10 +21,13 @@ def made_batch_first(file: SourceFile, finding: Finding) -> Edits:
     if len(calls) != 1 or file.dotted(calls[0].func) not in _LAYERS:
         return ()
     (call,) = calls
-    given = {keyword.arg: keyword for keyword in call.keywords}
-    # `**options` or `*sizes` may hold it.
-    if None in given or len(call.args) > _GIVEN or any(type(one).__name__ == "Starred" for one in call.args):
+    written = next((keyword.value for keyword in call.keywords if keyword.arg == "batch_first"), None)
+    if not _is_written_down(call):
         return ()
-    if "batch_first" in given:
-        return [edits.replace(file, given["batch_first"].value, "True")]
-    return edits.with_argument(file, call, "batch_first=True")
+    return [edits.replace(file, written, "True")] if written else edits.with_argument(file, call, "batch_first=True")
+
+
+def _is_written_down(call: ast.Call) -> bool:
+    """Whether it is seen what the layer is given: `**options` or `*sizes` may hold it."""
+    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(one.arg is None for one in call.keywords)
+    return not spread and len(call.args) <= _GIVEN
