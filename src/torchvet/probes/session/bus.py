@@ -78,6 +78,7 @@ PROBES: tuple[str, ...] = (
     "numerics.position_tables.PositionTables",
     "training.first_statistics.FollowedAverages",
     "training.mixed_samples.MixedSamplesProbe",
+    "training.sequences.batch_as_sequence.BatchAsSequenceProbe",
     "training.fast_statistics.JumpingStatistics",
     "training.unchanged_copies.UnchangedCopies",
     "training.changed_by_reading.ChangedDatasets",
