@@ -135,9 +135,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
             calls = 1 + (before.calls if before is not None else 0)
             # The call that shows most stands for all.
             if before is None or some > before.some:
-                before = LostDifference(
-                    place=place, dtype=_NARROW[dtype], what=what, some=some, left=left, at=largest
-                )
+                before = LostDifference(place=place, dtype=_NARROW[dtype], what=what, some=some, left=left, at=largest)
             before.calls = calls
             self.sites[place] = before
         self._allowance.spend(began)

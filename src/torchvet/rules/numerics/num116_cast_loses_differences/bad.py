@@ -4,9 +4,9 @@ from torch import nn
 torch.manual_seed(0)
 generator = torch.Generator().manual_seed(1)
 gaps = torch.rand(64, 16, generator=generator, dtype=torch.float64) * 20
-times = 1.7e9 + gaps.cumsum(1)
+timestamps = 1.7e9 + gaps.cumsum(1)
 target = (gaps[:, 1:] / 20).mean(1, keepdim=True).float()
-narrow = times.to(torch.float32)
+narrow = timestamps.to(torch.float32)
 waits = (narrow.diff(dim=1) / 20).float()
 model = nn.Sequential(nn.Linear(15, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from torchvet.recording.records.numeric import DIGITS, LostDifference
-from torchvet.rules.kit import Finding, RankRecording, Recording, SourceFile
+from torchvet.rules.kit import Finding, RankRecording, Recording, Severity, SourceFile
 from torchvet.rules.numerics import _runs, _terms
 from torchvet.rules.numerics._runs import NumberRule
 from torchvet.source.model import Event, Unit, is_call, keyword, name_set, receiver, targets_of, walk
@@ -40,7 +40,7 @@ class CastLosesDifferences(NumberRule):
             path = record.place.path
             file = recording.model(path)
             lines = {one.place.line for one in records if one.place.path == path}
-            at = _difference(file, record.place.line, lines)
+            at = _difference(file, record.place.line, lines) if file is not None else None
             what = "gaps between neighbors" if record.what == "differences" else "values"
             message = (
                 f"{record.some:,} different {what} become {record.left:,}: {record.dtype} has steps of "
@@ -48,7 +48,7 @@ class CastLosesDifferences(NumberRule):
             )
             exact = f"{record.dtype} has every whole number up to {DIGITS[record.dtype]:,} only"
             uses = f", and line {at} takes differences of them" if at else ""
-            severity = "warning" if at else "info"
+            severity: Severity = "warning" if at else "info"
             yield self.at(rank, record.place, message, f"{exact}{uses}", _ADVICE, severity, record.calls)
 
     def in_file(self, file: SourceFile) -> Iterator[Finding]:
@@ -90,10 +90,17 @@ def _is_narrow(file: SourceFile, node: ast.expr) -> bool:
 
 def _is_time(file: SourceFile, node: ast.expr, event: Event) -> bool:
     """Whether something is a time by its text, and no difference of times."""
-    value, _ = _terms.meaning(node, event)
-    if any(isinstance(one, ast.BinOp) or is_call(one, "diff") for part in (node, value) for one in walk(part)):
+    names = [one for one in walk(node) if isinstance(one, ast.Name)]
+    parts = [node, *(_terms.meaning(one, event)[0] for one in names)]
+    if any(_is_small(one) for part in parts for one in walk(part)):
         return False
-    return any(_TIMES.search(file.segment(part)) for part in (node, value))
+    return any(_TIMES.search(file.segment(part)) for part in parts)
+
+
+def _is_small(node: ast.AST) -> bool:
+    """Whether a formula makes large numbers small."""
+    small = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Sub, ast.Mod, ast.FloorDiv))
+    return small or is_call(node, "diff")
 
 
 # Differences -----------------------------------------------------------------------------------------------------
@@ -104,16 +111,24 @@ def _difference(file: SourceFile, line: int, lines: set[int]) -> int | None:
     unit = file.unit_at(line)
     names = {name for one in lines if file.unit_at(one) is unit for name in _bound(unit, one)}
     attributes = {name for name in names if "." in name}
-    own = _bound(unit, line)
+    # Of what this line casts: a neighbor's cast has a finding of its own.
+    own = {*_bound(unit, line), str(line)}
     for where in _units(unit, bool(attributes)):
-        known = names if where is unit else attributes
-        for node in walk(where.node):
-            after = where is not unit or getattr(node, "lineno", 0) >= line
-            parts = [_lost(part, known, lines) for part in _operands(node)] if after else []
-            # Of what this line casts: a neighbor's cast has a finding of its own.
-            if parts and all(parts) and any(part in own or part == str(line) for part in parts):
-                return int(getattr(node, "lineno", line))
+        found = _subtracts(where, names if where is unit else attributes, lines, own)
+        found = [one for one in found if where is not unit or one >= line]
+        if found:
+            return found[0]
     return None
+
+
+def _subtracts(unit: Unit, names: set[str], lines: set[int], own: set[str]) -> list[int]:
+    """The lines that take differences of numbers that were cast, some of them among a line's `own`."""
+    found = []
+    for node in walk(unit.node):
+        parts = [_lost(part, names, lines) for part in _operands(node)]
+        if parts and all(parts) and not own.isdisjoint(parts):
+            found.append(int(getattr(node, "lineno", 0)))
+    return found
 
 
 def _units(unit: Unit, attributes: bool) -> list[Unit]:
