@@ -106,6 +106,18 @@ def test_half(dtype: torch.dtype) -> None:
     assert _compared(torch.arange(200), dtype) is None
 
 
+def test_large_and_read_only_data(tmp_path: Path) -> None:
+    lines = (
+        "wide = (start + torch.rand(300000, dtype=torch.float64).cumsum(0)).numpy()",
+        "wide.flags.writeable = False",
+        "import warnings; warnings.simplefilter('error')",
+        "seen = torch.tensor(wide, dtype=torch.float32)",
+        "listed = torch.tensor(wide.tolist())",
+    )
+    use = "waits = seen.diff()[:600]; others = listed[1:] - listed[:-1]"
+    assert told(tmp_path, "\n".join(lines), use) == [("warning", 11), ("warning", 12)]
+
+
 # What stands in torch meanwhile -----------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from torchvet.probes.base.elements import is_plain
 from torchvet.probes.base.kit import Host, Place, SiteWatcher, StepKind, called_by_user, tap
 from torchvet.probes.internals import private
 from torchvet.probes.numerics import half
+from torchvet.probes.objects.arrays import is_array
 from torchvet.recording.records.numeric import DIGITS, LostDifference
 
 _WHAT = "numbers that are cast to fewer digits"
@@ -28,7 +28,7 @@ _NARROW = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 _WIDE = (torch.float64, torch.int64, torch.int32)
 _MAKERS = ("tensor", "as_tensor")
 _METHODS = ("to", "float", "half", "bfloat16", "type")
-_MOST = 100_000
+_MOST = 65_536
 """Elements of a tensor that are compared."""
 _MOST_CALLS = 16
 """Calls of one line that are looked at."""
@@ -49,8 +49,10 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._calls: Counter[Place] = Counter()
-        self._allowance = half.Allowance(0.1, 0.002)
+        self._allowance = half.Allowance(0.3, 0.002)
         self._prepares = True
+        self._inside = False
+        """Whether a cast is one of torchvet's own."""
         self._thread = threading.get_ident()
 
     def install(self) -> None:
@@ -98,15 +100,15 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         if made.numel() < _FEWEST or data is made:
             return
         with self.host.looking(_WHAT):
-            numpy = sys.modules.get("numpy")
-            array = getattr(numpy, "ndarray", None)
             if isinstance(data, torch.Tensor):
                 self._measure(called_by_user, data, made.dtype)
-            elif array is not None and type(data) is array and data.dtype.name in ("float64", "int64", "int32"):
-                self._measure(called_by_user, lambda: original(data, device="cpu"), made.dtype)
-            elif type(data) in (list, tuple) and made.numel() <= _MOST and is_plain(made) and _is_large(made.detach()):
-                wide = functools.partial(original, data, dtype=torch.float64, device="cpu")
-                self._measure(called_by_user, wide, made.dtype)
+            elif type(data) in (list, tuple):
+                rows = _rows(len(data), made.numel())
+                if is_plain(made) and _is_large(made.detach()[:rows]):
+                    wide = functools.partial(original, data[:rows], dtype=torch.float64, device="cpu")
+                    self._measure(called_by_user, wide, made.dtype)
+            elif is_array(type(data)) and data.dtype.name in ("float64", "int64", "int32"):
+                self._measure(called_by_user, lambda: original(_part(data), device="cpu"), made.dtype)
 
     def _method(self, made: Any, on: Any, *_: Any, **__: Any) -> None:
         """A method that may cast gave this."""
@@ -122,6 +124,15 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
     # What is measured ---------------------------------------------------------------------------------------------
 
     def _measure(self, where: Callable[[], Place | None], source: Any, dtype: torch.dtype) -> None:
+        if self._inside:
+            return
+        self._inside = True
+        try:
+            self._compare(where, source, dtype)
+        finally:
+            self._inside = False
+
+    def _compare(self, where: Callable[[], Place | None], source: Any, dtype: torch.dtype) -> None:
         began = time.thread_time()
         place = where() if self._allowance.left() else None
         if place is None or self._calls[place] >= _MOST_CALLS:
@@ -147,6 +158,7 @@ class _Heard:
 
     def __init__(self, name: str, original: Any, told: Callable[[Any, Any], None]) -> None:
         self.__name__, self.__doc__, self.__wrapped__ = name, original.__doc__, original
+        self.__module__ = original.__module__
         self._told = told
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -155,6 +167,13 @@ class _Heard:
         if not torch.compiler.is_compiling():
             self._told(made, args[0] if args else kwargs.get("data"))
         return made
+
+    # Tables of the compiler's, and of devices that are set, are found in by either, whichever they were made of.
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.__wrapped__
 
     def __reduce__(self) -> Any:
         return pkgutil.resolve_name, (f"torch:{self.__name__}",)
@@ -177,6 +196,17 @@ def _compared(source: torch.Tensor, dtype: torch.dtype) -> _Found | None:
         return None
     found = [_lost(rows, dtype) for rows in _neighbors(some.double())]
     return max((one for one in found if one is not None), key=lambda one: one[1], default=None)
+
+
+def _rows(length: int, elements: int) -> int:
+    """How many leading rows have as many elements as are compared."""
+    return max(1, _MOST * length // max(1, elements))
+
+
+def _part(array: Any) -> Any:
+    """Leading rows of an array. Copied: torch warns of arrays that cannot be written to, and a view would be one."""
+    part = array[: _rows(len(array), array.size)]
+    return (part if part.size <= _MOST else part.reshape(-1)[:_MOST]).copy()
 
 
 def _some(source: torch.Tensor) -> torch.Tensor:
