@@ -174,6 +174,17 @@ def test_functions_are_put_back_before_a_graph_is_compiled() -> None:
 
 
 @pytest.mark.usefixtures("watching")
+def test_a_compiler_knows_what_stands_in_torch() -> None:
+    tensor = torch.tensor
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * tensor(2.0) + torch.as_tensor(1.0)
+
+    compiled = torch.compile(doubled, backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.usefixtures("watching")
 def test_numbers_of_transforms_pass() -> None:
     x = torch.full((4, 32), 1.7e9, dtype=torch.float64) + torch.rand(4, 32, dtype=torch.float64)
     assert torch.vmap(lambda row: row.float())(x).dtype is torch.float32

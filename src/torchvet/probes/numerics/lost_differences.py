@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import pkgutil
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ _MOST = 65_536
 """Elements of a tensor that are compared."""
 _MOST_CALLS = 16
 """Calls of one line that are looked at."""
+_MOST_CALLERS = 4096
 _MOST_COLUMNS = 16
 _FEWEST = 16
 """Different differences below which nothing is said of them. Chosen, not measured."""
@@ -49,6 +52,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._calls: Counter[Place] = Counter()
+        self._callers: Counter[tuple[int, int]] = Counter()
         self._allowance = half.Allowance(0.3, 0.002)
         self._prepares = True
         self._inside = False
@@ -88,16 +92,25 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
 
     # What is heard ------------------------------------------------------------------------------------------------
 
-    def _counts(self) -> bool:
+    def _counts(self, frame: FrameType) -> bool:
+        """Whether a call by this frame is looked at."""
+        if not self._prepares or self._inside:
+            return False
+        # First of all the number of calls: data may be cast one by one.
+        key = id(frame.f_code), frame.f_lineno
+        if self._callers[key] >= _MOST_CALLS or len(self._callers) >= _MOST_CALLERS:
+            return False
+        self._callers[key] += 1
         # In sampled steps the operator itself is heard. One thread has one allowance.
         host = self.host
-        return self._prepares and host.active and not host.sampling and threading.get_ident() == self._thread
+        return host.active and not host.sampling and threading.get_ident() == self._thread
 
     def _made(self, original: Any, made: Any, data: Any) -> None:
         """`torch.tensor(data)` or `torch.as_tensor(data)` gave this."""
-        if not self._counts() or type(made) is not torch.Tensor or made.dtype not in _NARROW:
+        if not self._prepares or type(made) is not torch.Tensor or made.dtype not in _NARROW:
             return
-        if made.numel() < _FEWEST or data is made:
+        # Called by the one that stands in place of the function.
+        if made.numel() < _FEWEST or data is made or not self._counts(sys._getframe(2)):
             return
         with self.host.looking(_WHAT):
             if isinstance(data, torch.Tensor):
@@ -112,7 +125,9 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
 
     def _method(self, made: Any, on: Any, *_: Any, **__: Any) -> None:
         """A method that may cast gave this."""
-        if self._counts() and isinstance(made, torch.Tensor) and made.dtype in _NARROW and made.dtype is not on.dtype:
+        cast = isinstance(made, torch.Tensor) and made.dtype in _NARROW and made.dtype is not on.dtype
+        # Called by what a tap consists of.
+        if cast and self._counts(sys._getframe(3)):
             with self.host.looking(_WHAT):
                 self._measure(called_by_user, on, made.dtype)
 
