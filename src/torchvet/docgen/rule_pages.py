@@ -41,7 +41,15 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "AMP206",
     ),
     "NaN or inf": ("NUM", "AMP101", "AMP115", "AMP201", "AMP209"),
-    "The loss does not fall, or the model does not learn": ("TRN", "AMP1", "AMP203", "DEV102", "DEV103", "DEV109"),
+    "The loss does not fall, or the model does not learn": (
+        "TRN",
+        "AMP1",
+        "AMP203",
+        "DEV102",
+        "DEV103",
+        "DEV109",
+        "NUM116",
+    ),
     "Validation is worse than it should be": ("TRN103", "TRN110", "NUM108", "MEM104"),
     "Several GPUs: slower, uneven, or only one is used": ("DST", "DEV106", "DEV107"),
 }

@@ -117,6 +117,11 @@ _SPARED = "nothing: what it spares is spared by DisableTorchFunction"
 DisableTorchFunctionSubclass: Any = _name("torch._C.DisableTorchFunctionSubclass", _SPARED, DisableTorchFunction)
 DisableAutocast: Any = _name("torch._C._DisableAutocast", "how much float32 would change what ran in half precision")
 
+# Functions of torch's own that are wrapped while data are prepared.
+_PREPARED = "numbers that lose their differences when data are prepared"
+register_builtin: Any = _name("torch.jit._builtins._register_builtin", _PREPARED)
+device_constructors: Any = _name("torch.utils._device._device_constructors", _PREPARED)
+
 # Tracing and sizing: tensors that have no values.
 _TRACED = "tensors without values would be read as if they had some"
 ModeKey: Any = _name("torch._C._TorchDispatchModeKey", _TRACED, None)

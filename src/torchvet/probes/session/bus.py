@@ -42,6 +42,7 @@ PROBES: tuple[str, ...] = (
     "numerics.half_sums.HalfSums",
     "numerics.half_constants.VanishedConstants",
     "numerics.half_constants.RoundedPositions",
+    "numerics.lost_differences.LostDifferences",
     "numerics.persistent_nonfinite.Poison",
     "precision.autocast.AutocastWatcher",
     "precision.scaling.ScalerWatcher",

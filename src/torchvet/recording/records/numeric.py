@@ -197,6 +197,22 @@ class VanishedConstant(Record):
 EXACT = {"float16": 2048, "bfloat16": 256}
 """Up to here a half dtype has every whole number; its binary digits are as many."""
 
+DIGITS = {"float32": 1 << 24, **EXACT}
+"""The same, with float32."""
+
+
+class LostDifference(Record):
+    """On one line large numbers were cast to `dtype`: `some` different ones of `what` became `left`, at numbers around
+    `at`. Differences are those of neighbors. Of the call that shows most, of so many that were looked at."""
+
+    place: Place
+    dtype: str
+    what: str
+    some: int
+    left: int
+    at: float
+    calls: int = 1
+
 
 class PositionTable(Record):
     """A table that a `module` keeps in its `attribute`, `length` rows by position: `distinct` of them differ from the

@@ -1,0 +1,274 @@
+"""Compares numbers with what a cast makes of them: large ones that lie close together become the same number.
+
+Data are cast before the first step, when no operators are heard. So the functions that cast are wrapped until then;
+in sampled steps the operator is heard.
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchvet.probes.base.elements import is_plain
+from torchvet.probes.base.kit import Host, Place, SiteWatcher, StepKind, called_by_user, tap
+from torchvet.probes.internals import private
+from torchvet.probes.numerics import half
+from torchvet.probes.objects.arrays import is_array
+from torchvet.recording.records.numeric import DIGITS, LostDifference
+
+_WHAT = "numbers that are cast to fewer digits"
+_NARROW = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_WIDE = (torch.float64, torch.int64, torch.int32)
+_MAKERS = ("tensor", "as_tensor")
+_METHODS = ("to", "float", "half", "bfloat16", "type")
+_MOST = 65_536
+"""Elements of a tensor that are compared."""
+_MOST_CALLS = 16
+"""Calls of one line that are looked at."""
+_MOST_CALLERS = 4096
+_MOST_COLUMNS = 16
+_FEWEST = 16
+"""Different differences below which nothing is said of them. Chosen, not measured."""
+_FEWEST_VALUES = 32
+"""The same of numbers. Chosen, not measured."""
+_PREPARATION = 2
+"""Steps after which data are prepared by what is sampled only."""
+_kept: list[Any] = []
+"""What was told to TorchScript, which knows functions by their identity: it must not be used again."""
+
+
+class LostDifferences(SiteWatcher[Place, LostDifference]):
+    """Casts of large numbers that lie closer together than the new type's steps."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._calls: Counter[Place] = Counter()
+        self._callers: Counter[tuple[int, int]] = Counter()
+        self._allowance = half.Allowance(0.3, 0.002)
+        self._prepares = True
+        self._inside = False
+        """Whether a cast is one of torchvet's own."""
+        self._thread = threading.get_ident()
+
+    def install(self) -> None:
+        """Hear casts."""
+        self.host.hear([torch.ops.aten._to_copy.default], self._converted)
+        # Its table is made once, of what then stands in torch.
+        private.device_constructors()
+        for name in _MAKERS:
+            self.replace(torch, name, functools.partial(self._maker, name))
+        for name in _METHODS:
+            self.replace(torch.Tensor, name, tap(self.host, None, after=self._method))
+        # The compiler has tables of torch's functions, too.
+        self.replace(torch, "compile", tap(self.host, None, before=self._compiles))
+
+    def _maker(self, name: str, original: Any) -> Any:
+        ours = _Heard(name, original, functools.partial(self._made, original))
+        private.register_builtin(ours, f"aten::{name}")
+        _kept.append(ours)
+        return ours
+
+    def _compiles(self, *_: Any, **__: Any) -> None:
+        self._end()
+
+    def settle(self, tick: int, kind: StepKind) -> None:
+        """Data are prepared by now."""
+        if tick >= _PREPARATION:
+            self._end()
+
+    def _end(self) -> None:
+        if self._prepares:
+            self._prepares = False
+            self.remove()
+
+    # What is heard ------------------------------------------------------------------------------------------------
+
+    def _counts(self, frame: FrameType) -> bool:
+        """Whether a call by this frame is looked at."""
+        if not self._prepares or self._inside:
+            return False
+        # First of all the number of calls: data may be cast one by one.
+        key = id(frame.f_code), frame.f_lineno
+        if self._callers[key] >= _MOST_CALLS or len(self._callers) >= _MOST_CALLERS:
+            return False
+        self._callers[key] += 1
+        # In sampled steps the operator itself is heard. One thread has one allowance.
+        host = self.host
+        return host.active and not host.sampling and threading.get_ident() == self._thread
+
+    def _made(self, original: Any, made: Any, data: Any) -> None:
+        """`torch.tensor(data)` or `torch.as_tensor(data)` gave this."""
+        if not self._prepares or type(made) is not torch.Tensor or made.dtype not in _NARROW:
+            return
+        # Called by the one that stands in place of the function.
+        if made.numel() < _FEWEST or data is made or not self._counts(sys._getframe(2)):
+            return
+        with self.host.looking(_WHAT):
+            if isinstance(data, torch.Tensor):
+                self._measure(called_by_user, data, made.dtype)
+            elif type(data) in (list, tuple):
+                rows = _rows(len(data), made.numel())
+                if is_plain(made) and _is_large(made.detach()[:rows]):
+                    wide = functools.partial(original, data[:rows], dtype=torch.float64, device="cpu")
+                    self._measure(called_by_user, wide, made.dtype)
+            elif is_array(type(data)) and data.dtype.name in ("float64", "int64", "int32"):
+                self._measure(called_by_user, lambda: original(_part(data), device="cpu"), made.dtype)
+
+    def _method(self, made: Any, on: Any, *_: Any, **__: Any) -> None:
+        """A method that may cast gave this."""
+        cast = isinstance(made, torch.Tensor) and made.dtype in _NARROW and made.dtype is not on.dtype
+        # Called by what a tap consists of.
+        if cast and self._counts(sys._getframe(3)):
+            with self.host.looking(_WHAT):
+                self._measure(called_by_user, on, made.dtype)
+
+    def _converted(self, func: Any, args: tuple[Any, ...], kwargs: Any, out: Any) -> None:
+        """The operator, in a sampled step."""
+        if out.dtype in _NARROW and out.dtype is not args[0].dtype:
+            self._measure(self.host.line, args[0], out.dtype)
+
+    # What is measured ---------------------------------------------------------------------------------------------
+
+    def _measure(self, where: Callable[[], Place | None], source: Any, dtype: torch.dtype) -> None:
+        if self._inside:
+            return
+        self._inside = True
+        try:
+            self._compare(where, source, dtype)
+        finally:
+            self._inside = False
+
+    def _compare(self, where: Callable[[], Place | None], source: Any, dtype: torch.dtype) -> None:
+        began = time.thread_time()
+        place = where() if self._allowance.left() else None
+        if place is None or self._calls[place] >= _MOST_CALLS:
+            return
+        self._calls[place] += 1
+        with torch.no_grad():
+            found = _compared(source if isinstance(source, torch.Tensor) else source(), dtype)
+        if found is not None:
+            before = self.sites.get(place)
+            what, some, left, largest = found
+            calls = 1 + (before.calls if before is not None else 0)
+            # The call that shows most stands for all.
+            if before is None or some > before.some:
+                before = LostDifference(place=place, dtype=_NARROW[dtype], what=what, some=some, left=left, at=largest)
+            before.calls = calls
+            self.sites[place] = before
+        self._allowance.spend(began)
+
+
+class _Heard:
+    """Stands in place of a function of torch's own, and tells of its results. No Python function: as an attribute of
+    a class it must not become a method, and pickle is to find it by torch's name."""
+
+    def __init__(self, name: str, original: Any, told: Callable[[Any, Any], None]) -> None:
+        self.__name__, self.__doc__, self.__wrapped__ = name, original.__doc__, original
+        self.__module__ = original.__module__
+        self._told = told
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As the function."""
+        made = self.__wrapped__(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            self._told(made, args[0] if args else kwargs.get("data"))
+        return made
+
+    # Tables of the compiler's, and of devices that are set, are found in by either, whichever they were made of.
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.__wrapped__
+
+    def __reduce__(self) -> Any:
+        return pkgutil.resolve_name, (f"torch:{self.__name__}",)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+
+_Found = tuple[str, int, int, float]
+"""What became fewer, how many there were, how many are left, and at what number."""
+
+
+def _compared(source: torch.Tensor, dtype: torch.dtype) -> _Found | None:
+    """How many different numbers, or differences of neighbors, become how many."""
+    wide = source.dtype in _WIDE and not (source.requires_grad or private.is_functorch_wrapped(source))
+    if not wide or not is_plain(source) or source.numel() < _FEWEST:
+        return None
+    some = _some(source.detach())
+    if not _is_large(some, DIGITS[_NARROW[dtype]]):
+        return None
+    found = [_lost(rows, dtype) for rows in _neighbors(some.double())]
+    return max((one for one in found if one is not None), key=lambda one: one[1], default=None)
+
+
+def _rows(length: int, elements: int) -> int:
+    """How many leading rows have as many elements as are compared."""
+    return max(1, _MOST * length // max(1, elements))
+
+
+def _part(array: Any) -> Any:
+    """Leading rows of an array. Copied: torch warns of arrays that cannot be written to, and a view would be one."""
+    part = array[: _rows(len(array), array.size)]
+    return (part if part.size <= _MOST else part.reshape(-1)[:_MOST]).copy()
+
+
+def _some(source: torch.Tensor) -> torch.Tensor:
+    """Leading rows of a tensor, with as many elements as are compared, as a table or a row."""
+    while source.dim() > 2:
+        source = source[0] if source.shape[0] == 1 else source.flatten(0, 1) if source.is_contiguous() else source[0]
+    if source.dim() == 2:
+        source = source[:, :_MOST]
+        source = source[: max(1, _MOST // max(1, source.shape[1]))]
+    return source if source.dim() == 2 else source.reshape(-1)[:_MOST]
+
+
+def _is_large(numbers: torch.Tensor, exact: int = min(DIGITS.values())) -> bool:
+    """Whether some numbers are beyond those that a type tells apart."""
+    return numbers.numel() > 0 and bool((numbers.abs() > exact).any())
+
+
+def _neighbors(table: torch.Tensor) -> list[torch.Tensor]:
+    """Rows whose elements are neighbors: those of a table, and its columns."""
+    if table.dim() < 2:
+        return [table.unsqueeze(0)]
+    columns = range(min(table.shape[1], _MOST_COLUMNS)) if len(table) > 1 else ()
+    return [table, *(table[:, one].unsqueeze(0) for one in columns)]
+
+
+def _lost(rows: torch.Tensor, dtype: torch.dtype) -> _Found | None:
+    cast = rows.to(dtype).double()
+    large = rows.isfinite() & cast.isfinite() & (rows.abs() > DIGITS[_NARROW[dtype]])
+    if not bool(large.any()):
+        return None
+    largest = float(rows[large].abs().median())
+    pairs = large[:, 1:] & large[:, :-1]
+    gaps, kept = rows.diff(dim=1)[pairs], cast.diff(dim=1)[pairs]
+    moved = gaps != 0
+    some, left = _distinct(gaps), _distinct(kept)
+    # Longer ones keep most of their digits, however many are the same.
+    close = bool(moved.any()) and float(gaps[moved].abs().median()) < 2 * _step(largest, dtype)
+    if close and some >= _FEWEST and left < some / 2:
+        return "differences", some, left, largest
+    some, left = _distinct(rows[large]), _distinct(cast[large])
+    return ("values", some, left, largest) if some >= _FEWEST_VALUES and left < some / 2 else None
+
+
+def _distinct(numbers: torch.Tensor) -> int:
+    return len(torch.unique(numbers))
+
+
+def _step(number: float, dtype: torch.dtype) -> float:
+    """The distance of a type's numbers there."""
+    return float(2.0 ** (torch.tensor(number, dtype=torch.float64).log2().floor()) * torch.finfo(dtype).eps)
