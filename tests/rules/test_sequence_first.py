@@ -12,7 +12,7 @@ from observed_fixes import fixed_lines
 
 from torchvet.finding import Related
 from torchvet.recording.records.base import Place
-from torchvet.recording.records.sequences import BatchAsSequence
+from torchvet.recording.records.layers import BatchAsSequence
 from torchvet.rules import rule
 
 PROGRAM = """

@@ -13,7 +13,7 @@ from torchvet.probes.base.kit import EVERY_STEP, Host, Place, Record, Watcher, b
 from torchvet.probes.base.ledger import place_of_line, storage_key
 from torchvet.probes.internals import private
 from torchvet.probes.training.sequences.sample_rows import SampleRows
-from torchvet.recording.records.sequences import BatchAsSequence
+from torchvet.recording.records.layers import BatchAsSequence
 
 _PICKS = overloads("index.Tensor index_select")
 _OVER_POSITIONS = names(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchvet.formatting import count
-from torchvet.recording.records.sequences import BatchAsSequence
+from torchvet.recording.records.layers import BatchAsSequence
 from torchvet.rules.kit import (
     About,
     Edits,
