@@ -393,6 +393,9 @@ def _growth(
     rank: RankRecording, points: Points, left: int | None, carrier_ops: tuple[str, ...], looks: list[Census]
 ) -> Growth:
     run = rising_tail(points)
+    # The first look at which a name is seen may show a part: of an iterator's items only the blocks that it has passed.
+    if len(run) > 2 and run[0] is points[0] and looks and looks[0].tick < run[0][0] and not is_of_models(run):
+        run = run[1:]
     kind, steps = steps_between(rank, run[0][0], run[-1][0])
     if is_of_models(run):
         steps += later_by(run, looks)

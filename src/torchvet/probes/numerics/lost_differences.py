@@ -58,6 +58,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         self._inside = False
         """Whether a cast is one of torchvet's own."""
         self._thread = threading.get_ident()
+        self._heard: list[_Heard] = []
 
     def install(self) -> None:
         """Hear casts."""
@@ -73,6 +74,7 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
 
     def _maker(self, name: str, original: Any) -> Any:
         ours = _Heard(name, original, functools.partial(self._made, original))
+        self._heard.append(ours)
         private.register_builtin(ours, f"aten::{name}")
         _kept.append(ours)
         return ours
@@ -89,6 +91,14 @@ class LostDifferences(SiteWatcher[Place, LostDifference]):
         if self._prepares:
             self._prepares = False
             self.remove()
+
+    def remove(self) -> None:
+        """See `Watcher`."""
+        super().remove()
+        # They stay where a program has imported them by name: without the session.
+        for one in self._heard:
+            one.told = None
+        self._heard.clear()
 
     # What is heard ------------------------------------------------------------------------------------------------
 
@@ -174,13 +184,15 @@ class _Heard:
     def __init__(self, name: str, original: Any, told: Callable[[Any, Any], None]) -> None:
         self.__name__, self.__doc__, self.__wrapped__ = name, original.__doc__, original
         self.__module__ = original.__module__
-        self._told = told
+        self.told: Callable[[Any, Any], None] | None = told
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the function."""
         made = self.__wrapped__(*args, **kwargs)
-        if not torch.compiler.is_compiling():
-            self._told(made, args[0] if args else kwargs.get("data"))
+        # By a name: another thread may end the hearing meanwhile.
+        told = self.told
+        if told is not None and not torch.compiler.is_compiling():
+            told(made, args[0] if args else kwargs.get("data"))
         return made
 
     # Tables of the compiler's, and of devices that are set, are found in by either, whichever they were made of.
