@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,14 @@ def make():
 """,
 }
 """By what goes wrong: how the batches are made. The line that is to be named is marked."""
+
+
+@pytest.fixture(autouse=True)
+def no_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of other tests, which the same worker has run, would be files of the program: they make datasets, too."""
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(Path(__file__).parents[1])):
+            monkeypatch.delitem(sys.modules, name)
 
 
 def run(body: str, folder: Path) -> tuple[list[Finding], list[DataOrigin | None], str]:
