@@ -78,7 +78,7 @@ def test_keywords_are_followed_to_the_method_that_takes_them() -> None:
 def test_a_model_that_goes_through_its_keywords_wants_all_of_them() -> None:
     body = "for name, value in more.items(): x = x + self.parts[name](value)"
     one = finding(body, columns=["image"])
-    assert one.severity == "warning" and "goes through `**more`" in one.message
+    assert one.severity == "warning" and "would find in `**more`" in one.message
     assert finding(body, silent=False).severity == "info", "what ran is not missing"
 
 

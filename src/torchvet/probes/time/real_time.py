@@ -52,7 +52,7 @@ class SampledTimer(TimeWatcher):
         return self.host.sampled_steps - self._before
 
     def least(self) -> float:
-        """Seconds in all sampled steps from which on it is worth to time what took them."""
+        """Seconds in all sampled steps from which on what took them is worth timing."""
         sampled, steps = self.sampled, self.host.clock.main_steps
         return sampled * max(_A_STEP, WORTH * self.host.elapsed() / steps) if sampled > 0 < steps else math.inf
 

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from torchvet.finding import Location, Related
 from torchvet.recording.records.columns import DroppedColumns
-from torchvet.rules.kit import RankRecording, Recording, SourceFile
-from torchvet.rules.shared.trainers import made_in
+from torchvet.rules.kit import Place, RankRecording, Recording, Rule, SourceFile
+from torchvet.rules.shared.trainers import made_in, settings_of
 from torchvet.source.model import Event, Unit, is_name, receiver, terminal
 
 _ASKS = ("get", "pop", "setdefault")
 _GOES_THROUGH = ("items", "keys", "values")
+_NAMED = 4
 _DEEP = 3
 """Functions that hand keywords on to one another."""
 
@@ -35,6 +37,36 @@ class Wanted:
     def alone(self) -> bool:
         """Whether nothing else was dropped."""
         return set(self.columns) == set(self.dropped.columns)
+
+    @property
+    def said(self) -> str:
+        """Which columns the Trainer drops, and how `forward` would take them."""
+        one, names = self.dropped, ", ".join(f'"{name}"' for name in self.columns[:_NAMED])
+        more = f" and {len(self.columns) - _NAMED} more" if len(self.columns) > _NAMED else ""
+        takes = f"asks `**{one.keywords}` for" if self.named else f"would find in `**{one.keywords}`"
+        columns = "column" if len(self.columns) == 1 else "columns"
+        return f"{one.trainer} drops the {columns} {names}{more} of the training set, which {one.model}.forward {takes}"
+
+    @property
+    def cause(self) -> str:
+        """What the Trainer goes by."""
+        return (
+            f"{self.dropped.trainer} keeps only columns that are named arguments of the model's forward "
+            "(`remove_unused_columns=True`): what forward takes by `**` never reaches it, and nothing raises"
+        )
+
+    def places(self) -> tuple[Place | Location | None, list[Related]]:
+        """Where to change something: the line that makes the Trainer, or else the one that trains. And the lines that
+        ask, and that make its settings."""
+        asks = Location(path=self.file.path, line=self.asks)
+        related = [Rule.beside("asks", f"{self.dropped.model}.forward", asks)]
+        if self.made is None:
+            return self.dropped.place, related
+        file, event = self.made
+        settings = settings_of(file, event)
+        if settings is not None:
+            related.append(Rule.beside("settings", "made here", Location(path=file.path, line=settings.lineno)))
+        return file.place(event.node, event), related
 
 
 @dataclass

@@ -30,7 +30,6 @@ from torchvet.rules.kit import (
 )
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.shared.empty_steps import refused_empty
-from torchvet.rules.shared.trainers import settings_of
 from torchvet.rules.training._dropped_columns import Wanted, wanted_columns
 from torchvet.rules.training.fixes.dropped_columns import kept_by_the_trainer
 from torchvet.rules.training.fixes.softmax import along_another
@@ -233,24 +232,12 @@ class StepWithoutBackward(loops.LoopRule):
 
     def _dropped(self, rank: RankRecording, use: OptimizerUse, wanted: Wanted) -> Finding:
         """A column of the dataset that a part of the model needs is in no batch."""
-        dropped = wanted.dropped
-        lost = ", ".join(f'"{name}"' for name in wanted.columns[:4])
-        what = f"column {lost}" if len(wanted.columns) == 1 else f"columns {lost}"
-        place: Place | Location | None = dropped.place
-        related = [self.beside("asks", f"{dropped.model}.forward", Location(path=wanted.file.path, line=wanted.asks))]
-        if wanted.made is not None:
-            file, event = wanted.made
-            place = file.place(event.node, event)
-            settings = settings_of(file, event)
-            if settings is not None:
-                related.append(self.beside("settings", "made here", Location(path=file.path, line=settings.lineno)))
+        place, related = wanted.places()
         return self.observed(
             rank,
             place,
-            f"{_never(use)}; {dropped.trainer} drops the {what} of the training set, which {dropped.model}.forward "
-            f"{'asks' if wanted.named else 'goes through'} `**{dropped.keywords}`{' for' if wanted.named else ''}",
-            cause=f"{dropped.trainer} keeps only columns that are named arguments of the model's forward "
-            "(`remove_unused_columns=True`): what forward takes by `**` never reaches it, and nothing raises",
+            f"{_never(use)}; {wanted.said}",
+            cause=wanted.cause,
             advice="`TrainingArguments(remove_unused_columns=False)`, or name the column as an argument of forward",
             severity="warning",
             measured=Measured(steps=use.steps),
