@@ -1,4 +1,4 @@
-"""The scoreboard: RED, GREEN and REFACTOR by family, in a terminal and as ``docs/scoreboard.md``.
+"""The scoreboard: RED, GREEN and REFACTOR by family, in a terminal and as ``docs/scoreboard.md``; README's table.
 
 ``python -m casebook --record`` runs the casebook, keeps the scores in ``casebook/scores.json`` and writes the page;
 ``python -m casebook.board`` writes it again from what is kept.
@@ -18,6 +18,9 @@ from casebook.rows import Kept, Row
 from casebook.table import lay_out
 
 PAGE = ROOT / "docs" / "scoreboard.md"
+README = ROOT / "README.md"
+MARKS = ("<!-- unseen: written by `python -m casebook.board` -->", "<!-- end of unseen -->")
+"""Where README's table of unseen faults begins and ends."""
 
 HEADING = (
     "family", "cases", "found", "line right", "holder right", "bytes right", "false alarms", "silent where healthy",
@@ -123,7 +126,7 @@ def page(kept: Kept, said: Recorded) -> str:
         ])  # fmt: skip
     return "\n\n".join([
         HEAD.format(versions=made_with).rstrip(),
-        "## First try on unseen programs", UNSEEN, markdown(tries.table()),
+        "## First try on unseen programs", UNSEEN, markdown(tries.totals()), markdown(tries.table()),
         "## All", markdown(families(table)),
         "## Other tools", RULE, markdown(other_tools(table, said)), *not_run(table, said),
         "## RED, case by case", markdown(red),
@@ -156,9 +159,19 @@ def not_run(table: Sequence[Row], said: Recorded) -> list[str]:
     return ["Could not be run here:\n\n" + "\n".join(lines)] if lines else []
 
 
+def readme(text: str) -> str:
+    """README with its table of unseen faults written anew. Raises ValueError where the marks are missing."""
+    before, begun, rest = text.partition(MARKS[0])
+    _, ended, after = rest.partition(MARKS[1])
+    if not (begun and ended):
+        raise ValueError(f"README.md: no line {MARKS[0]!r} followed by {MARKS[1]!r}")
+    return f"{before}{begun}\n{markdown(tries.totals())}\n{ended}{after}"
+
+
 def write(kept: Kept, said: Recorded) -> None:
-    """Write the page."""
+    """Write the page and README's table."""
     PAGE.write_text(page(kept, said), "utf-8")
+    README.write_text(readme(README.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

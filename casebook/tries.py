@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,18 @@ HEADING = ("date", "commit", "set", "try", "programs", "found", "line right", "h
            "“No fault found” over a fault", "healthy programs with an alarm", "healthy programs called so",
            "findings that are true", "figures that agree")  # fmt: skip
 
+KINDS = {
+    "memory": "memory",
+    "slow": "slow steps",
+    "training": "numbers and training",
+    "everyday": "everyday, of all kinds",
+    "ranks": "several ranks",
+    "libraries": "in published libraries",
+    "commits": "fix commits, by `check`",
+}
+"""What sets are about, with the words of README's table."""
+TOTALS = ("faults", "found at first", "reassured", "alarms", "found now")
+
 
 class Try(msgspec.Struct, omit_defaults=True):
     """One run of torchvet on one set. Rates are ``part of all``, empty where the set does not ask."""
@@ -29,6 +41,8 @@ class Try(msgspec.Struct, omit_defaults=True):
     when: str
     """``first`` or ``after``: before or after anybody changed torchvet for the set."""
     programs: int
+    kind: str = ""
+    """A key of `KINDS`; empty for what has no rate of faults, or is a part of another row's set."""
     found: str = ""
     line: str = ""
     holder: str = ""
@@ -74,3 +88,24 @@ def table() -> list[list[str]]:
          t.alarms, t.clean, t.true, t.figures] for t in read()
     ]  # fmt: skip
     return [list(HEADING), *rows]
+
+
+def totals() -> list[list[str]]:
+    """A line for each kind of fault over all its sets, a heading first. A part that no set asked about is empty."""
+    rows = read()
+    return [list(TOTALS), *(_total(words, [t for t in rows if t.kind == kind]) for kind, words in KINDS.items())]
+
+
+def _total(words: str, rows: Sequence[Try]) -> list[str]:
+    first = [t for t in rows if t.when == "first"]
+    # Of a set that was run several times the last run counts.
+    now = {t.set: t.found for t in rows if t.when == "after" and t.found}
+    return [
+        words, _sum(t.found for t in first), _sum(t.reassured for t in first), _sum(t.alarms for t in first),
+        _sum(now.values()),
+    ]  # fmt: skip
+
+
+def _sum(rates: Iterable[str]) -> str:
+    pairs = [tuple(map(int, each.split(" of "))) for each in rates if each]
+    return f"{sum(p[0] for p in pairs)}/{sum(p[1] for p in pairs)}" if pairs else ""

@@ -259,6 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fix", action="store_true", help="also let `fix --verify --apply` change a copy of each")
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     parser.add_argument("--keep", metavar="TITLE", help="add the rates to the scoreboard's, under this name of the set")
+    parser.add_argument("--kind", choices=("", *tries.KINDS), default="", help="in which line of the totals it counts")
     parser.add_argument("--try", dest="when", choices=("first", "after"), default="after")
     parser.add_argument("--tool", default="", help="the command in the place of `python -m torchvet`")
     asked = parser.parse_args(argv)
@@ -268,6 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         rows, of_pairs = healthy(asked.folder, asked.only, tool), False
     found = rates(rows, of_pairs, asked.keep or asked.folder.name, asked.when)
+    found.kind = asked.kind
     print(msgspec.json.encode(found).decode())
     if asked.keep:
         tries.keep(found)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from casebook import board, rows
+from casebook import board, rows, tries
 from casebook.__main__ import main
-from casebook.board import PAGE, families, fixes, in_terminal, page
+from casebook.board import PAGE, README, families, fixes, in_terminal, page, readme
 from casebook.case import Case, Expectation
 from casebook.other_tools import recorded
 from casebook.other_tools.recorded import Entry, Recorded, Verdict
@@ -106,6 +106,29 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
 @pytest.mark.skipif(not KEPT.exists(), reason="no run of the casebook has been kept yet")
 def test_the_page_is_rendered_from_what_is_kept() -> None:
     assert PAGE.read_text("utf-8") == page(rows.read(), recorded.read())
+    text = README.read_text("utf-8")
+    assert text == readme(text)
+
+
+def test_a_readme_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"README\.md: no line"):
+        readme("# torchvet\n")
+
+
+def test_of_a_set_that_was_run_again_the_last_run_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(name: str, when: str, found: str, kind: str = "slow", reassured: str = "") -> tries.Try:
+        return tries.Try("2030-01-02", "abc", name, when, 4, kind, found=found, reassured=reassured)
+
+    monkeypatch.setattr(tries, "read", lambda: [
+        row("a", "first", "1 of 4", reassured="2 of 4"), row("a", "after", "2 of 4"), row("a", "after", "3 of 4"),
+        row("a", "after", ""), row("b", "first", "0 of 3"), row("c", "first", "9 of 9", kind=""),
+    ])  # fmt: skip
+    of_slow = dict(zip(tries.KINDS, tries.totals()[1:], strict=True))["slow"]
+    assert of_slow == ["slow steps", "1/7", "2/4", "", "3/4"]
+
+
+def test_every_kind_is_known() -> None:
+    assert {t.kind for t in tries.read()} <= {"", *tries.KINDS}
     assert KEPT.stat().st_size < 100_000
 
 
