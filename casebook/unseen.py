@@ -3,8 +3,9 @@
     python -m casebook.unseen FOLDER [-k SUBSTRING] [--fix] [--json FILE] [--keep TITLE --try first] [--tool COMMAND]
 
 A set is a folder with ``truth.json`` and, for each NAME in it, ``NAME_bad.py`` and ``NAME_ok.py``; or a folder with
-``index.json``, which lists healthy programs only. A program of several files has others as ``NAME_bad_*.py``. Whoever
-writes a set has not read the rules and measures its truth without torchvet.
+``index.json``, which lists healthy programs only. A program of several files has others as ``NAME_bad_*.py``, or is a
+folder ``NAME_bad`` that begins with its ``main.py``. Whoever writes a set has not read the rules and measures its truth
+without torchvet.
 
 A finding counts at warning or above (at ``info`` where the truth says ``soft``), with an accepted code or, where none
 is named, on a true line. Its line is right within one line of a true one, places that it relates to included; its
@@ -48,7 +49,7 @@ class Truth(msgspec.Struct):
     accept: list[str] = []
     lines: list[int] = []
     where: list[str] = []
-    """True lines of a program of several files, in their place: ``NAME_bad_lib.py:36``."""
+    """True lines of a program of several files, in their place: ``NAME_bad_lib.py:36``, ``NAME_bad/layers.py:36``."""
     holder: list[str] = []
     bytes_per_step: float | None = None
     soft: bool = False
@@ -56,7 +57,7 @@ class Truth(msgspec.Struct):
 
     def places(self, name: str) -> list[tuple[str, int]]:
         """The files and lines of the fault; `name` is the file of a program that has one."""
-        several = [(file, int(line)) for file, _, line in (place.rpartition(":") for place in self.where)]
+        several = [(Path(file).name, int(line)) for file, _, line in (place.rpartition(":") for place in self.where)]
         return several or [(name, line) for line in self.lines]
 
 
@@ -107,6 +108,12 @@ class Row:
     fixed: bool | None = None
     said: str = ""
     """The headline, for whoever reads the table."""
+
+
+def entry(folder: Path, stem: str) -> Path:
+    """The file with which a program begins."""
+    single = folder / f"{stem}.py"
+    return single if single.exists() else folder / stem / "main.py"
 
 
 def told(script: Path, argv: Sequence[str], tool: Sequence[str], folder: Path | None = None) -> Told:
@@ -179,7 +186,8 @@ def fixed(script: Path, truth: Truth, said: Told, tool: Sequence[str]) -> bool:
     found = {f["code"] for f in said.loud}
     with tempfile.TemporaryDirectory() as folder:
         # With the other files of a program that has several.
-        for file in script.parent.glob(f"{script.stem}*.py"):
+        beside = "*.py" if script.name == "main.py" else f"{script.stem}*.py"
+        for file in script.parent.glob(beside):
             shutil.copy(file, folder)
         copy = Path(folder, script.name)
         files = sorted(Path(folder).glob("*.py"))
@@ -204,9 +212,9 @@ def pairs(folder: Path, only: str, tool: Sequence[str], fix: bool) -> list[Row]:
     for name, truth in truths.items():
         if only not in name:
             continue
-        bad = folder / f"{name}_bad.py"
+        bad = entry(folder, f"{name}_bad")
         said = told(bad, truth.args, tool)
-        row = judge(name, truth, said, told(folder / f"{name}_ok.py", truth.args, tool))
+        row = judge(name, truth, said, told(entry(folder, f"{name}_ok"), truth.args, tool))
         if fix:
             row.fixed = row.found and fixed(bad, truth, said, tool)
         rows.append(row)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from casebook import tries
 from casebook.board import markdown
-from casebook.unseen import Row, Told, Truth, headline, judge, rates
+from casebook.unseen import Row, Told, Truth, entry, headline, judge, rates
 
 TRUTH = Truth(accept=["MEM101"], lines=[10], holder=["losses"], bytes_per_step=1000)
 
@@ -91,6 +92,14 @@ def test_a_fault_may_lie_in_another_file_of_the_program() -> None:
     truth = Truth(lines=[10], where=["loop_bad_lib.py:36"])
     assert _row(_told(_finding(location={"path": "loop_bad_lib.py", "line": 37})), truth).line
     assert not _row(_told(_finding(location={"path": "loop_bad.py", "line": 36})), truth).line
+    of_folder = Truth(lines=[10], where=["loop_bad/layers.py:36"])
+    assert _row(_told(_finding(location={"path": "layers.py", "line": 36})), of_folder).line
+
+
+def test_a_program_begins_with_its_file_or_with_its_folders_main(tmp_path: Path) -> None:
+    (tmp_path / "a_bad.py").touch()
+    assert entry(tmp_path, "a_bad") == tmp_path / "a_bad.py"
+    assert entry(tmp_path, "b_bad") == tmp_path / "b_bad" / "main.py"
 
 
 def test_a_warning_on_the_twin_is_an_alarm() -> None:
