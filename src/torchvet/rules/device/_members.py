@@ -7,20 +7,9 @@ import re
 
 from torchvet.rules.device import _modules
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    is_call,
-    name_set,
-    names_in,
-    receiver,
-    root_of,
-    targets_of,
-    terminal,
-    value_bound,
-    walk,
-)
+from torchvet.source.model import ClassModel, Event, Unit, is_call, name_set, names_in, root_of, targets_of, value_bound
+from torchvet.source.syntax import receiver, terminal
+from torchvet.source.walking import walk
 
 _STATELESS_PACKAGES = tuple(
     name_set("""

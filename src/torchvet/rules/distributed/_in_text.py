@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Location, Recording, SourceFile
+from torchvet.rules.kit import Iterator, Location, Recording, SourceFile
 
 if TYPE_CHECKING:
     from torchvet.source.model.events import Event

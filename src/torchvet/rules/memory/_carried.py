@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store
+from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store, records
 from torchvet.rules.memory._lasting import outermost_loop
 from torchvet.source.model import Event, is_call, is_name, targets_of, terminal, walk
-
-if TYPE_CHECKING:
-    from torchvet.recording.records.memory import CarriedGraph, CarriedName
 
 _CUTTING = frozenset(("detach", "data", "item", "tolist", "shape", "size", "dtype", "device", "dim", "append", "numpy"))
 """What may be asked of a name without its graph going anywhere."""
@@ -24,12 +20,12 @@ class Carrier:
     """A name that carries a graph into the next pass, with the line that binds it. `once`: that line runs before the
     loop, and never again."""
 
-    name: CarriedName
+    name: records.memory.CarriedName
     store: Store
     once: bool = False
 
 
-def carriers(recording: Recording, record: CarriedGraph) -> list[Carrier]:
+def carriers(recording: Recording, record: records.memory.CarriedGraph) -> list[Carrier]:
     """The names to blame: what was bound anew from its own last value; else what an earlier pass has made, and this one
     has read; else what was made once, before the loop."""
     found = list(_bound(recording, record.names))
@@ -57,7 +53,7 @@ def _identifier(carrier: Carrier) -> str:
     return carrier.name.name.partition("[")[0].rpartition(".")[2]
 
 
-def _bound(recording: Recording, names: Sequence[CarriedName]) -> Iterator[Carrier]:
+def _bound(recording: Recording, names: Sequence[records.memory.CarriedName]) -> Iterator[Carrier]:
     for name in names:
         stores = recording.index.stores(name.name, name.scope, name.place.path, name.files)
         if stores:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.source.model import Event, Unit, given, name_set, receiver, targets_of, terminal, walk
 
 _NOT_OF_THE_RUN = name_set("""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from torchvet.rules.kit import SourceFile
+from torchvet.rules.kit import Iterator, SourceFile
 from torchvet.rules.memory._stores import Stored
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source import syntax

@@ -6,8 +6,7 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, Unit, given, name_set, receiver, root_of, targets_of, terminal
-from torchvet.source.model.origins import identity
+from torchvet.source.model import Event, Unit, given, name_set, origins, receiver, root_of, targets_of, terminal
 
 _OF_MODULES = name_set("eval train parameters named_parameters state_dict load_state_dict modules cuda to half")
 """What is done to modules; of what is done to tensors as well only modules are called."""
@@ -90,14 +89,14 @@ def _is_treated_like_one(file: SourceFile, function: ast.Name | ast.Attribute, u
     """Whether the very thing that is called is moved, trained, saved or put into evaluation mode somewhere."""
     if any(file.dotted(value) == "torch.load" for value in _makers(file, function, unit)):
         return True
-    name, written, mine = terminal(function), ast.dump(function), identity(function, unit)
+    name, written, mine = terminal(function), ast.dump(function), origins.identity(function, unit)
     for event in file.calls(*_OF_MODULES):
         on = receiver(event.call)
         if name not in (terminal(on), *map(terminal, targets_of(event.statement))):
             continue
         # `batch.to(device)` says nothing of `buffer.batch(3)`, nor of another function's `batch`.
         alike = type(on) is type(function) or isinstance(on, ast.Call)
-        if alike and (terminal(event.node) not in _OF_TENSORS_TOO or identity(on, event.unit) & mine):
+        if alike and (terminal(event.node) not in _OF_TENSORS_TOO or origins.identity(on, event.unit) & mine):
             return True
         if isinstance(on, ast.Attribute) and ast.dump(on) == written:
             return True

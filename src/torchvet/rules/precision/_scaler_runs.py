@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
-from torchvet.recording.records.scaling import FaultKind, ScalingFault, ScalingUse
-from torchvet.recording.records.training import Outcome
 from torchvet.rules.core.at_work import AtWork
-from torchvet.rules.kit import Finding, Iterator, Location, Measured, Place, RankRecording, Recording, Related, Severity
+from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Severity, records
 from torchvet.rules.shared.growth_rule import location_of
 from torchvet.rules.shared.order_rule import EventRule
 from torchvet.rules.shared.seen_suspicions import suspected_in
 
-__all__ = ["Report", "ScalerRule", "ScalingFault", "ScalingUse", "faults", "of", "smaller", "times", "uses"]
+__all__ = ["Report", "ScalerRule", "faults", "of", "smaller", "times", "uses"]
 
 
 _LONG = 1e9
@@ -37,20 +36,20 @@ class ScalerRule(EventRule):
     """A fault of loss scaling as runs show it. Subclasses name the records that speak of it and report each."""
 
     needs_at_work: ClassVar[AtWork | None] = "a scaler"
-    kinds: ClassVar[tuple[FaultKind, ...]] = ()
+    kinds: ClassVar[tuple[records.scaling.FaultKind, ...]] = ()
     """The faults that the rule reports."""
     refusals: ClassVar[tuple[str, ...]] = ()
     """Parts of the messages by which torch refused what the rule reports."""
 
-    def of_fault(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_fault(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """The report of a fault of the rule's kinds."""
         return None
 
-    def of_refusal(self, fault: ScalingFault, recording: Recording) -> Report | None:
+    def of_refusal(self, fault: records.scaling.ScalingFault, recording: Recording) -> Report | None:
         """The report of a call that torch refused."""
         return None
 
-    def of_use(self, use: ScalingUse) -> Report | None:
+    def of_use(self, use: records.scaling.ScalingUse) -> Report | None:
         """The report of what the scalers made at one place did."""
         return None
 
@@ -67,7 +66,7 @@ class ScalerRule(EventRule):
                 yield self._observed(rank, report, use.place, use.steps)
 
     def _reported(
-        self, rank: RankRecording, fault: ScalingFault, report: Report | None, severity: Severity
+        self, rank: RankRecording, fault: records.scaling.ScalingFault, report: Report | None, severity: Severity
     ) -> Iterator[Finding]:
         if report is None:
             return
@@ -106,20 +105,20 @@ class ScalerRule(EventRule):
         return next(iter(same or near or (found if len(found) == 1 else [])), None)
 
 
-def uses(rank: RankRecording) -> list[ScalingUse]:
+def uses(rank: RankRecording) -> list[records.scaling.ScalingUse]:
     """The last record of each place where scalers are made."""
-    return rank.latest(ScalingUse, "id")
+    return rank.latest(records.scaling.ScalingUse, "id")
 
 
-def faults(rank: RankRecording, *kinds: FaultKind) -> Iterator[ScalingFault]:
+def faults(rank: RankRecording, *kinds: records.scaling.FaultKind) -> Iterator[records.scaling.ScalingFault]:
     """The last record of each fault of some kinds."""
-    return (fault for fault in rank.latest(ScalingFault, "kind", "place") if fault.kind in kinds)
+    return (fault for fault in rank.latest(records.scaling.ScalingFault, "kind", "place") if fault.kind in kinds)
 
 
-def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[ScalingFault, Severity]]:
+def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[records.scaling.ScalingFault, Severity]]:
     """What torch refused with one of these messages: an error if the program ended by it; a warning if the program
     caught it, dropped the gradients that waited and never trained again; else for information."""
-    outcome = rank.last(Outcome)
+    outcome = rank.last(records.training.Outcome)
     for fault in faults(rank, "refused") if parts else ():
         part = next((p for p in parts if p in (fault.error or "")), None)
         if part is not None:

@@ -13,8 +13,7 @@ import msgspec
 
 from torchvet.analysis import growth_of
 from torchvet.finding import ALSO_GROWS
-from torchvet.recording.records.base import NODE_BYTES
-from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store
+from torchvet.rules.kit import Edit, Finding, Growth, RankRecording, Recording, Related, Remedy, Rule, Store, records
 from torchvet.rules.shared.bounds import bound_of
 from torchvet.rules.shared.growth_rule import GrowthRule, allocated, first_place, measured_of, summed
 from torchvet.rules.shared.number_format import per_step, size
@@ -137,7 +136,7 @@ def _one(rule: GrowthRule, group: list[_Part], recording: Recording) -> Finding:
 
 
 def _size(growth: Growth) -> float:
-    return growth.bytes_per_step + NODE_BYTES * growth.nodes_per_step
+    return growth.bytes_per_step + records.base.NODE_BYTES * growth.nodes_per_step
 
 
 def _place(part: _Part) -> tuple[str, int, str]:

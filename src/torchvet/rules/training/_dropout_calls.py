@@ -6,11 +6,9 @@ import ast
 import re
 from typing import NamedTuple
 
-from torchvet.finding import About
-from torchvet.rules.kit import Edits, Iterator, SourceFile
+from torchvet.rules.kit import About, Edits, Iterator, SourceFile
 from torchvet.rules.training._unused_results import is_trial
-from torchvet.source.model import Event, Unit, edits, given, terminal, value_bound, walk
-from torchvet.source.syntax import argument
+from torchvet.source.model import Event, Unit, argument, edits, given, terminal, value_bound, walk
 
 ALWAYS_ACTIVE = About("dropout in every mode")
 _MEANT = re.compile(

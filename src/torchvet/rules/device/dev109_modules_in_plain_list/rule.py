@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from torchvet.recording.records.device import DeviceMismatch, HiddenModules, Placed
+from torchvet.recording import records
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes, _members, _modules
-from torchvet.rules.kit import (
-    Edit,
-    Edits,
-    Finding,
-    Findings,
-    Iterator,
-    Measured,
-    RankRecording,
-    Recording,
-    SourceFile,
-    events_at,
-)
-from torchvet.source.model import ClassModel, Event, Unit, edits, given, receiver, targets_of, terminal, value_for, walk
-from torchvet.source.model.expressions import calls_in, is_call, is_literal, is_name, name_set, names_in
+from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
+from torchvet.source.model import Event, calls_in, edits, is_call, is_literal, is_name, name_set, names_in
+from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
+from torchvet.source.syntax import given, receiver, terminal
+from torchvet.source.walking import walk
 
 _STATELESS = name_set(
     "ReLU Tanh Sigmoid GELU SiLU ELU Softmax Pool Pad Flatten Identity Upsample Loss Softplus Mish Hardswish Unfold "
@@ -62,10 +54,12 @@ class ModulesInPlainList(_crashes.CrashRule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Layers in a plain list that get gradients and that no optimizer has, if none was left behind on a device."""
         if not self.crashes(recording):
-            for hidden in rank.latest(HiddenModules, "holder"):
+            for hidden in rank.latest(records.device.HiddenModules, "holder"):
                 yield self._not_trained(rank, hidden)
 
-    def crash(self, rank: RankRecording, record: DeviceMismatch, stray: Placed) -> Finding:
+    def crash(
+        self, rank: RankRecording, record: records.device.DeviceMismatch, stray: records.device.Placed
+    ) -> Finding:
         """Layers that were left behind on a device."""
         holder, there = stray.owner.partition("[")[0], _crashes.there(record, stray)
         message = (
@@ -76,7 +70,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         related = _crashes.evidence(record)
         return self.observed(rank, stray.made or record.place, message, cause=cause, advice=_REGISTER, related=related)
 
-    def _not_trained(self, rank: RankRecording, record: HiddenModules) -> Finding:
+    def _not_trained(self, rank: RankRecording, record: records.device.HiddenModules) -> Finding:
         message = (
             f"{record.modules} modules in {record.holder} are not registered: their {record.parameters} parameters get "
             "gradients and no optimizer has them"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from torchvet.formatting import count
-from torchvet.recording.records.ranks import ActKind, EvaluatedBuffers, OwnAct, Replicas, SynchronizedPasses
+from torchvet.recording import records
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
 from torchvet.rules.distributed._replica_looks import (
@@ -17,16 +16,7 @@ from torchvet.rules.distributed._replica_looks import (
     looks_of,
     same_gradients,
 )
-from torchvet.rules.kit import (
-    Finding,
-    Findings,
-    Location,
-    Place,
-    RankRecording,
-    Recording,
-    Rule,
-    Severity,
-)
+from torchvet.rules.kit import Finding, Findings, Location, Place, RankRecording, Recording, Rule, Severity, count
 
 _NAMES = 3
 
@@ -49,7 +39,7 @@ class ReplicasDiverge(Rule):
         """By digests of the parameters' bits after the same steps, and of the buffers that an evaluation went by."""
         ranks = recording.members
         yield from self._buffers(ranks)
-        numbers = {r.optimizer for one in ranks for r in one.all(Replicas)}
+        numbers = {r.optimizer for one in ranks for r in one.all(records.ranks.Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
             looks = looks_of(ranks, number)
             first = next((look for look in looks if look.apart()), None)
@@ -57,7 +47,7 @@ class ReplicasDiverge(Rule):
                 yield self._of(recording, ranks[0], first)
 
     def _buffers(self, ranks: list[RankRecording]) -> Findings:
-        tables = [{(r.id, r.number): r for r in one.all(EvaluatedBuffers)} for one in ranks]
+        tables = [{(r.id, r.number): r for r in one.all(records.ranks.EvaluatedBuffers)} for one in ranks]
         for key in sorted(set.intersection(*map(set, tables))) if len(tables) > 1 else ():
             looked = [table[key] for table in tables]
             if len({one.digest for one in looked}) > 1:
@@ -156,7 +146,7 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
         return _Cause(
             f"{why}a forward pass ran with synchronization off, which decides for its backward", advice, aside
         )
-    if any(passes.passes for one in ranks for passes in one.all(SynchronizedPasses)):
+    if any(passes.passes for one in ranks for passes in one.all(records.ranks.SynchronizedPasses)):
         why = (
             "DistributedDataParallel has averaged gradients, and they differ as the step begins: a communication hook, "
         )
@@ -165,14 +155,20 @@ def _of_wrapped(ranks: list[RankRecording]) -> _Cause:
     return _Cause(f"{why}no pass of its own has led to them", "call the wrapped model itself, in each step")
 
 
-def _done(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+def _done(ranks: list[RankRecording], kind: records.ranks.ActKind) -> Place | None:
     """The last line on which some rank did this."""
-    return next((act.places[0] for one in ranks for act in reversed(list(one.all(OwnAct))) if act.kind == kind), None)
+    return next(
+        (act.places[0] for one in ranks for act in reversed(list(one.all(records.ranks.OwnAct))) if act.kind == kind),
+        None,
+    )
 
 
-def _done_unevenly(ranks: list[RankRecording], kind: ActKind) -> Place | None:
+def _done_unevenly(ranks: list[RankRecording], kind: records.ranks.ActKind) -> Place | None:
     """The line on which ranks did this least equally often."""
-    times = [Counter({act.places[0]: act.times for act in one.all(OwnAct) if act.kind == kind}) for one in ranks]
+    times = [
+        Counter({act.places[0]: act.times for act in one.all(records.ranks.OwnAct) if act.kind == kind})
+        for one in ranks
+    ]
     spread = {place: max(t[place] for t in times) - min(t[place] for t in times) for t in times for place in t}
     return max(spread, key=lambda place: spread[place]) if any(spread.values()) else None
 
@@ -180,7 +176,7 @@ def _done_unevenly(ranks: list[RankRecording], kind: ActKind) -> Place | None:
 def _other_seed(ranks: list[RankRecording]) -> Place | None:
     """The line that made the first seed that is not the same everywhere. By chance a rank's own may be that of a caller
     as well: the shortest way is the line's."""
-    seeds = [[act for act in one.all(OwnAct) if act.kind == "seed"] for one in ranks]
+    seeds = [[act for act in one.all(records.ranks.OwnAct) if act.kind == "seed"] for one in ranks]
     for acts in zip(*seeds, strict=False):
         if len({act.value for act in acts}) > 1:
             shortest: list[Place] = min((act.places for act in acts), key=len)

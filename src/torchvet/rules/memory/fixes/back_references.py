@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterable, SourceFile
 from torchvet.rules.memory._hooks import base_of
 from torchvet.source.model import ClassModel, Event, edits, is_call, receiver, targets_of, terminal
 

@@ -4,10 +4,9 @@ it is used."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchvet.rules.kit import Edit, Edits, Finding, SourceFile
+from torchvet.rules.kit import Edit, Edits, Finding, Iterable, SourceFile
 from torchvet.rules.memory._sizes import number
 from torchvet.rules.memory.fixes.stored_values import stored_at
 from torchvet.rules.shared.training_loops import without_statement

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import held, with_method
-from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at
+from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at, held, with_method
 from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
 from torchvet.source.syntax import DISPLAYS, parts
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile
+from torchvet.rules.kit import Edits, Finding, Iterator, SourceFile, places_of
 from torchvet.rules.memory._stores import is_dict
 from torchvet.source.model import blocks, edits, parents_in, targets_of, terminal, walk
 

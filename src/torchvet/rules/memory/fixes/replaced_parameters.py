@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.rules.core.fixing import places_of
-from torchvet.rules.kit import Edits, Finding, SourceFile
+from torchvet.rules.kit import Edits, Finding, SourceFile, places_of
 from torchvet.source.model import Event, Unit, edits, is_call, names_bound, names_in, walk
 
 

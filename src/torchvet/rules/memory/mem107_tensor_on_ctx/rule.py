@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 
-from torchvet.recording.records.base import Census
-from torchvet.rules.kit import (
-    Edits,
-    Finding,
-    Findings,
-    Growth,
-    Iterator,
-    Location,
-    Recording,
-    Severity,
-    SourceFile,
-    Store,
-)
+from torchvet.recording import records
+from torchvet.rules.kit import Edits, Finding, Findings, Growth, Location, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared.growth_rule import GrowthRule
 from torchvet.rules.shared.unreachable_storages import stranger_findings
 from torchvet.source.context import context_stores
-from torchvet.source.model import Event, is_name, name_set, value_bound
-from torchvet.source.model import torch_names as names
-from torchvet.source.model.units import ClassModel, Unit, receiver, targets_of, terminal, value_for
+from torchvet.source.model import Event, is_name, name_set, torch_names, value_bound
+from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
+from torchvet.source.syntax import receiver, terminal
 
 
 class TensorOnCtx(GrowthRule):
@@ -162,7 +151,7 @@ def _is_none(node: ast.AST | None, unit: Unit) -> bool:
 
 def _closing(recording: Recording) -> set[str]:
     """Attributes of a `ctx` that a search found to lead back to it."""
-    looks = (census for rank in recording.ranks for census in rank.all(Census))
+    looks = (census for rank in recording.ranks for census in rank.all(records.base.Census))
     return {s.attribute for census in looks for s in census.strangers if s.kind == "ctx" and s.attribute}
 
 
@@ -269,7 +258,7 @@ def _makes_tensor(file: SourceFile, model: ClassModel, unit: Unit, value: ast.ex
     return on is not None and terminal(value) in _ONE_TENSOR and _makes_tensor(file, model, unit, on)
 
 
-_ONE_TENSOR = frozenset(names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
+_ONE_TENSOR = frozenset(torch_names.TENSOR_METHODS) - name_set("backward chunk split unbind max min item tolist size")
 
 
 _OF_TENSORS = name_set(
@@ -283,6 +272,6 @@ def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
     if name not in unit.parameters[1:] or unit.bindings.get(name):
         return False
     calls = [e.node for e in unit.events if isinstance(e.node, ast.Call)]
-    if any(terminal(receiver(call)) == name and terminal(call) in names.TENSOR_METHODS for call in calls):
+    if any(terminal(receiver(call)) == name and terminal(call) in torch_names.TENSOR_METHODS for call in calls):
         return True
     return any(terminal(a) == name for call in calls if terminal(call) == "save_for_backward" for a in call.args)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from torchvet.recording.records.base import NODE_BYTES
-from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Iterator, Recording, Severity, SourceFile, Store
+from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store, records
 from torchvet.rules.memory._lasting import kept_in_steps
 from torchvet.rules.memory._lineage import Lineage, lineage
 from torchvet.rules.memory._meters import given_with_graphs
@@ -26,8 +26,7 @@ from torchvet.rules.shared.growth_rule import (
     of_numbers,
 )
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.source.model import Event, edits, is_name, receiver, targets_of, terminal, value_for
-from torchvet.source.model.units import Unit
+from torchvet.source.model import Event, Unit, edits, is_name, receiver, targets_of, terminal, value_for
 
 
 class GraphNodesAccumulate(GrowthRule):
@@ -61,7 +60,7 @@ class GraphNodesAccumulate(GrowthRule):
         nodes = growth.nodes_per_step
         return (
             f"{keeping(growth)} {count(nodes)} autograd nodes more alive every {per_step(growth.kind)}: about "
-            f"{size(NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
+            f"{size(records.base.NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
         )
 
     def cause(self, growth: Growth, store: Store | None) -> str:

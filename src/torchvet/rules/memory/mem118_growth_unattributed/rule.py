@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from torchvet.analysis import growth_of
 from torchvet.analysis.growth import known_rate, searched, usable_censuses
-from torchvet.formatting import count
-from torchvet.recording.records.base import Census, SiteBytes, Survivors, Window
-from torchvet.recording.records.training import CollectorUse
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.formatting import count, size
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity, grading, records
 from torchvet.rules.memory._traced import native_holder, outermost, traced
 from torchvet.rules.shared.growth_rule import allocated, first_place, summed
-from torchvet.rules.shared.number_format import size
 from torchvet.rules.shared.peaks import peak_of
 from torchvet.rules.shared.witnesses import (
     Witness,
@@ -36,7 +32,7 @@ class GrowthUnattributed(Rule):
         counted = allocator(rank)
         rate, grows = without_a_name(rank), counted.measured or 0.0
         beyond = counted.state == "grows" and grows > _BESIDE * counted.explained
-        searched_for = rate > 0 and any(c.complete for c in rank.all(Census))
+        searched_for = rate > 0 and any(c.complete for c in rank.all(records.base.Census))
         # Storages are counted exactly, but by the part that was sampled: where an allocator shows far more,
         # that is the thing to say.
         if searched_for and not (beyond and grows > _MOST_OF_IT * rate):
@@ -153,20 +149,20 @@ def _likely(rank: RankRecording, counted: Witness) -> tuple[str, bool]:
     return f"something that is no tensor is kept from step to step: {what}", steady
 
 
-def _surviving(rank: RankRecording) -> list[SiteBytes]:
+def _surviving(rank: RankRecording) -> list[records.base.SiteBytes]:
     """Where the storages were made that live on, the largest first: those without a name where they are known."""
     census = searched(rank)
     if census is not None and census.unreached_sites:
         return census.unreached_sites
-    latest: dict[int, Survivors] = {}
-    for record in rank.since_restart(Survivors):
+    latest: dict[int, records.base.Survivors] = {}
+    for record in rank.since_restart(records.base.Survivors):
         # A look after the end only where there was none before it.
         if not record.final or record.window not in latest:
             latest[record.window] = record
     return summed(site for record in latest.values() for site in record.sites)
 
 
-def _cut_short(rank: RankRecording) -> Census | None:
+def _cut_short(rank: RankRecording) -> records.base.Census | None:
     """The last search that ran out of time, of those that growth is measured by."""
     return next((c for c in reversed(usable_censuses(rank)) if not c.complete), None)
 
@@ -177,7 +173,7 @@ def _kind(rank: RankRecording) -> str:
     cut = _cut_short(rank)
     if cut is not None:
         return f"the search for names was ended after {cut.seconds:.1f} s and may have missed their holder"
-    kinds = {s.kind for c in rank.all(Census) for s in c.strangers}
+    kinds = {s.kind for c in rank.all(records.base.Census) for s in c.strangers}
     if outermost(rank):
         return (
             "Python objects lead to them, and what holds those is out of Python's sight: a hook of an autograd graph, "
@@ -192,7 +188,7 @@ def _kind(rank: RankRecording) -> str:
 
 def _ruled_out(rank: RankRecording, rate: float) -> str:
     """What was looked at and does not hold it."""
-    looks = [c for c in rank.all(Census) if c.complete]
+    looks = [c for c in rank.all(records.base.Census) if c.complete]
     known = known_rate(rank)
     # Counted at one look, or at none, nobody knows whether they grow.
     found = ["parameters, gradients, optimizer state"] if known is not None and known <= _NOT_KNOWN * rate else []
@@ -203,7 +199,7 @@ def _ruled_out(rank: RankRecording, rate: float) -> str:
         )
     else:
         found.append(f"storages of {count(windows_followed(rank), 'sampled stretch', 'sampled stretches')} that died")
-    use = rank.last(CollectorUse)
+    use = rank.last(records.training.CollectorUse)
     if use is not None and use.full and _outlives(rank, use.full_at):
         found.append(f"garbage that the cyclic collector frees ({count(use.full, 'full collection')})")
     return "; ".join(found)
@@ -212,8 +208,8 @@ def _ruled_out(rank: RankRecording, rate: float) -> str:
 def _outlives(rank: RankRecording, tick: int) -> bool:
     """Whether what grows has outlived a collection of all objects: storages that were sampled before it are alive after
     it; else half of the growth came before it."""
-    ends = {w.id: w.last for w in rank.since_restart(Window)}
-    alive = [s for s in rank.since_restart(Survivors) if s.bytes]
+    ends = {w.id: w.last for w in rank.since_restart(records.base.Window)}
+    alive = [s for s in rank.since_restart(records.base.Survivors) if s.bytes]
     if not alive:
         # No survivors to tell by: a collection in the later half would have freed most of what grew.
         return 2 * tick >= rank.ticks

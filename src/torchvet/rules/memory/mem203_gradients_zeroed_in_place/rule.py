@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.training import ZeroedInPlace
-from torchvet.rules.core import grading
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile
-from torchvet.rules.shared.number_format import size
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, grading, size
 from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
 
@@ -23,10 +21,10 @@ class GradientsZeroedInPlace(Rule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Gradients that were set to zero and kept, graded by what dropping them would have taken off the peak."""
-        for record in rank.latest(ZeroedInPlace):
+        for record in rank.latest(records.training.ZeroedInPlace):
             yield self._finding(rank, record)
 
-    def _finding(self, rank: RankRecording, record: ZeroedInPlace) -> Finding:
+    def _finding(self, rank: RankRecording, record: records.training.ZeroedInPlace) -> Finding:
         share = record.saving / record.peak if record.peak else 0.0
         effect = f"would lower the peak by {size(record.saving)} ({share:.0%})" if record.saving else "is simpler"
         return self.observed(

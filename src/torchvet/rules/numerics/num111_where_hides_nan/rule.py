@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.formatting import count
-from torchvet.rules.core.fixing import unit_of
-from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, Recording, Sequence, Severity, SourceFile, count, unit_of
 from torchvet.rules.numerics import _runs, _terms
-from torchvet.rules.numerics._runs import NumberRule
 from torchvet.rules.numerics.fixes.where_branches import Hidden, chosen_first
-from torchvet.source.model import Event, calls_in, is_call, name_set, terminal, walk
-from torchvet.source.model.destinations import Destinations
+from torchvet.source.model import Event, calls_in, destinations, is_call, name_set, terminal, walk
 
 _SINGULAR = name_set("log log2 log10 sqrt rsqrt reciprocal acos asin arccos arcsin atanh acosh")
 _OVERFLOWING = name_set("exp exp2 expm1 cosh sinh")
@@ -23,7 +19,7 @@ _NO_VARIABLES = ("torch", "self", "F", "math", "np")
 _CAUSE = "backward runs through both branches, and the one not taken multiplies 0 by an infinite derivative"
 
 
-class WhereHidesNan(NumberRule):
+class WhereHidesNan(_runs.NumberRule):
     """`torch.where` hides a branch whose gradient is NaN all the same."""
 
     severity = "warning"
@@ -108,7 +104,7 @@ def _ends_without_gradient(file: SourceFile, event: Event) -> bool:
     """Whether all that is made of a result, as far as a name of its function, has no gradient: `argmax`, a number."""
     if not isinstance(event.statement, ast.Assign) or event.statement.value is not event.node:
         return False
-    flow = Destinations(file)
+    flow = destinations.Destinations(file)
     flow.bound_by(next(e for e in event.unit.events if e.node is event.statement))
     return flow.follow().harmless
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torchvet.recording.records.autocast import HalfLoss, HalfOperator
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision import _losses
 from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
@@ -23,14 +22,16 @@ class LossOutsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Operators of losses that ran in half precision outside of regions, where a half loss went backward."""
-        losses = rank.latest(HalfLoss, "place", "dtype")
+        losses = rank.latest(records.autocast.HalfLoss, "place", "dtype")
         for found in half_operators(rank, "outside"):
             here = [seen for seen in found if seen.loss]
             backward = [loss for loss in losses if here and loss.dtype == here[0].dtype]
             if backward:
                 yield self._observed(rank, here, backward)
 
-    def _observed(self, rank: RankRecording, here: list[HalfOperator], losses: list[HalfLoss]) -> Finding:
+    def _observed(
+        self, rank: RankRecording, here: list[records.autocast.HalfOperator], losses: list[records.autocast.HalfLoss]
+    ) -> Finding:
         dtype, scale, overflow = here[0].dtype, max(loss.scale for loss in losses), ""
         # The gradient of the scaled loss is the scale itself, and 65536 is more than float16 holds.
         if dtype == "float16" and scale > 65504:

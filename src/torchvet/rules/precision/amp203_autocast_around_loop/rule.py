@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step
+from torchvet.rules.kit import Finding, Iterator, RankRecording, Recording, SourceFile, Step, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.regions import into_the_loop
 from torchvet.rules.shared import autocast_regions as autocast
@@ -22,7 +21,7 @@ class AutocastAroundLoop(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after several optimizer steps within one region."""
-        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(records.autocast.StaleWeights, "region", "change", "kind"):
             if seen.kind == "step" and seen.changes > 1 and seen.stale:
                 yield self.seen_at(
                     rank,

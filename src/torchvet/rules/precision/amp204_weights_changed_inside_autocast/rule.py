@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchvet.recording.records.autocast import StaleWeights
-from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile
+from torchvet.rules.kit import Edit, Finding, Iterator, RankRecording, Recording, Sequence, SourceFile, records
 from torchvet.rules.precision._autocast_rule import AutocastRule
 from torchvet.rules.precision.fixes.region_splits import around_calls, around_changes
 from torchvet.rules.shared import autocast_regions as autocast
@@ -31,7 +30,7 @@ class WeightsChangedInsideAutocast(AutocastRule):
 
     def in_rank(self, rank: RankRecording, recording: Recording) -> Iterator[Finding]:
         """Layers that read old copies after a change of their weights; steps again and again are AMP203's."""
-        for seen in rank.latest(StaleWeights, "region", "change", "kind"):
+        for seen in rank.latest(records.autocast.StaleWeights, "region", "change", "kind"):
             if seen.stale and (seen.kind != "step" or seen.changes == 1):
                 yield self.seen_at(
                     rank,

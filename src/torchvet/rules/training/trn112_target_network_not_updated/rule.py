@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchvet.finding import Location
-from torchvet.formatting import count
-from torchvet.recording.records.training import UnchangedCopy
-from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, Severity
+from torchvet.recording import records
+from torchvet.rules.kit import Finding, Findings, Location, Measured, RankRecording, Recording, Rule, Severity, count
 
 if TYPE_CHECKING:
     from torchvet.source.stores.copies import Copying
@@ -29,7 +27,7 @@ class TargetNetworkNotUpdated(Rule):
     def in_rank(self, rank: RankRecording, recording: Recording) -> Findings:
         """Copies that never change, where source has what should change them: a reference that nothing updates is
         meant to stay."""
-        for seen in rank.latest(UnchangedCopy, "id"):
+        for seen in rank.latest(records.training.UnchangedCopy, "id"):
             steps = seen.last - seen.first
             if seen.changes or seen.used is None or seen.looks < _LOOKS or seen.passes < _PASSES or steps < _STEPS:
                 continue
@@ -39,7 +37,9 @@ class TargetNetworkNotUpdated(Rule):
             for copy in (certain or copies)[:1]:
                 yield self._finding(rank, seen, copy, "warning" if certain else "info")
 
-    def _finding(self, rank: RankRecording, seen: UnchangedCopy, copy: Copying, severity: Severity) -> Finding:
+    def _finding(
+        self, rank: RankRecording, seen: records.training.UnchangedCopy, copy: Copying, severity: Severity
+    ) -> Finding:
         steps = seen.last - seen.first
         why = "no call leads to the function here, which copies weights into it"
         if not copy.uncalled:
