@@ -8,8 +8,7 @@ import msgspec
 
 from torchvet.analysis.growth import usable_censuses
 from torchvet.rules.kit import Holder, Place, RankRecording, Recording, Related, Rule, records, size
-from torchvet.rules.shared.unreachable_storages import names_of
-from torchvet.rules.shared.witnesses import Witness
+from torchvet.rules.shared import unreachable_storages, witnesses
 
 _SHOWN = 3
 _MOST = 0.5
@@ -41,7 +40,7 @@ class Traced(NamedTuple):
     sure: bool = False
 
 
-def traced(rank: RankRecording, counted: Witness, recording: Recording) -> Traced:
+def traced(rank: RankRecording, counted: witnesses.Witness, recording: Recording) -> Traced:
     """What the steps show in which Python's objects were traced; nothing where there are none, or on a device."""
     objects = rank.last(records.memory.ObjectLines)
     # What Python's objects take is none of the device's.
@@ -89,7 +88,7 @@ def _native(rank: RankRecording) -> list[records.base.Stranger]:
 
 def native_holder(rank: RankRecording) -> Holder | None:
     """The same, as a finding's holder."""
-    names = names_of(_native(rank))
+    names = unreachable_storages.names_of(_native(rank))
     return Holder(name=names[0], kind="native", path=names) if names else None
 
 

@@ -7,9 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from torchvet.rules.core.at_work import AtWork
 from torchvet.rules.kit import Finding, Location, Measured, Place, RankRecording, Recording, Related, Severity, records
-from torchvet.rules.shared.growth_rule import location_of
-from torchvet.rules.shared.order_rule import EventRule
-from torchvet.rules.shared.seen_suspicions import suspected_in
+from torchvet.rules.shared import growth_rule, order_rule, seen_suspicions
 
 __all__ = ["Report", "ScalerRule", "faults", "of", "smaller", "times", "uses"]
 
@@ -32,7 +30,7 @@ class Report(NamedTuple):
     """None: where the fault is, or where the scaler is made."""
 
 
-class ScalerRule(EventRule):
+class ScalerRule(order_rule.EventRule):
     """A fault of loss scaling as runs show it. Subclasses name the records that speak of it and report each."""
 
     needs_at_work: ClassVar[AtWork | None] = "a scaler"
@@ -96,10 +94,10 @@ class ScalerRule(EventRule):
     def suspected(self, recording: Recording, place: Place | None) -> Location | None:
         """The line that source suspects of the rule's fault and that a run's line may belong to: the same one, else one
         of its function, else the file's only one."""
-        here = location_of(place)
+        here = growth_rule.location_of(place)
         if here is None:
             return None
-        found = [f.location for f in suspected_in(self, recording, here.path) if f.location is not None]
+        found = [f.location for f in seen_suspicions.suspected_in(self, recording, here.path) if f.location is not None]
         same = [at for at in found if at.line <= here.line <= (at.end_line or at.line)]
         near = [at for at in found if (at.function or "<module>") == here.function]
         return next(iter(same or near or (found if len(found) == 1 else [])), None)

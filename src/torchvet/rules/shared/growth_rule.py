@@ -18,10 +18,8 @@ from torchvet.finding import SEVERITIES
 from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.shared.bounds import Bound, bound_of
-from torchvet.rules.shared.exhaustion import end_for, exhaustion_of, part_of, rank_of
+from torchvet.rules.shared import bounds, exhaustion, peaks
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.rules.shared.peaks import peak_of
 from torchvet.source.model import terminal
 from torchvet.source.syntax import expression
 
@@ -95,7 +93,7 @@ class GrowthRule(kit.Rule):
 
     def grade(self, growth: kit.Growth, recording: kit.Recording) -> kit.Severity:
         """By forecast where nothing bounds it, else by whether the bound fits into memory."""
-        bound = bound_of(growth, recording)
+        bound = bounds.bound_of(growth, recording)
         if bound is None:
             return _by_forecast(growth, recording)
         if bound.bytes is None:
@@ -106,7 +104,7 @@ class GrowthRule(kit.Rule):
         if growth.memory_left is not None and more > growth.memory_left:
             return "error"
         # Within its bound it does no more than make the peak higher, so its share of the peak is what counts.
-        peak = max(map(peak_of, recording.ranks), default=0)
+        peak = max(map(peaks.peak_of, recording.ranks), default=0)
         if self.matters_bounded(growth, recording):
             # The peak was measured before it is full, so the bound comes on top.
             return grading.of_share(bound.bytes / (bound.bytes + peak))
@@ -120,7 +118,7 @@ class GrowthRule(kit.Rule):
             f"{keeping(growth)} {least}{size(growth.bytes_per_step)} more alive every {per} "
             f"({size(growth.bytes)} at step {growth.last_step:,})"
         )
-        bound = bound_of(growth, recording)
+        bound = bounds.bound_of(growth, recording)
         limits = f"; {bound.text}" if bound is not None else ""
         return text + limits + _ending(growth, bound, recording)
 
@@ -263,30 +261,30 @@ def measured_of(growth: kit.Growth, recording: kit.Recording) -> kit.Measured:
         tensors_per_step=growth.tensors_per_step,
         bytes=growth.bytes,
         steps=growth.steps,
-        exhausted_at_step=_end(growth, bound_of(growth, recording), recording),
+        exhausted_at_step=_end(growth, bounds.bound_of(growth, recording), recording),
     )
 
 
-def _end(growth: kit.Growth, bound: Bound | None, recording: kit.Recording) -> int | None:
+def _end(growth: kit.Growth, bound: bounds.Bound | None, recording: kit.Recording) -> int | None:
     """The step at which memory ends, where this growth has a part in that."""
     # What fits into memory does not end it.
     if bound is not None and (bound.bytes is None or bound.bytes - growth.bytes <= (growth.memory_left or 0)):
         return None
-    end = end_for(growth, rank_of(growth, recording), recording)
+    end = exhaustion.end_for(growth, exhaustion.rank_of(growth, recording), recording)
     return end if end is None or end < _NEVER else None
 
 
-def _ending(growth: kit.Growth, bound: Bound | None, recording: kit.Recording) -> str:
+def _ending(growth: kit.Growth, bound: bounds.Bound | None, recording: kit.Recording) -> str:
     """The end of memory in words, alone or with all else that grows."""
     end = _end(growth, bound, recording)
     if end is None:
         return ""
-    rank = rank_of(growth, recording)
-    forecast = exhaustion_of(rank, recording)
+    rank = exhaustion.rank_of(growth, recording)
+    forecast = exhaustion.exhaustion_of(rank, recording)
     if forecast.ran_out:
         return f"; memory ran out at step {end:,}"
     before = " before that," if bound is not None else ""
-    others = " with all else that grows," if forecast.share(part_of(growth, rank)) < _ALONE else ""
+    others = " with all else that grows," if forecast.share(exhaustion.part_of(growth, rank)) < _ALONE else ""
     latest = " at the latest" if growth.partial else ""
     return f";{before}{others} memory is exhausted at step {end:,}{latest}"
 
@@ -298,8 +296,8 @@ _ALONE = 0.9
 def _by_forecast(growth: kit.Growth, recording: kit.Recording) -> kit.Severity:
     """By the run's forecast where this growth is a good part of what ends memory, by its own rate alone where it is a
     smaller one, and nothing to speak of where it is a thousandth."""
-    rank = rank_of(growth, recording)
-    forecast = exhaustion_of(rank, recording)
+    rank = exhaustion.rank_of(growth, recording)
+    forecast = exhaustion.exhaustion_of(rank, recording)
     share = forecast.share(growth.bytes_per_step)
     if share < _NOTHING:
         return "info"

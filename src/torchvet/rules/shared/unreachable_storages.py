@@ -8,9 +8,7 @@ from typing import Literal
 from torchvet.analysis import growth_of
 from torchvet.recording import records
 from torchvet.rules.kit import Findings, Holder, Location, Measured, RankRecording, Recording, Rule, grading, size
-from torchvet.rules.shared.exhaustion import exhaustion_of
-from torchvet.rules.shared.growth_rule import allocated, first_place, location_of
-from torchvet.rules.shared.peaks import peak_of
+from torchvet.rules.shared import exhaustion, growth_rule, peaks
 
 _WORTH_SAYING = 0.05
 """Share of all growth below which what no name reaches is a remainder of the search and no finding."""
@@ -62,14 +60,16 @@ def stranger_findings(
             place=location or _location(kind, who, census, recording),
             cause=cause,
             advice=advice,
-            related=[allocated(s) for s in census.unreached_sites[:3]],
+            related=[growth_rule.allocated(s) for s in census.unreached_sites[:3]],
             holder=Holder(name=name, kind=kind, path=names),
             measured=Measured(
                 bytes_per_step=rate,
                 # Two ways to look: storages that no name reaches, and what the collector would free.
                 bytes=max(census.unreached, census.garbage),
                 share=_share(rank, rate),
-                exhausted_at_step=exhaustion_of(rank, recording).step_for(rate) if kind == "native" else None,
+                exhausted_at_step=exhaustion.exhaustion_of(rank, recording).step_for(rate)
+                if kind == "native"
+                else None,
             ),
         )
 
@@ -192,7 +192,7 @@ def _oldest(rank: RankRecording) -> int:
 
 def _share(rank: RankRecording, rate: float) -> float:
     held = held_between_collections(rank, rate)
-    return held / (held + peak_of(rank)) if held else 0.0
+    return held / (held + peaks.peak_of(rank)) if held else 0.0
 
 
 def _grade(
@@ -200,7 +200,7 @@ def _grade(
 ) -> Literal["error", "warning", "info"]:
     if not for_good:
         return grading.of_share(_share(rank, rate))
-    forecast = exhaustion_of(rank, recording)
+    forecast = exhaustion.exhaustion_of(rank, recording)
     return grading.of_growth(forecast.now, forecast.step_for(rate))
 
 
@@ -216,7 +216,7 @@ def _location(
 ) -> Location | None:
     """The line that closes the cycle, else the one that allocates: of what C++ holds no line of Python closes it."""
     closing = stranger_location(who, recording) if kind != "native" else None
-    return closing or location_of(first_place(census.unreached_sites))
+    return closing or growth_rule.location_of(growth_rule.first_place(census.unreached_sites))
 
 
 def stranger_location(who: list[records.base.Stranger], recording: Recording) -> Location | None:
@@ -228,6 +228,6 @@ def stranger_location(who: list[records.base.Stranger], recording: Recording) ->
         # A closure's variable by its own name, an attribute as its methods write it.
         stores = recording.index.stores(name, stranger.owner, stranger.path, [stranger.path])
         if stores:
-            return location_of(stores[0])
+            return growth_rule.location_of(stores[0])
     known = ((s.path, s.line, s.owner) for s in who)
     return next((Location(path=path, line=line, function=owner) for path, line, owner in known if path and line), None)

@@ -6,16 +6,9 @@ from collections import Counter
 from typing import NamedTuple
 
 from torchvet.recording import records
+from torchvet.rules.distributed import _replica_looks as replica_looks
 from torchvet.rules.distributed._in_text import first_call
 from torchvet.rules.distributed._modules import modules_of
-from torchvet.rules.distributed._replica_looks import (
-    Look,
-    are_alike,
-    are_averaged,
-    differ_before,
-    looks_of,
-    same_gradients,
-)
 from torchvet.rules.kit import Finding, Findings, Location, Place, RankRecording, Recording, Rule, Severity, count
 
 _NAMES = 3
@@ -41,9 +34,9 @@ class ReplicasDiverge(Rule):
         yield from self._buffers(ranks)
         numbers = {r.optimizer for one in ranks for r in one.all(records.ranks.Replicas)}
         for number in sorted(numbers) if len(ranks) > 1 else ():
-            looks = looks_of(ranks, number)
+            looks = replica_looks.looks_of(ranks, number)
             first = next((look for look in looks if look.apart()), None)
-            if first is not None and not are_averaged(looks) and are_alike(looks):
+            if first is not None and not replica_looks.are_averaged(looks) and replica_looks.are_alike(looks):
                 yield self._of(recording, ranks[0], first)
 
     def _buffers(self, ranks: list[RankRecording]) -> Findings:
@@ -64,17 +57,17 @@ class ReplicasDiverge(Rule):
                 )
                 return
 
-    def _of(self, recording: Recording, rank: RankRecording, first: Look) -> Finding:
+    def _of(self, recording: Recording, rank: RankRecording, first: replica_looks.Look) -> Finding:
         apart = first.apart()
         cause = _cause(recording, first)
         wrapped = any(one.wrapped for row in apart for one in row)
         every = max(len(one.parameters) for one in first.of_ranks)
         some = len(apart) < every
-        since = "before the first step" if differ_before(apart) else f"after step {first.step}"
+        since = "before the first step" if replica_looks.differ_before(apart) else f"after step {first.step}"
         names = ", ".join(f"`{row[0].name}`" for row in apart[:_NAMES])
         more = f" and {len(apart) - _NAMES} more" if len(apart) > _NAMES else ""
         of = f"{count(len(apart))} of {count(every, 'parameter')}" if some else "all parameters"
-        severity: Severity = "error" if wrapped or some or same_gradients(apart) else "warning"
+        severity: Severity = "error" if wrapped or some or replica_looks.same_gradients(apart) else "warning"
         if not wrapped and _done(recording.members, "exchanged"):
             severity = "info"
         return self.observed(
@@ -87,9 +80,9 @@ class ReplicasDiverge(Rule):
         )
 
 
-def _cause(recording: Recording, first: Look) -> _Cause:
+def _cause(recording: Recording, first: replica_looks.Look) -> _Cause:
     apart, ranks = first.apart(), recording.members
-    if differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
+    if replica_looks.differ_before(apart) and (loaded := _done_unevenly(ranks, "loaded")):
         why = "the parameters differ before the first step: not all ranks have loaded the same state"
         return _Cause(why, "load the state on every rank, or broadcast what rank 0 has loaded", loaded)
     if len({tuple(one.rates) for one in first.of_ranks}) > 1:
@@ -97,17 +90,17 @@ def _cause(recording: Recording, first: Look) -> _Cause:
         why = f"the learning rates differ: the ranks have {shown} in step {first.step}"
         advice = "step the scheduler, and set learning rates, on every rank alike"
         return _Cause(why, advice, _done_unevenly(ranks, "schedule") or _done(ranks, "schedule"))
-    if differ_before(apart):
+    if replica_looks.differ_before(apart):
         why = "the parameters differ before the first step: each rank has initialized its own"
         advice = "seed all ranks alike before the model is made, or broadcast rank 0's parameters (DDP does so)"
         return _Cause(why, advice, _other_seed(ranks))
-    if same_gradients(apart):
+    if replica_looks.same_gradients(apart):
         why = "the ranks have the same gradients in this step, so that the optimizers' state or the update differs"
         return _Cause(why, "load the same optimizer state and use the same update on every rank")
     return _of_gradients(recording, first)
 
 
-def _of_gradients(recording: Recording, first: Look) -> _Cause:
+def _of_gradients(recording: Recording, first: replica_looks.Look) -> _Cause:
     """Why gradients differ that were to be the same."""
     apart, ranks = first.apart(), recording.members
     if any(one.wrapped for row in apart for one in row):
@@ -184,7 +177,7 @@ def _other_seed(ranks: list[RankRecording]) -> Place | None:
     return None
 
 
-def _wrapped_at(ranks: list[RankRecording], first: Look) -> Place | None:
+def _wrapped_at(ranks: list[RankRecording], first: replica_looks.Look) -> Place | None:
     """Where others of the optimizer's parameters were wrapped, if they were."""
     if not any(one.wrapped for row in first.rows for one in row):
         return None

@@ -16,24 +16,12 @@ from torchvet.rules.memory._meters import given_with_graphs
 from torchvet.rules.memory._updates import ADVICE, UPDATED, line_of_update, update_fix
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.stored_values import detached, stored_with
-from torchvet.rules.shared.bounds import bound_of
-from torchvet.rules.shared.growth_rule import (
-    GrowthRule,
-    closed,
-    detached_as,
-    exhausted_by_nodes,
-    keeping,
-    location_of,
-    no_tensor,
-    nodes_outweigh,
-    of_numbers,
-)
+from torchvet.rules.shared import bounds, growth_rule, snapshot_rule
 from torchvet.rules.shared.number_format import count, per_step, size
-from torchvet.rules.shared.snapshot_rule import leaking
 from torchvet.source.model import Event, destinations, edits, terminal, torch_names, value_bound
 
 
-class GraphRetained(GrowthRule):
+class GraphRetained(growth_rule.GrowthRule):
     """A tensor kept across steps still owns an autograd graph with its saved tensors."""
 
     severity = "error"
@@ -48,7 +36,7 @@ class GraphRetained(GrowthRule):
         saved = growth.bytes_per_step > 0 and growth.graph_per_step >= _WORTH_CUTTING * growth.bytes_per_step
         # A node in every second step: what grows by fewer is a count's chance.
         longer = bool(growth.carrier_ops) and growth.nodes_per_step >= 0.5
-        return saved or (longer and not (of_numbers(growth) and not self._is_updated(growth, recording)))
+        return saved or (longer and not (growth_rule.of_numbers(growth) and not self._is_updated(growth, recording)))
 
     def in_rank(self, rank: kit.RankRecording, recording: kit.Recording) -> kit.Findings:
         """Graphs that are kept to the end, and those that were kept for long before the store was emptied."""
@@ -65,26 +53,26 @@ class GraphRetained(GrowthRule):
     def location(self, growth: kit.Growth, store: kit.Store | None, recording: kit.Recording) -> kit.Location | None:
         """Of what is updated in place the line that does so."""
         line = line_of_update(growth, store)
-        return location_of(line) if line is not None else super().location(growth, store, recording)
+        return growth_rule.location_of(line) if line is not None else super().location(growth, store, recording)
 
     def grade(self, growth: kit.Growth, recording: kit.Recording) -> kit.Severity:
         """By its nodes too, where they are what grows: all of them are the fault's."""
         # The forecast of tensors' bytes would take forever to end memory.
-        end = exhausted_by_nodes(growth, recording) if nodes_outweigh(growth) else None
-        if end is not None and bound_of(growth, recording) is None:
+        end = growth_rule.exhausted_by_nodes(growth, recording) if growth_rule.nodes_outweigh(growth) else None
+        if end is not None and bounds.bound_of(growth, recording) is None:
             return grading.of_growth(growth.last_step, end)
         return super().grade(growth, recording)
 
     def message(self, growth: kit.Growth, recording: kit.Recording) -> str:
         """Nodes, where there is next to nothing else."""
-        if not nodes_outweigh(growth):
+        if not growth_rule.nodes_outweigh(growth):
             return super().message(growth, recording)
         nodes, number = growth.nodes_per_step, count(growth.nodes_per_step)
         longer = f"autograd graphs of {number} nodes more"
         if growth.carrier_ops:
             longer = f"an autograd graph that gets {number} nodes longer"
         return (
-            f"{keeping(growth)} {longer} every {per_step(growth.kind)}: about "
+            f"{growth_rule.keeping(growth)} {longer} every {per_step(growth.kind)}: about "
             f"{size(records.base.NODE_BYTES * nodes)} of host memory, and {size(growth.bytes_per_step)} of tensors"
         )
 
@@ -114,7 +102,7 @@ class GraphRetained(GrowthRule):
         if line_of_update(growth, store) is not None:
             return f"{ADVICE}: what it is updated with is then no part of a graph, and the values are the same"
         # `.detach()` of a tuple is no advice.
-        if kind := no_tensor(growth, store):
+        if kind := growth_rule.no_tensor(growth, store):
             return (
                 f"put numbers or detached tensors in: `.item()` or `.detach()` of what each {kind} holds, before it "
                 f"goes into {growth.holding.name}"
@@ -126,8 +114,8 @@ class GraphRetained(GrowthRule):
                 "given now, or empty it between steps"
             )
         if store.kind in ("assign", "setattr") and container in ("tuple", "list", "dict") and growth.carrier_ops:
-            return f"cut the graph between steps: `{name} = {detached_as(name, container)}`"
-        value = closed(store.value) if store.value else "the value"
+            return f"cut the graph between steps: `{name} = {growth_rule.detached_as(name, container)}`"
+        value = growth_rule.closed(store.value) if store.value else "the value"
         return (
             f"store a number or a detached tensor: `{value}.item()` for a scalar, `{value}.detach()` for a tensor; or "
             "compute it under `torch.no_grad()` if it is only logged"
@@ -153,7 +141,7 @@ class GraphRetained(GrowthRule):
             growth = memory.growth
             kept = [leak for leak in growth.leaks if keeps_graph(leak, growth.leaks)] if growth else []
             if growth and kept:
-                yield leaking(
+                yield snapshot_rule.leaking(
                     self,
                     memory,
                     kept,

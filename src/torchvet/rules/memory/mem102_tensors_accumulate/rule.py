@@ -16,11 +16,8 @@ from torchvet.rules.memory.fixes.framework_lists import freed_before_the_next
 from torchvet.rules.memory.fixes.fresh_defaults import made_in_each_call
 from torchvet.rules.memory.fixes.memos import evicted
 from torchvet.rules.memory.fixes.stored_values import without_cache
-from torchvet.rules.shared.growth_rule import GrowthRule, is_tensor_class
+from torchvet.rules.shared import growth_rule, snapshot_rule, step_code, training_loops
 from torchvet.rules.shared.number_format import count, per_step
-from torchvet.rules.shared.snapshot_rule import leaking
-from torchvet.rules.shared.step_code import runs_module
-from torchvet.rules.shared.training_loops import is_test
 from torchvet.source.model import Event, Unit, is_call, walk
 
 _OFTEN = 4
@@ -29,7 +26,7 @@ _MOST = 5
 """Lines of a snapshot that are reported; the sum is in the facts."""
 
 
-class TensorsAccumulate(GrowthRule):
+class TensorsAccumulate(growth_rule.GrowthRule):
     """Tensors without a graph pile up in a container, an attribute or a registry."""
 
     severity = "error"
@@ -142,7 +139,7 @@ class TensorsAccumulate(GrowthRule):
             growth = memory.growth
             for leak in growth.leaks[:_MOST] if growth else ():
                 if growth and not keeps_graph(leak, growth.leaks):
-                    yield leaking(
+                    yield snapshot_rule.leaking(
                         self,
                         memory,
                         [leak],
@@ -171,7 +168,7 @@ class TensorsAccumulate(GrowthRule):
             file,
             store.event,
             f"{holder} takes in {value} at every training step and nothing takes it out",
-            severity="info" if is_test(file) else "warning",
+            severity="info" if training_loops.is_test(file) else "warning",
             cause=f"{value} has the size of a batch; {holder} outlives the step and is emptied nowhere in this file",
             advice=f"keep in {holder} only what is needed: a number (`.item()`), a running sum, a "
             "`collections.deque(maxlen=…)`, or clear it every epoch",
@@ -186,7 +183,7 @@ def _attribute(growth: kit.Growth) -> str:
 
 def _less_of(name: str, container: str) -> str:
     """By the type: a deque is no dict, and nothing is put into a tensor."""
-    if is_tensor_class(container or None) and container:
+    if growth_rule.is_tensor_class(container or None) and container:
         return (
             f"join to {name} only what is needed, keep its last rows (`{name} = {name}[-n:].clone()`), or write it to "
             "disk and start anew every epoch"
@@ -278,6 +275,6 @@ def _in_training(file: kit.SourceFile, event: Event, depth: int = 0) -> bool:
     if any(step.unit is event.unit and event.inside(step.loop) and step.optimizers for step in file.steps):
         return True
     if event.unit.name == "forward" and event.unit.owner is not None:
-        return any(runs_module(file, step, event.unit.owner) for step in file.steps if step.optimizers)
+        return any(step_code.runs_module(file, step, event.unit.owner) for step in file.steps if step.optimizers)
     callers = [caller for caller in file.callers(event.unit) if not _seldom(caller)] if depth < 3 else []
     return any(_in_training(file, caller, depth + 1) for caller in callers)

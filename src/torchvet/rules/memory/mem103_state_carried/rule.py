@@ -13,14 +13,12 @@ from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
 from torchvet.rules.memory._generation import Generation, generations
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
-from torchvet.rules.shared.growth_rule import GrowthRule, detached_as, nodes_outweigh
-from torchvet.rules.shared.step_code import runs_module
-from torchvet.rules.shared.training_loops import events_in, is_test, loop_text
+from torchvet.rules.shared import growth_rule, step_code, training_loops
 from torchvet.source.model import ClassModel, Event, destinations, given, is_set, name_set, targets_of, terminal
 from torchvet.source.model.forwards import RECURRENT
 
 
-class StateCarried(GrowthRule):
+class StateCarried(growth_rule.GrowthRule):
     """Recurrent state is carried to the next step together with its graph."""
 
     severity = "error"
@@ -49,7 +47,7 @@ class StateCarried(GrowthRule):
         for one in generations(
             file, (e for unit in file.units_at(sorted(lines)) for e in unit.events if e.line in lines)
         ):
-            if one.event.line not in told and not is_test(file):
+            if one.event.line not in told and not training_loops.is_test(file):
                 yield self._generated(file, one)
 
     def _generated(self, file: kit.SourceFile, one: Generation) -> kit.Finding:
@@ -172,7 +170,7 @@ class StateCarried(GrowthRule):
             return False
         sums = all(_plain(op) in _ACCUMULATING for op in growth.carrier_ops)
         # A counter of a module is no state that its forward pass goes on from: its graph saves next to nothing.
-        return not sums or (growth.holding.on_module and not nodes_outweigh(growth))
+        return not sums or (growth.holding.on_module and not growth_rule.nodes_outweigh(growth))
 
     def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """State goes into the next forward pass with its history."""
@@ -191,7 +189,7 @@ class StateCarried(GrowthRule):
     def advice(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """Cut the graph between steps; a tuple has no `.detach()`."""
         name = growth.holding.name
-        plain = detached_as(name, growth.holding.container)
+        plain = growth_rule.detached_as(name, growth.holding.container)
         cut = f"`{name} = {plain}`" if plain else f"detach every tensor that {name} holds"
         return f"cut the graph between steps: {cut} (and drop `retain_graph=True` if it was added for this)"
 
@@ -312,7 +310,7 @@ def _runs_method(file: kit.SourceFile, event: Event, step: kit.Step) -> bool:
     if called and file.gradients.enabled(event) != "no":
         return True
     owner = event.unit.method_class()
-    return owner is not None and runs_module(file, step, owner)
+    return owner is not None and step_code.runs_module(file, step, owner)
 
 
 def _started_afresh(file: kit.SourceFile, owner: ClassModel, attribute: str) -> bool:
@@ -322,7 +320,7 @@ def _started_afresh(file: kit.SourceFile, owner: ClassModel, attribute: str) -> 
     units = {id(step.unit) for step in file.steps}
     if any(id(e.unit) not in units and not e.unit.is_module for e in file.calls(*resets)):
         return True
-    called = {terminal(e.node) for step in file.steps for e in events_in(step.unit, step.loop)}
+    called = {terminal(e.node) for step in file.steps for e in training_loops.events_in(step.unit, step.loop)}
     return bool(called & resets) or _cuts(" ".join(called), "detach", "reset") or _bound_outside(file, attribute)
 
 
@@ -340,7 +338,7 @@ def _carried_name(file: kit.SourceFile, event: Event, call: ast.Call) -> str | N
     # Bound in the loop otherwise, it does not carry over.
     alone = before and not any(b.inside(loop) for b in others)
     # "detach" in a comment is no cut.
-    code = re.sub("#.*", "", loop_text(file, loop))
+    code = re.sub("#.*", "", training_loops.loop_text(file, loop))
     return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
 
 

@@ -12,8 +12,7 @@ from torchvet.rules import kit
 from torchvet.rules.core import grading
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._discarded_graphs import Discarded, discarded
-from torchvet.rules.shared.growth_rule import allocated, holder_of
-from torchvet.rules.shared.peaks import peak_of
+from torchvet.rules.shared import growth_rule, peaks
 from torchvet.source.model import Event, Unit, blocks, destinations, edits, origins, targets_of
 from torchvet.source.syntax import given, receiver, terminal
 from torchvet.source.walking import walk
@@ -101,12 +100,12 @@ class EvaluationBuildsGraph(kit.Rule):
                 yield self._finding(rank, use)
         for use in latest:
             # Twice: a single pass may be one of another kind.
-            if use.entered >= 2 and use.left > _LARGE * max(peak_of(rank), use.peak):
+            if use.entered >= 2 and use.left > _LARGE * max(peaks.peak_of(rank), use.peak):
                 yield self._in_part(rank, use)
 
     def _in_part(self, rank: kit.RankRecording, use: records.training.EvaluationForward) -> kit.Finding:
         """Backward starts from outputs of inner layers, and what the pass adds to them is for nobody."""
-        peak = max(peak_of(rank), use.peak, use.left)
+        peak = max(peaks.peak_of(rank), use.peak, use.left)
         share = use.left / peak
         return self.observed(
             rank,
@@ -122,7 +121,7 @@ class EvaluationBuildsGraph(kit.Rule):
 
     def _finding(self, rank: kit.RankRecording, use: records.training.EvaluationForward) -> kit.Finding:
         # A graph larger than every sampled peak was not in a sampled step.
-        peak = max(peak_of(rank), use.peak, use.graph)
+        peak = max(peaks.peak_of(rank), use.peak, use.graph)
         share = use.graph / peak if peak else 0.0
         return self.observed(
             rank, severity=grading.of_share(share), place=use.place,
@@ -142,7 +141,7 @@ class EvaluationBuildsGraph(kit.Rule):
         """The graphs of all passes live until the evaluation is over: what it takes grows with its length."""
         from torchvet.analysis.growth import outlives_evaluation
 
-        peak = max(peak_of(rank), use.peak, kept.bytes)
+        peak = max(peaks.peak_of(rank), use.peak, kept.bytes)
         share = kept.bytes / peak
         name = kept.holding.name
         until = ", also after the evaluation" if outlives_evaluation(rank, kept) else " until the evaluation ends"
@@ -155,8 +154,11 @@ class EvaluationBuildsGraph(kit.Rule):
             f"pass{until} ({size(kept.bytes)} after {kept.last_step} of them), and no backward uses it",
             cause=f"{_cause(use)}; what goes into {name} brings its graph along",
             advice=f"{_advice(use)}, and let {name} take numbers (`.item()`) or detached tensors",
-            related=[self.beside("forward", use.module, use.place), *map(allocated, kept.holding.sites[:3])],
-            holder=holder_of(kept),
+            related=[
+                self.beside("forward", use.module, use.place),
+                *map(growth_rule.allocated, kept.holding.sites[:3]),
+            ],
+            holder=growth_rule.holder_of(kept),
             measured=kit.Measured(bytes_per_step=kept.bytes_per_step, bytes=kept.bytes, peak_bytes=peak, share=share),
         )
 

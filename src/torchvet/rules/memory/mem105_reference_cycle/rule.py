@@ -11,9 +11,7 @@ from torchvet.rules.memory._packed import detached_when_packed, is_packed, packe
 from torchvet.rules.memory.fixes.back_references import held_weakly
 from torchvet.rules.memory.fixes.kept_exceptions import without_traceback
 from torchvet.rules.memory.fixes.weak_owners import own_self_weak
-from torchvet.rules.shared.growth_rule import allocated
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.unreachable_storages import names_of, stranger_findings, stranger_location
+from torchvet.rules.shared import growth_rule, peaks, unreachable_storages
 
 
 class ReferenceCycle(kit.Rule):
@@ -30,7 +28,7 @@ class ReferenceCycle(kit.Rule):
 
     def in_recording(self, recording: kit.Recording) -> kit.Findings:
         """Garbage that was alive when the names were searched, or that the collector was seen to free."""
-        found = list(stranger_findings(self, recording, "cycle", _CAUSE, _ADVICE))
+        found = list(unreachable_storages.stranger_findings(self, recording, "cycle", _CAUSE, _ADVICE))
         yield from found
         yield from packed_as_they_are(self, recording)
         for rank in recording.ranks:
@@ -54,14 +52,15 @@ class ReferenceCycle(kit.Rule):
         climb, ticks = longest_climb(heap_sizes(rank), rate)
         # The larger of two estimates, with its own number of steps.
         held, late = max((climb, ticks), (rate * max(1, use.longest), use.longest))
-        share = held / (held + peak_of(rank))
+        share = held / (held + peaks.peak_of(rank))
         who = [s for c in rank.all(records.base.Census) for s in c.strangers if s.kind == "cycle"]
         return self.observed(
-            rank, severity=grading.of_share(share), place=stranger_location(who, recording) or use.place,
+            rank, severity=grading.of_share(share),
+            place=unreachable_storages.stranger_location(who, recording) or use.place,
             message=f"{size(rate)} a step is freed by the cyclic collector only, up to {count(late, 'step')} late "
             f"({size(held)} held in between)",
             cause="tensors allocated here end up in a reference cycle, which reference counting cannot free",
-            advice=_ADVICE, related=[allocated(s) for s in use.sites[:3]],
+            advice=_ADVICE, related=[growth_rule.allocated(s) for s in use.sites[:3]],
             measured=kit.Measured(bytes_per_step=rate, bytes=int(held), share=share), holder=_holder(who),
         )  # fmt: skip
 
@@ -80,7 +79,7 @@ _ADVICE = (
 
 
 def _holder(who: list[records.base.Stranger]) -> kit.Holder | None:
-    names = names_of(who)
+    names = unreachable_storages.names_of(who)
     return kit.Holder(name=names[0], kind="cycle", path=names) if names else None
 
 

@@ -9,15 +9,14 @@ from functools import partial
 from torchvet.recording import records
 from torchvet.rules.kit import Edits, Finding, Findings, Growth, Location, Recording, Severity, SourceFile, Store
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
-from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.rules.shared import growth_rule, unreachable_storages
 from torchvet.source.context import context_stores
 from torchvet.source.model import Event, is_name, name_set, torch_names, value_bound
 from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
 from torchvet.source.syntax import receiver, terminal
 
 
-class TensorOnCtx(GrowthRule):
+class TensorOnCtx(growth_rule.GrowthRule):
     """A custom autograd Function keeps tensors as attributes of ctx."""
 
     severity = "warning"
@@ -103,7 +102,7 @@ class TensorOnCtx(GrowthRule):
     def in_recording(self, recording: Recording) -> Findings:
         """Growing names that keep such nodes, and nodes that keep themselves by a cycle through their output."""
         yield from super().in_recording(recording)
-        yield from stranger_findings(
+        yield from unreachable_storages.stranger_findings(
             self,
             recording,
             "ctx",

@@ -10,12 +10,11 @@ import msgspec
 from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.memory.fixes.gradients import copys_gradients_freed, is_freed, leafs_gradient_freed
-from torchvet.rules.shared.growth_rule import GrowthRule, location_of
-from torchvet.rules.shared.unreachable_storages import stranger_findings
+from torchvet.rules.shared import growth_rule, unreachable_storages
 from torchvet.source.model import Event, is_call, is_name, is_set, keyword, receiver, targets_of, terminal, walk
 
 
-class CreateGraphCycle(GrowthRule):
+class CreateGraphCycle(growth_rule.GrowthRule):
     """backward(create_graph=True) ties a tensor and its gradient into a cycle that no collector sees."""
 
     severity = "error"
@@ -70,7 +69,7 @@ class CreateGraphCycle(GrowthRule):
         if where is None:
             return
         leaf = _leaf(recording, where)
-        for finding in stranger_findings(self, recording, "native", _CYCLE, _ADVICE, where):
+        for finding in unreachable_storages.stranger_findings(self, recording, "native", _CYCLE, _ADVICE, where):
             yield finding if leaf is None or finding.holder is None else _named(finding, finding.holder, leaf)
 
     def in_file(self, file: kit.SourceFile) -> kit.Findings:
@@ -144,7 +143,7 @@ def _call(recording: kit.Recording) -> kit.Location | None:
     """The line that called backward with `create_graph=True`."""
     uses = [u for r in recording.ranks for u in r.all(records.training.BackwardUse) if u.flag == "create_graph"]
     # The last one seen.
-    return location_of(uses[-1].place) if uses else None
+    return growth_rule.location_of(uses[-1].place) if uses else None
 
 
 def _leaf_read(event: Event) -> str:

@@ -10,12 +10,11 @@ from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.core import grading
 from torchvet.rules.memory.fixes.restarted_loaders import begun_again
-from torchvet.rules.shared.growth_rule import GrowthRule
-from torchvet.rules.shared.training_loops import is_test
+from torchvet.rules.shared import growth_rule, training_loops
 from torchvet.source.model import Event, Unit, edits, terminal
 
 
-class LoaderRemembersBatches(GrowthRule):
+class LoaderRemembersBatches(growth_rule.GrowthRule):
     """The loop around the data loader keeps every batch of the first epoch."""
 
     severity = "warning"
@@ -104,7 +103,7 @@ class LoaderRemembersBatches(GrowthRule):
         return self.suspect(
             file, event, f"len(list({name})) loads the whole data set to count its batches" if counted
             else f"list({name}) holds every batch of the data set at once",
-            severity=None if counted and not is_test(file) else "info",
+            severity=None if counted and not training_loops.is_test(file) else "info",
             cause="the list keeps a reference to every collated batch",
             advice=f"`len({name})` counts them without loading any" if counted
             else f"iterate over {name}, unless the data set is small and meant to be held",

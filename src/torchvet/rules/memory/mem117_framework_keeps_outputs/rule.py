@@ -11,10 +11,7 @@ from torchvet.rules.core import grading
 from torchvet.rules.memory._stores import Stored, root_of, store
 from torchvet.rules.memory.fixes.emptied_lists import emptied_after_use
 from torchvet.rules.memory.fixes.framework_lists import left_out_of_evaluation
-from torchvet.rules.shared.growth_rule import GrowthRule, allocated, holder_of
-from torchvet.rules.shared.peaks import peak_of
-from torchvet.rules.shared.trainers import argument, made_in
-from torchvet.rules.shared.training_loops import is_test
+from torchvet.rules.shared import growth_rule, peaks, trainers, training_loops
 from torchvet.source.model import ClassModel, Event, Unit, is_call, name_set, origins, targets_of, value_for
 from torchvet.source.syntax import parts, receiver, terminal
 
@@ -30,7 +27,7 @@ _WIDE = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForSeq2SeqLM", "ForCondit
 """Models whose logits have the width of a vocabulary."""
 
 
-class FrameworkKeepsOutputs(GrowthRule):
+class FrameworkKeepsOutputs(growth_rule.GrowthRule):
     """The outputs of batch after batch pile up in a framework's hooks."""
 
     severity = "warning"
@@ -68,7 +65,7 @@ class FrameworkKeepsOutputs(GrowthRule):
     ) -> kit.Finding:
         name, held = growth.holding.name, _at_the_end(growth, batches)
         function = growth.holding.scope.rpartition(".")[2]
-        peak = peak_of(rank)
+        peak = peaks.peak_of(rank)
         share = held / (held + peak)
         return self.observed(
             rank,
@@ -82,20 +79,23 @@ class FrameworkKeepsOutputs(GrowthRule):
             '`ignore_keys_for_eval=["hidden_states", "attentions"]` of `train()` or `evaluate()` leaves out outputs '
             "that the metrics do not use, `preprocess_logits_for_metrics` reduces them batch by batch, and "
             "`eval_accumulation_steps` moves them to the host",
-            holder=holder_of(growth),
+            holder=growth_rule.holder_of(growth),
             measured=kit.Measured(bytes=held, peak_bytes=peak, share=share),
-            related=[*self._of_maker(growth, recording), *(allocated(site) for site in growth.holding.sites[:3])],
+            related=[
+                *self._of_maker(growth, recording),
+                *(growth_rule.allocated(site) for site in growth.holding.sites[:3]),
+            ],
         )
 
     def _of_maker(self, growth: kit.Growth, recording: kit.Recording) -> Iterator[kit.Related]:
         """The line that makes the Trainer, and the one that its metrics read what was gathered on: what is gathered
         is decided there."""
-        made = made_in(recording) if growth.holding.scope.startswith("transformers.trainer") else None
+        made = trainers.made_in(recording) if growth.holding.scope.startswith("transformers.trainer") else None
         if made is None:
             return
         file, event = made
         yield self.also(file, "made", event, f"{terminal(event.node)}(…)")
-        metrics = argument(event, "compute_metrics", _METRICS)
+        metrics = trainers.argument(event, "compute_metrics", _METRICS)
         named = file.functions(metrics.id) if isinstance(metrics, ast.Name) else []
         if len(named) == 1:
             line, name = _reads_first(named[0]), named[0].name
@@ -145,7 +145,7 @@ class FrameworkKeepsOutputs(GrowthRule):
             kept.event,
             f"{kept.name} keeps {file.segment(kept.value)} of every batch: {hook} adds to it "
             "and nothing in the class empties it",
-            severity="info" if is_test(file) else severity,
+            severity="info" if training_loops.is_test(file) else severity,
             cause="the object lives as long as the training does",
             advice=f"`{kept.name}.clear()` at the end of the epoch, or a running metric instead of the outputs",
             about=kit.About(operands=(kept.name,)),

@@ -9,8 +9,7 @@ from torchvet.formatting import size
 from torchvet.recording.records.training import StaleAtPeak
 from torchvet.rules import kit
 from torchvet.rules.core import grading
-from torchvet.rules.shared.growth_rule import allocated
-from torchvet.rules.shared.snapshot_rule import in_memory, named
+from torchvet.rules.shared import growth_rule, snapshot_rule
 from torchvet.source.model import Event, Unit, edits, is_call, is_name, receiver, targets_of, terminal, walk
 
 
@@ -62,7 +61,7 @@ class PreviousStepStillBound(kit.Rule):
             "forward pass has peaked",
             about=kit.About(operands=tuple(record.names[:3])),
             advice=f"`del {', '.join(record.names[:3])}` at the end of the step, or put the step into a function",
-            related=[allocated(s) for s in record.sites[:3]],
+            related=[growth_rule.allocated(s) for s in record.sites[:3]],
             holder=kit.Holder(name=record.names[0], kind="local", path=record.names[:1]),
             measured=kit.Measured(bytes=record.bytes, peak_bytes=record.peak, share=share),
         )
@@ -91,12 +90,12 @@ class PreviousStepStillBound(kit.Rule):
             row = stale_at_peak(memory)
             share = row.bytes / memory.peak.bytes if row is not None and memory.peak.bytes else 0.0
             if row is not None and share >= _WORTH_A_LINE:
-                yield in_memory(
+                yield snapshot_rule.in_memory(
                     self,
                     memory,
                     severity=grading.of_share(share) if row.bytes >= _WORTH_A_WARNING else "info",
-                    message=f"{size(row.bytes)} that {named(row.place)} allocated in the step before are in use when "
-                    f"the next step peaks ({share:.0%} of the peak)",
+                    message=f"{size(row.bytes)} that {snapshot_rule.named(row.place)} allocated in the step before are "
+                    f"in use when the next step peaks ({share:.0%} of the peak)",
                     place=row.place,
                     cause="a name keeps its value until it is assigned again, which is after the next forward pass",
                     advice="`del` the name at the end of the step, or put the step into a function",

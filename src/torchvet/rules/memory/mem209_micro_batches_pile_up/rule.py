@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torchvet.recording import records
 from torchvet.rules.kit import Finding, Findings, Growth, Measured, RankRecording, Recording, Rule, grading, size
-from torchvet.rules.shared.growth_rule import holder_of
-from torchvet.rules.shared.peaks import peak_of
+from torchvet.rules.shared import growth_rule, peaks
 
 _MANY = 3
 """Losses from which on they are micro-batches: two are often a pair that belongs together, as of a discriminator."""
@@ -26,7 +25,7 @@ class MicroBatchesPileUp(Rule):
         """Sums of losses that could have gone backward one by one, and what each of several calls leaves behind."""
         from torchvet.analysis.growth import growth_by_pass
 
-        peak = peak_of(rank)
+        peak = peaks.peak_of(rank)
         for record in rank.latest(records.training.SummedLosses):
             # One at a time, only one graph is alive: at worst the largest.
             saving = record.saved - record.largest
@@ -71,6 +70,6 @@ class MicroBatchesPileUp(Rule):
             "that it began at, with their gradients",
             advice=f"let {name} take numbers (`.item()`) or detached tensors",
             related=[self.beside("backward", "the step's backward calls", pile.place)],
-            holder=holder_of(kept),
+            holder=growth_rule.holder_of(kept),
             measured=Measured(bytes=pile.bytes, peak_bytes=peak, share=share),
         )

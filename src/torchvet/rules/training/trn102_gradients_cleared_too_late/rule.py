@@ -7,9 +7,8 @@ import re
 
 from torchvet.recording import records
 from torchvet.rules import kit
+from torchvet.rules.shared import empty_steps, seen_suspicions
 from torchvet.rules.shared import training_loops as loops
-from torchvet.rules.shared.empty_steps import refused_empty
-from torchvet.rules.shared.seen_suspicions import confirmed
 from torchvet.source.model import Loop, origins
 
 _ENOUGH = 4
@@ -39,7 +38,7 @@ class GradientsClearedTooLate(loops.LoopRule):
             yield from found
             if use.gradients_were_cleared and not found:
                 yield self._thrown_away(rank, use)
-        ended = refused_empty(rank)
+        ended = empty_steps.refused_empty(rank)
         if ended is not None and ended.cleared is not None:
             yield self._refused(rank, ended, ended.cleared)
 
@@ -55,7 +54,9 @@ class GradientsClearedTooLate(loops.LoopRule):
         if 0 < use.parameters == use.without_gradient_count and use.steps >= _ENOUGH:
             seen = f": none of {use.parameters} parameters had a gradient in any of {use.steps:,} steps"
             measured = kit.Measured(steps=use.steps)
-            yield from confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped")
+            yield from seen_suspicions.confirmed(
+                self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
+            )
         elif use.dropped >= _DROPS:
             yield from self._seen_dropped(rank, recording, use)
 
@@ -65,7 +66,9 @@ class GradientsClearedTooLate(loops.LoopRule):
         """Gradients of several backward calls were to be added up, and all but the last were cleared."""
         seen = f": {use.dropped} times in its first steps a backward's gradients were cleared without a step"
         measured = kit.Measured(steps=use.steps)
-        for finding in confirmed(self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"):
+        for finding in seen_suspicions.confirmed(
+            self, recording, rank, use.step_place, seen=seen, measured=measured, role="stepped"
+        ):
             if any(r.role == "each turn" for r in finding.related):
                 yield finding
 

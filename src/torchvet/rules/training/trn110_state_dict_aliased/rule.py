@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 from torchvet.recording import records
 from torchvet.rules import kit
-from torchvet.rules.shared.seen_suspicions import confirmed
-from torchvet.rules.shared.training_loops import LoopRule
+from torchvet.rules.shared import seen_suspicions, training_loops
 from torchvet.source.model import Event, Unit, edits, is_call, origins, steps, targets_of, value_for
 from torchvet.source.syntax import given, receiver, terminal
 from torchvet.source.walking import Loop
@@ -21,7 +20,7 @@ _BOUND = re.compile(r"= *[({\[\w][^=\n]*\.state_dict\(\)")
 """A cheap look at the text: whether a state dict is bound to anything, alone or as a part."""
 
 
-class StateDictAliased(LoopRule):
+class StateDictAliased(training_loops.LoopRule):
     """A state dict is kept without a copy, so that it follows the live weights."""
 
     severity = "error"
@@ -36,7 +35,11 @@ class StateDictAliased(LoopRule):
         for record in rank.latest(records.training.OwnWeights):
             seen = f": load_state_dict was given the model's own {record.parameters} parameters"
             measured = kit.Measured(steps=record.calls)
-            found = [*confirmed(self, recording, rank, record.place, seen=seen, measured=measured, role="read")]
+            found = [
+                *seen_suspicions.confirmed(
+                    self, recording, rank, record.place, seen=seen, measured=measured, role="read"
+                )
+            ]
             yield from found
             if not found and record.taken is not None:
                 yield self._given_back(rank, record, record.taken)
