@@ -88,7 +88,7 @@ def _read_before(file: SourceFile, event: Event, target: ast.expr) -> bool:
     """Whether a pass reads a name before it binds it, so that it reads what the pass before has left."""
     # Of an attribute no order is known across methods: any use outside of a cut counts.
     if isinstance(target, ast.Attribute):
-        return any(_is_use(node, parents) for node, parents in _uses(file.tree, target.attr, attribute=True))
+        return any(map(_is_use, _uses(file.tree, target.attr, attribute=True)))
     loop = outermost_loop(event)
     outside = terminal(target) in event.unit.outer_names
     # Without a loop a pass is a call, which keeps only what it declares `global` or `nonlocal`.
@@ -112,7 +112,7 @@ def _done(node: ast.AST, name: str) -> str:
         return ""
     if isinstance(node, (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try)):
         return _done_by_block(node, name)
-    if any(_is_use(one, parents) for one, parents in _uses(node, name)):
+    if any(map(_is_use, _uses(node, name))):
         return "read"
     return "bound" if any(terminal(t) == name for t in targets_of(node)) else ""
 
@@ -131,8 +131,8 @@ def _done_by_block(node: ast.AST, name: str) -> str:
     return "bound" if arms[0] == "bound" and (not isinstance(node, ast.If) or arms[1] == "bound") else ""
 
 
-def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
-    """Where a name is read, each with what is around it, the nearest last."""
+def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[list[ast.AST]]:
+    """What is around each place where a name is read, the nearest last."""
     waiting: list[tuple[ast.AST, list[ast.AST]]] = [(tree, [])]
     while waiting:
         node, parents = waiting.pop()
@@ -143,13 +143,13 @@ def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[tuple[a
         # `x += y` reads `x`, though its context is a Store.
         augmented = isinstance(node, ast.AugAssign) and terminal(_root(node.target)) == name
         if hit or augmented:
-            yield node, parents
+            yield parents
         # Three levels are all that `_is_use` looks at.
         inner = [*parents[-2:], node]
         waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
-def _is_use(node: ast.AST, parents: list[ast.AST]) -> bool:
+def _is_use(parents: list[ast.AST]) -> bool:
     """Whether the graph goes where a name is read: not by way of `.detach()`, `.item()` or `float(…)`."""
     around = parents[-1] if parents else None
     if isinstance(around, ast.Attribute):

@@ -38,7 +38,7 @@ def line_of(growth: Growth, store: Store | None, recording: Recording) -> Store 
     return store if sure else next(filter(None, found), store)
 
 
-def makers_of(growth: Growth, recording: Recording) -> list[Related]:
+def makers_of(recording: Recording) -> list[Related]:
     """The lines that made several optimizers, with the steps that one of them takes."""
     return [
         Rule.beside(

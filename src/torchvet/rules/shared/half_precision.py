@@ -65,11 +65,11 @@ def converts(file: SourceFile, call: ast.Call, unit: model.Unit) -> str | None:
     if any(found):
         return next(f for f in found if f)
     # `.to(device)` converts nothing; `.to(other)` may convert to anything.
-    plain = [a for a in call.args if not _is_device(file, a)] if given is None else [given]
+    plain = [a for a in call.args if not _is_device(a)] if given is None else [given]
     return "" if plain else None
 
 
-def _is_device(file: SourceFile, node: ast.expr) -> bool:
+def _is_device(node: ast.expr) -> bool:
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, int)):
         return True
     return "device" in model.terminal(node).lower() or model.terminal(node) in ("dev", "rank", "gpu", "local_rank")

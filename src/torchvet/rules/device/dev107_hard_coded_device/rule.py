@@ -86,7 +86,7 @@ class HardCodedDevice(_crashes.CrashRule):
         return next((d for d in constants if str(d.value).startswith(_NAMES)), None)
 
     def _is_meant(self, file: SourceFile, event: Event) -> bool:
-        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(file, event)
+        return self._guarded(file, event) or _is_for_cuda(file, event) or _is_moved_back(event)
 
     @staticmethod
     def _guarded(file: SourceFile, event: Event) -> bool:
@@ -205,7 +205,7 @@ def _is_for_cuda(file: SourceFile, event: Event) -> bool:
     return setup is not None and "skip" in file.text_of(setup)
 
 
-def _is_moved_back(file: SourceFile, event: Event) -> bool:
+def _is_moved_back(event: Event) -> bool:
     """Whether the same thing is moved to a variable's device later in the same branch: both moves are meant."""
     on = receiver(event.call)
     if not isinstance(event.parent, ast.Expr) or on is None:

@@ -117,7 +117,7 @@ class ModulesInPlainList(_crashes.CrashRule):
         where, local, container = containers.bound(file, unit, value)
         if container is None or not containers.is_container(container):
             return None
-        inside = _inside(model, unit, where, container, (name, local))
+        inside = _inside(model, where, container, (name, local))
         layer, surely = self._layer_among(file, inside), _modules.is_module(file, model)
         shown = layer is not None and surely
         made = layer if shown else _perhaps(file, model, name, inside, layer)
@@ -242,9 +242,7 @@ def _perhaps(
     return found if used else None
 
 
-def _inside(
-    model: ClassModel, unit: Unit, where: Unit, container: ast.expr, names: tuple[str, str]
-) -> list[tuple[ast.expr, Unit]]:
+def _inside(model: ClassModel, where: Unit, container: ast.expr, names: tuple[str, str]) -> list[tuple[ast.expr, Unit]]:
     """What a container holds that stands under an attribute's name and a local one, each with the unit that says so."""
     inside = [(one, where) for one in containers.members(container)]
     inside += [(one, where) for word in sorted({*names} - {""}) for one in containers.added(where, word)]

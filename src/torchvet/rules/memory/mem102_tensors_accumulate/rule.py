@@ -54,7 +54,7 @@ class TensorsAccumulate(growth_rule.GrowthRule):
     def related(self, growth: kit.Growth, recording: kit.Recording) -> list[kit.Related]:
         """Of models that pile up the lines that make their optimizers, and how often they do."""
         found = super().related(growth, recording)
-        return [*makers_of(growth, recording), *found] if is_of_models(growth) else found
+        return [*makers_of(recording), *found] if is_of_models(growth) else found
 
     def cause(self, growth: kit.Growth, store: kit.Store | None) -> str:
         """One more tensor each step, or one that gets larger."""

@@ -76,7 +76,7 @@ class TensorOnCtx(growth_rule.GrowthRule):
                     yield self._suspected(file, event, f"{context}.{attribute}", "output", "info")
             # Only names: what is computed there is neither input nor output.
             elif isinstance(value, ast.Name) and (
-                _is_tensor_input(file, unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
+                _is_tensor_input(unit, value.id) or _has_gradient(model, unit, given[1:], value.id)
             ):
                 yield self._suspected(file, event, f"{context}.{attribute}", "input")
 
@@ -238,7 +238,7 @@ def _is_attribute(node: ast.expr | None, name: str) -> bool:
 def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:
     """Whether a name of `forward` surely is a tensor: one that came in, or what tensors are computed to."""
     if name in unit.parameters:
-        return _is_tensor_input(file, unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
+        return _is_tensor_input(unit, name) or _has_gradient(model, unit, unit.parameters[1:], name)
     values = [value_bound(e.node, name) for e in unit.bindings.get(name, ())]
     return bool(values) and all(value is not None and _makes_tensor(file, model, unit, value) for value in values)
 
@@ -266,7 +266,7 @@ _OF_TENSORS = name_set(
 """Methods of tensors that gradients are computed with, and that modules and numbers have not."""
 
 
-def _is_tensor_input(file: SourceFile, unit: Unit, name: str) -> bool:
+def _is_tensor_input(unit: Unit, name: str) -> bool:
     """Whether a parameter is used as a tensor: a tensor's method, or an argument of torch's functions."""
     if name not in unit.parameters[1:] or unit.bindings.get(name):
         return False

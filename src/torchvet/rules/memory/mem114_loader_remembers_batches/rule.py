@@ -33,7 +33,7 @@ class LoaderRemembersBatches(growth_rule.GrowthRule):
     def grade(self, growth: kit.Growth, recording: kit.Recording) -> kit.Severity:
         """`cycle` stops growing after one epoch: by what an epoch's batches take, of the peak."""
         # A run shorter than an epoch sees only growth, though its end is known: the length of the loader.
-        whole = _epoch(growth, recording) if _iterator(growth) != "tee" else None
+        whole = _epoch(recording) if _iterator(growth) != "tee" else None
         if whole is None:
             return super().grade(growth, recording)
         peak = max([w.peak for r in recording.ranks for w in r.all(records.base.Window)], default=0)
@@ -126,7 +126,7 @@ def _calls_of(called: str, file: kit.SourceFile) -> list[kit.Location]:
     return [file.place(e.node, e) for e in calls]
 
 
-def _epoch(growth: kit.Growth, recording: kit.Recording) -> int | None:
+def _epoch(recording: kit.Recording) -> int | None:
     """Bytes of all batches of the loader whose batches the name keeps: the largest of those known."""
     loaders = [m for r in recording.ranks for m in r.all(records.training.LoaderMemory) if m.length is not None]
     # Only loaders of which more batches are alive than they prefetch.

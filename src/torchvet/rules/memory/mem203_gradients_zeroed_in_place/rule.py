@@ -48,7 +48,7 @@ class GradientsZeroedInPlace(Rule):
                     yield self._by_flag(file, event)
         if file.mentions("grad.zero_(", "grad.data.zero_("):
             for event in file.calls("zero_"):
-                parameter = _parameter_of(file, event)
+                parameter = _parameter_of(event)
                 if parameter is not None and not _drops_a_step(file, event):
                     yield self._by_hand(file, event, parameter)
 
@@ -113,7 +113,7 @@ def _needs_them(file: SourceFile) -> bool:
     return file.mentions(".grad +=", ".grad /=", ".grad = torch.zeros", ".grad = th.zeros", *_IN_PLACE)
 
 
-def _parameter_of(file: SourceFile, event: Event) -> ast.expr | None:
+def _parameter_of(event: Event) -> ast.expr | None:
     """`p` of `p.grad.zero_()` where `p` runs over parameters; None for a single tensor, whose gradient is small."""
     on = receiver(event.call)
     if "set_to_none" in event.unit.parameters:

@@ -39,7 +39,7 @@ class AccumulationInsteadOfBatch(DryRule):
             place=None,
             message=f"a step with a batch of {own:,} reserves {size(at.reserved)}, "
             f"{percent(at.reserved / one.size.room)} of the card's {size(one.size.room)}; {fits}",
-            cause=_law(one, steps),
+            cause=_law(steps),
             advice=_advice(own, largest, one.size.ran_out),
             related=[_row(b, one) for b in sorted(steps, key=lambda b: b.batch)],
             measured=Measured(bytes=at.reserved, peak_bytes=at.allocated, share=at.reserved / one.size.room),
@@ -47,7 +47,7 @@ class AccumulationInsteadOfBatch(DryRule):
         )
 
 
-def _law(one: Sized, steps: list[records.dry.DryBatch]) -> str:
+def _law(steps: list[records.dry.DryBatch]) -> str:
     """The straight line through the steps furthest apart that were not cut short."""
     # A step that ran out has the card's size for its peak.
     points = sorted((b.batch, b.allocated) for b in steps if not b.ran_out)

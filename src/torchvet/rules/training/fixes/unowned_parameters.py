@@ -175,7 +175,7 @@ def _block(event: Event) -> list[ast.stmt]:
 def _added(file: SourceFile, put: Event, made: Event) -> Edits:
     """`optimizer.add_param_group(…)` after the line that puts a part in."""
     target, name = targets_of(put.node)[0], targets_of(made.statement)[0]
-    optimizer = _seen_from(file, name, made, put)
+    optimizer = _seen_from(name, made, put)
     given = _parameters(file, target, put)
     # A scheduler of one group would not know of the second.
     if not optimizer or not given or file.mentions("lr_scheduler", "Scheduler", "scheduler"):
@@ -183,7 +183,7 @@ def _added(file: SourceFile, put: Event, made: Event) -> Edits:
     return edits.after(file, put.statement, f'{optimizer}.add_param_group({{"params": {given}}})')
 
 
-def _seen_from(file: SourceFile, name: ast.expr, made: Event, put: Event) -> str:
+def _seen_from(name: ast.expr, made: Event, put: Event) -> str:
     """What an optimizer is called where a part is put in; empty where it is not known there."""
     if isinstance(name, ast.Name):
         return name.id if put.unit.home(name.id) is made.unit and put.unit is made.unit else ""

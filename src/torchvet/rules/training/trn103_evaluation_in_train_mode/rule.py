@@ -127,7 +127,7 @@ class EvaluationInTrainMode(loops.LoopRule):
     def _of_loops(self, file: kit.SourceFile) -> Iterator[kit.Finding]:
         found: dict[int, kit.Finding] = {}
         for unit in {id(s.unit): s.unit for s in file.steps if s.loop is not None}.values():
-            trained = _trained(file, unit)
+            trained = _trained(unit)
             run = trained or _run_with_gradients(file, unit)
             happenings = list(modes.moments(file, unit)) if run else []
             stuck = self._never_back(file, unit, happenings, run)
@@ -213,7 +213,7 @@ class EvaluationInTrainMode(loops.LoopRule):
         )
 
 
-def _trained(file: kit.SourceFile, unit: model.Unit) -> kit.Identity:
+def _trained(unit: model.Unit) -> kit.Identity:
     """The models whose parameters an optimizer steps in a unit."""
     found: set[tuple[object, ...]] = set()
     for effect in loops.effects_in(unit, None, "step", "scaler_step"):

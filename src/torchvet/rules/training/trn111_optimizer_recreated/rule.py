@@ -85,7 +85,7 @@ class OptimizerRecreated(loops.LoopRule):
         if loop is None or not _passes(loop):
             return False
         name, models = _holder(made), origins.models_in(call)
-        if _branches(made, loop) or not models or not _trains(file, unit, loop, origins.identity(name, unit), made):
+        if _branches(made, loop) or not models or not _trains(unit, loop, origins.identity(name, unit), made):
             return False
         again = _AGAIN.search(loops.loop_text(file, loop)) or _rebuilt(file, unit, loop, models)
         return not _depends_on(unit, loop, call) and not again
@@ -213,7 +213,7 @@ def _passes(loop: Loop) -> bool:
     )
 
 
-def _trains(file: SourceFile, unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
+def _trains(unit: Unit, loop: Loop, name: Identity, made: Event) -> bool:
     """Whether this loop steps it, and a whole further loop does not stand between: one pass is one epoch or step."""
     mine = [e for e in _steps(unit, name, loop) if e.at.index > made.index]
     if not mine:
