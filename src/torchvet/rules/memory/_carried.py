@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torchvet.rules.kit import Iterator, Recording, Sequence, SourceFile, Store, records
 from torchvet.rules.memory._lasting import outermost_loop
-from torchvet.source.model import Event, is_call, is_name, targets_of, terminal, walk
+from torchvet.source.model import Event, is_attribute, is_call, is_name, targets_of, terminal, walk
 
 _CUTTING = frozenset(("detach", "data", "item", "tolist", "shape", "size", "dtype", "device", "dim", "append", "numpy"))
 """What may be asked of a name without its graph going anywhere."""
@@ -137,7 +137,7 @@ def _uses(tree: ast.AST, name: str, attribute: bool = False) -> Iterator[list[as
     while waiting:
         node, parents = waiting.pop()
         if attribute:
-            hit = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+            hit = is_attribute(node, name) and isinstance(node.ctx, ast.Load)
         else:
             hit = is_name(node, name) and isinstance(node.ctx, ast.Load)
         # `x += y` reads `x`, though its context is a Store.

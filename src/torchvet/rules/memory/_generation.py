@@ -156,7 +156,7 @@ def _ends(node: ast.AST, kept: set[str]) -> bool:
     """Whether an event makes numbers or indices of one of some values."""
     if isinstance(node, ast.Call) and (model.terminal(node) in _ENDING or model.terminal(node) in INDICES):
         return bool(model.names_in(node) & kept)
-    reads = (n for n in model.walk(node) if isinstance(n, ast.Attribute) and n.attr == "data")
+    reads = (n for n in model.walk(node) if model.is_attribute(n, "data"))
     return any(model.names_in(n) & kept for n in reads)
 
 

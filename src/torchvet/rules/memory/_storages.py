@@ -21,7 +21,7 @@ def origins(node: ast.expr | None, event: model.Event, depth: int = 0) -> list[t
     are seen through, local names followed to what binds them. What reduces or indexes is left out."""
     # Also those that copy: the question is how large, not whose storage.
     node = model.under_methods(node, _SAME_SIZE)
-    if isinstance(node, ast.Attribute) and node.attr == "data":
+    if model.is_attribute(node, "data"):
         return origins(node.value, event, depth)
     if isinstance(node, (ast.Tuple, ast.List)):
         return [pair for one in node.elts for pair in origins(one, event, depth)]

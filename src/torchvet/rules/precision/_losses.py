@@ -57,7 +57,7 @@ def makers(node: ast.expr, event: model.Event) -> list[ast.expr]:
 def rooted(node: ast.expr) -> str:
     """The name that an expression is only another layout or part of: `out` of `out.view(-1, n)`, `out.logits`."""
     inner = model.under_methods(node, _LAYOUT)
-    if isinstance(inner, ast.Subscript) or (isinstance(inner, ast.Attribute) and inner.attr in ("logits", "T")):
+    if isinstance(inner, ast.Subscript) or model.is_attribute(inner, "logits", "T"):
         return rooted(inner.value)
     return inner.id if isinstance(inner, ast.Name) else ""
 

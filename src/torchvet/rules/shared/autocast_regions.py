@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, TypeGuard
 
 from torchvet.rules.kit import Severity, SourceFile
-from torchvet.source.model import ClassModel, Event, Unit, is_call, receiver, terminal
+from torchvet.source.model import ClassModel, Event, Unit, is_attribute, is_call, receiver, terminal
 
 Enabled = Literal["yes", "no", "unknown"]
 
@@ -84,7 +84,7 @@ def devices(file: SourceFile, node: ast.expr | None, unit: Unit, depth: int = 0)
     """The kinds of device that an expression can mean (`cuda`, `cpu`, `mps`); empty where that is not known."""
     if depth > _DEEPEST:
         return set()  # `self.device = torch.device(self.device)` leads back to itself
-    if isinstance(node, ast.Attribute) and node.attr == "type":
+    if is_attribute(node, "type"):
         return devices(file, node.value, unit, depth + 1)
     if _makes_device(node, file) and node.args:
         return devices(file, node.args[0], unit, depth + 1)

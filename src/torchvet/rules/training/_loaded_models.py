@@ -10,7 +10,7 @@ from typing import Literal
 from torchvet.rules.kit import Identity, Iterator, SourceFile
 from torchvet.rules.shared import training_loops as loops
 from torchvet.rules.training import _modes as modes
-from torchvet.source.model import Event, given, name_set, origins, receiver, targets_of, terminal
+from torchvet.source.model import Event, given, is_name, name_set, origins, receiver, targets_of, terminal
 
 _ELSEWHERE = re.compile(
     r"\.eval\b|\.train\(|\.training\b|from_pretrained|\.backward\(|optim|\beval_mode|\bfit\(|Trainer|LightningModule"
@@ -105,7 +105,7 @@ def _is_switched_alone(ran: ast.expr, event: Event) -> bool:
         return ran.id != event.unit.self_name()
     owner = event.unit.method_class()
     on = ran.value if isinstance(ran, ast.Attribute) else None
-    return owner is not None and not owner.bases and isinstance(on, ast.Name) and on.id == event.unit.self_name()
+    return owner is not None and not owner.bases and is_name(on, event.unit.self_name())
 
 
 def _given_to(file: SourceFile, who: Identity) -> Iterator[Event]:

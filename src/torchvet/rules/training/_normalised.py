@@ -174,7 +174,7 @@ def _called(node: ast.Call, unit: model.Unit) -> model.Unit | None:
     """The function of this file that a call runs; the forward for a module that calls itself, as `self(x)`."""
     own = unit.call_of(node)
     called = unit.file.callee(own) if own is not None else None
-    if called is None and isinstance(node.func, ast.Name) and node.func.id == unit.self_name():
+    if called is None and model.is_name(node.func, unit.self_name()):
         owner = unit.method_class()
         called = owner.method("forward") if owner is not None else None
     return called
@@ -276,7 +276,7 @@ def _last_of_list(node: ast.expr, unit: model.Unit) -> tuple[ast.expr | None, mo
 
 def _changes(event: model.Event, name: str) -> bool:
     on = model.receiver(event.call) if isinstance(event.node, ast.Call) else None
-    return isinstance(on, ast.Name) and on.id == name
+    return model.is_name(on, name)
 
 
 def _of_returns(function: model.Unit, depth: int) -> Normalised | None:

@@ -290,9 +290,7 @@ def _only_called(name: str, unit: model.Unit) -> bool:
             plain.add(id(node.func))
         elif isinstance(node, ast.Attribute) and node.attr in _MOVES_NOTHING:
             plain.add(id(node.value))
-    return all(
-        id(n) in plain or not isinstance(n.ctx, ast.Load) for n in nodes if isinstance(n, ast.Name) and n.id == name
-    )
+    return all(id(n) in plain or not isinstance(n.ctx, ast.Load) for n in nodes if model.is_name(n, name))
 
 
 def _owner_moves(file: SourceFile, owner: model.ClassModel) -> bool:

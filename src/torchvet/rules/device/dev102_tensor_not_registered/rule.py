@@ -33,7 +33,7 @@ class TensorNotRegistered(_crashes.CrashRule):
         """The attribute as a buffer that is not saved, where a constructor binds it on the line."""
         for event in events_at(file, finding):
             node, own = event.node, event.unit.self_name()
-            target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+            target = model.sole_target(node)
             mine = (
                 isinstance(target, ast.Attribute)
                 and model.terminal(target.value) == own

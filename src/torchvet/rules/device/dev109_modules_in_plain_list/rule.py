@@ -10,7 +10,7 @@ from torchvet.recording import records
 from torchvet.rules.device import _containers as containers
 from torchvet.rules.device import _crashes, _members, _modules
 from torchvet.rules.kit import Edit, Edits, Finding, Findings, Measured, RankRecording, Recording, SourceFile, events_at
-from torchvet.source.model import Event, calls_in, edits, is_call, is_literal, is_name, name_set, names_in
+from torchvet.source.model import Event, calls_in, edits, is_attribute, is_call, is_literal, is_name, name_set, names_in
 from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
 from torchvet.source.syntax import given, receiver, terminal
 from torchvet.source.walking import walk
@@ -327,7 +327,7 @@ def _hands_on(call: ast.Call, name: str, local: str) -> bool:
     """Whether a call gives a container, by its attribute's name or its local one, to what registers modules. What is
     put into the container may itself be a Sequential."""
     within = [n for one in given(call) for n in walk(one)] if terminal(call) in _REGISTERING else []
-    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in within)
+    return any(is_attribute(n, name) or (local and is_name(n, local)) for n in within)
 
 
 def _kept_otherwise(init: Unit, name: str) -> bool:
@@ -372,7 +372,7 @@ def _loops_over(node: ast.AST, name: str, local: str) -> bool:
     if not isinstance(node, (ast.For, ast.comprehension)):
         return False
     found = walk(node.iter)
-    return any((isinstance(n, ast.Attribute) and n.attr == name) or (local and is_name(n, local)) for n in found)
+    return any(is_attribute(n, name) or (local and is_name(n, local)) for n in found)
 
 
 def _is_stateful_class(file: SourceFile, node: ast.expr) -> bool:

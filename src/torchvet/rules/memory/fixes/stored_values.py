@@ -58,7 +58,7 @@ def _queued(event: model.Event) -> Stored | None:
 def _bound(event: model.Event) -> Stored | None:
     """`holder[key] = value`, and the whole of `holder = 0.9 * holder + 0.1 * value`."""
     node = event.node
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    target = model.sole_target(node)
     if not isinstance(node, ast.Assign) or not isinstance(target, (ast.Name, ast.Attribute)):
         return under_a_key(event)
     # A plain assignment stores nothing more than was there.

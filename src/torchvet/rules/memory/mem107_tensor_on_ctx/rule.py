@@ -11,7 +11,7 @@ from torchvet.rules.kit import Edits, Finding, Findings, Growth, Location, Recor
 from torchvet.rules.memory.fixes.saved_tensors import saved_for_backward
 from torchvet.rules.shared import growth_rule, unreachable_storages
 from torchvet.source.context import context_stores
-from torchvet.source.model import Event, is_name, name_set, torch_names, value_bound
+from torchvet.source.model import Event, is_attribute, is_name, name_set, torch_names, value_bound
 from torchvet.source.model.units import ClassModel, Unit, targets_of, value_for
 from torchvet.source.syntax import receiver, terminal
 
@@ -167,7 +167,7 @@ def _is_released(model: ClassModel, attribute: str) -> bool:
     """Whether `backward` deletes the attribute, or sets it to None."""
     backward = model.methods.get("backward")
     nodes = [e.node for e in backward.events if isinstance(e.node, (ast.Delete, ast.Assign))] if backward else []
-    return any(isinstance(t, ast.Attribute) and t.attr == attribute for node in nodes for t in targets_of(node))
+    return any(is_attribute(t, attribute) for node in nodes for t in targets_of(node))
 
 
 def _is_output(unit: Unit, context: str, attribute: str, value: ast.expr) -> bool:
@@ -224,15 +224,11 @@ def _used_as_tensor(model: ClassModel, attribute: str) -> bool:
         target.id
         for e in backward.events
         for target in targets_of(e.node)
-        if isinstance(target, ast.Name) and _is_attribute(value_for(e.node, target), attribute)
+        if isinstance(target, ast.Name) and is_attribute(value_for(e.node, target), attribute)
     }
     calls = (e.call for e in backward.calls_of(_OF_TENSORS))
     owners = (receiver(call) for call in calls)
-    return any(_is_attribute(on, attribute) or (isinstance(on, ast.Name) and on.id in names_of) for on in owners)
-
-
-def _is_attribute(node: ast.expr | None, name: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == name
+    return any(is_attribute(on, attribute) or (isinstance(on, ast.Name) and on.id in names_of) for on in owners)
 
 
 def _is_tensor(file: SourceFile, model: ClassModel, unit: Unit, name: str) -> bool:

@@ -9,7 +9,7 @@ from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.core import grading
 from torchvet.rules.shared.exhaustion import exhaustion_of
-from torchvet.source.model import Event, edits, is_set, receiver, targets_of, terminal, walk
+from torchvet.source.model import Event, edits, is_attribute, is_set, receiver, targets_of, terminal, walk
 
 
 class SparseGradientGrows(kit.Rule):
@@ -143,5 +143,5 @@ def _owns(optimizer: ast.expr, tables: set[str]) -> bool:
     """Whether an optimizer is made for sparse gradients, or for the parameters of one of the tables."""
     if terminal(optimizer) == "SparseAdam":
         return True
-    asked = [n for n in walk(optimizer) if isinstance(n, ast.Attribute) and n.attr == "parameters"]
+    asked = [n for n in walk(optimizer) if is_attribute(n, "parameters")]
     return any(terminal(one.value) in tables for one in asked)

@@ -7,7 +7,7 @@ import ast
 from torchvet.recording import records
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, grading, size
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, edits, name_set, receiver, targets_of, terminal
+from torchvet.source.model import Event, edits, is_attribute, name_set, receiver, targets_of, terminal
 
 _NOTEWORTHY = 128 << 10
 """Bytes below which no share of a peak is anybody's trouble: CUDA's allocator takes 2 MiB at least."""
@@ -118,9 +118,9 @@ def _parameter_of(event: Event) -> ast.expr | None:
     on = receiver(event.call)
     if "set_to_none" in event.unit.parameters:
         return None  # that is what it is asked for
-    if isinstance(on, ast.Attribute) and on.attr == "data":
+    if is_attribute(on, "data"):
         on = on.value
-    if not isinstance(on, ast.Attribute) or on.attr != "grad" or not isinstance(on.value, ast.Name):
+    if not is_attribute(on, "grad") or not isinstance(on.value, ast.Name):
         return None
     loop = event.loop
     while loop is not None:

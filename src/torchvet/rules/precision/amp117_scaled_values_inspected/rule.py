@@ -9,7 +9,7 @@ from torchvet.rules.kit import Edit, Effect, Finding, Iterator, Recording, Seque
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision._scaler_runs import Report, ScalerRule, times
 from torchvet.rules.precision.fixes import scaled_values as fixes
-from torchvet.source.model import Event, is_call, is_name, is_set, receiver, terminal, under_methods, walk
+from torchvet.source.model import Event, is_attribute, is_call, is_name, is_set, receiver, terminal, under_methods, walk
 
 _ASKS_FINITE = re.compile(r"isfinite|isnan|isinf|found_inf")
 _SAYS_SCALED = re.compile(r"""["'][^"']*scale""")
@@ -178,7 +178,7 @@ def _is_gradient(node: ast.expr, event: Event, depth: int = 0) -> bool:
     if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
         return _is_gradient(node.elt, event, depth)
     while isinstance(node, (ast.Call, ast.Attribute)):
-        if isinstance(node, ast.Attribute) and node.attr == "grad":
+        if is_attribute(node, "grad"):
             return True
         on = receiver(node) if isinstance(node, ast.Call) else node.value
         if on is None:

@@ -7,7 +7,7 @@ import ast
 from torchvet.rules.kit import Edit, Sequence, SourceFile
 from torchvet.rules.precision import _scaling as scaling
 from torchvet.rules.precision.fixes.moves import together
-from torchvet.source.model import Event, Unit, blocks, edits, is_name, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_name, sole_target, terminal, walk
 
 KEY = "scaler"
 
@@ -42,7 +42,7 @@ def _saved(file: SourceFile, event: Event, scaler: str) -> tuple[str, list[Edit]
     if isinstance(parent, ast.Call) and file.dotted(parent.func) == "dict":
         name = next((k.arg for k in parent.keywords if k.value is event.node), None)
         return (name, [edits.insert(file, end, f", {KEY}={state}")]) if name else ("", [])
-    target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+    target = sole_target(parent)
     if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
         return "", []
     text = f"{file.segment(target.value)}[{_quoted(file, target.slice)}] = {state}"

@@ -65,7 +65,7 @@ def _uses_on_self(file: SourceFile, node: ast.Attribute, unit: model.Unit) -> Se
     """Where an attribute of `self` is read, if one class alone has an attribute of this name, and binds it once."""
     if model.terminal(node.value) != unit.self_name() or not unit.self_name():
         return []
-    every = [n for n in model.walk(file.tree) if isinstance(n, ast.Attribute) and n.attr == node.attr]
+    every = [n for n in model.walk(file.tree) if model.is_attribute(n, node.attr)]
     loads = [n for n in every if isinstance(n.ctx, ast.Load)]
     owner, text = unit.method_class(), ast.unparse(node)
     alike = all(ast.unparse(n) == text and file.unit_at(n.lineno).method_class() is owner for n in every)

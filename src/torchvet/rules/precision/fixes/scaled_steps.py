@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchvet.rules.kit import Edit, Effect, Finding, Sequence, SourceFile, Step
 from torchvet.rules.precision.fixes.moves import alone, line_of, related_lines, together
-from torchvet.source.model import Event, Unit, blocks, edits, receiver, terminal, walk
+from torchvet.source.model import Event, Unit, blocks, edits, is_attribute, receiver, terminal, walk
 from torchvet.source.model.steps import text_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _is_plain(file: SourceFile, step: Step, backward: Event, steps: Event, loss:
         return False
     if backward.unit is not unit or any(c.event.unit is not unit for c in step.of("clip")):
         return False
-    reads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(unit.node))
+    reads = any(is_attribute(n, "grad") for n in walk(unit.node))
     return not reads and loss.lineno == loss.end_lineno
 
 

@@ -134,7 +134,7 @@ def _whole(call: ast.Call, unit: model.Unit, own: str) -> bool:
 def _on(call: ast.Call, own: str) -> Iterator[str]:
     """The attributes of the object that a call reads."""
     for node in model.walk(call):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+        if isinstance(node, ast.Attribute) and model.is_name(node.value, own):
             yield node.attr
 
 
@@ -145,7 +145,7 @@ def _set_once(file: SourceFile, owner: model.ClassModel, first: model.Unit, attr
         return False
     events = (e for u in file.units_with(attribute) for e in u.events if e.statement is not bound[0][0].statement)
     nodes = (n for e in events for target in model.targets_of(e.node) for n in model.walk(target))
-    return not any(isinstance(n, ast.Attribute) and n.attr == attribute for n in nodes)
+    return not any(model.is_attribute(n, attribute) for n in nodes)
 
 
 def _in_words_of(file: SourceFile, made: model.Event, caller: model.Event, loop: model.Loop) -> str:
@@ -193,7 +193,7 @@ def _one_more_parameter(file: SourceFile, unit: model.Unit, name: str) -> Edits:
 
 def _one_more_argument(file: SourceFile, call: ast.Call, name: str) -> Edits:
     # What a call spreads out may fill the new parameter, too.
-    spread = any(isinstance(one, ast.Starred) for one in call.args) or any(k.arg is None for k in call.keywords)
+    spread = model.is_unpacked(call)
     return model.edits.with_argument(file, call, f"{name}={name}") if model.given(call) and not spread else []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from torchvet.recording import records
 from torchvet.rules import kit
 from torchvet.rules.shared import seen_suspicions, training_loops
-from torchvet.source.model import Event, Unit, edits, is_call, origins, steps, targets_of, value_for
+from torchvet.source.model import Event, Unit, edits, is_attribute, is_call, origins, steps, targets_of, value_for
 from torchvet.source.syntax import given, receiver, terminal
 from torchvet.source.walking import Loop
 
@@ -238,7 +238,7 @@ def _holds_nothing(value: ast.AST | None) -> bool:
     if is_call(value, "float"):
         return True
     number = value.operand if isinstance(value, ast.UnaryOp) else value
-    return isinstance(number, ast.Constant) or (isinstance(number, ast.Attribute) and number.attr in ("inf", "maxsize"))
+    return isinstance(number, ast.Constant) or is_attribute(number, "inf", "maxsize")
 
 
 def _readers(file: kit.SourceFile, unit: Unit, name: str) -> Iterator[Event]:
