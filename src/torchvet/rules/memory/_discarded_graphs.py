@@ -40,9 +40,7 @@ class Discarded:
 
 def discarded(file: SourceFile) -> Iterator[Discarded]:
     """The first such run of each function, in the order of the file."""
-    if is_test(file) or not file.mentions(*_CUT) or not _is_of_torch(file):
-        return
-    if file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text):
+    if is_test(file) or not file.mentions(*_CUT) or not _is_of_torch(file) or _freezes(file):
         return
     # Functions of other files may be trusted where the file trains nothing and has never heard of `no_grad`.
     trusting = not (file.mentions(*_TRAINS) or _needs_gradients(file, file.text))
@@ -67,6 +65,11 @@ def _is_of_torch(file: SourceFile) -> bool:
         return True
     # `from .network import *` may bring it along.
     return not roots & _OTHER_FRAMEWORKS and file.mentions("torch", "import *")
+
+
+def _freezes(file: SourceFile) -> bool:
+    """Whether a file says that weights need no gradients: then there may be no graph."""
+    return file.mentions("requires_grad", "freeze", "volatile") and _FROZEN.search(file.text) is not None
 
 
 def _assigning(run: Event) -> list[Event]:

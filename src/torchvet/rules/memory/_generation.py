@@ -66,13 +66,13 @@ def _carried(file: SourceFile, event: model.Event) -> str:
     targets = model.targets_of(node)
     name = next((t.id for t in targets if isinstance(t, ast.Name) and t.id in passed), "")
     # Of one that is bound alone no output is known.
-    if len(targets) < 2 or not name or not _goes_on(event, name):
+    if len(targets) < 2 or not name or not goes_on(event, name):
         return ""
     code = re.sub("#.*", "", loop_text(file, loop))
     return "" if _CUTS.search(code) or f"{name}.data" in code else name
 
 
-def _goes_on(event: model.Event, name: str) -> bool:
+def goes_on(event: model.Event, name: str) -> bool:
     """Whether each turn of a loop gets a name from the turn before, and the first from before the loop."""
     unit, loop = event.unit, event.loop
     if unit.home(name) is not unit or loop is None:

@@ -19,16 +19,19 @@ def hook_of(event: Event) -> ast.expr | None:
     return next(iter(event.call.args), None)
 
 
+def _made_in(file: SourceFile, made: Event | None) -> list[Unit]:
+    """The functions that a factory defines. Which of them it returns is not asked: it has one, as a rule."""
+    factory = file.callee(made) if made is not None else None
+    return [u for u in file.units if u.parent is factory] if factory is not None else []
+
+
 def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     """The functions of this file that a registration may install: by name, a method, what a factory returns."""
     given = hook_of(event)
     while is_call(given, "partial") and given.args:
         given = given.args[0]
     if isinstance(given, ast.Call):
-        made = event.unit.call_of(given)
-        factory = file.callee(made) if made is not None else None
-        # Which of its inner functions a factory returns is not asked: it has one, as a rule.
-        return [u for u in file.units if factory is not None and u.parent is factory]
+        return _made_in(file, event.unit.call_of(given))
     if isinstance(given, ast.Name):
         return [u for u in file.functions(given.id) if u.owner is None]
     owner = event.unit.method_class()

@@ -120,10 +120,14 @@ def _refused(rank: RankRecording, *parts: str) -> Iterator[tuple[records.scaling
     for fault in faults(rank, "refused") if parts else ():
         part = next((p for p in parts if p in (fault.error or "")), None)
         if part is not None:
-            died = outcome is not None and part in (outcome.error or "")
-            failed = outcome is not None and outcome.status != 0
-            ended = fault.waiting and not fault.after
-            yield fault, "error" if died or (ended and failed) else "warning" if ended else "info"
+            yield fault, _severity(fault, outcome, part)
+
+
+def _severity(fault: records.scaling.ScalingFault, outcome: records.training.Outcome | None, part: str) -> Severity:
+    died = outcome is not None and part in (outcome.error or "")
+    failed = outcome is not None and outcome.status != 0
+    ended = fault.waiting and not fault.after
+    return "error" if died or (ended and failed) else "warning" if ended else "info"
 
 
 def times(factor: float | None) -> str:

@@ -248,14 +248,20 @@ def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[
     return value, _returned_part(node, name, binding) if value is None and isinstance(node, ast.Assign) else []
 
 
+def _run_by(call: ast.Call, unit: Unit) -> Unit | None:
+    """The function of this file that a call runs: a module's call its forward, any other its function."""
+    model = unit.file.gradients.forwards.class_run(call, unit)
+    if model is not None:
+        return model.method("forward")
+    own = unit.call_of(call)
+    return unit.file.callee(own) if own is not None else None
+
+
 def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
-    call, target, file = node.value, node.targets[0], binding.unit.file
+    call, target = node.value, node.targets[0]
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
         return []
-    model = file.gradients.forwards.class_run(call, binding.unit)
-    own = binding.unit.call_of(call)
-    # A module's call runs its forward, any other its function.
-    run = model.method("forward") if model is not None else file.callee(own) if own is not None else None
+    run = _run_by(call, binding.unit)
     place = next((n for n, one in enumerate(target.elts) if is_name(one, name)), None)
     if run is None or place is None:
         return []

@@ -58,10 +58,7 @@ class HardCodedDevice(_crashes.CrashRule):
         """`.cuda()`, `.to("cuda…")` or `device="cuda…"` where a variable for the device can be seen."""
         if not file.mentions("device"):
             return
-        words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
-        if file.mentions(*(f"device={w}" for w in _WRITTEN)):
-            words += [w for w in (*sorted(torch_names.FACTORIES), "to") if file.mentions(f".{w}(")]
-        for event in file.calls(*words):
+        for event in file.calls(*_placing(file)):
             written = self._written_out(file, event)
             follows = written is event.node and file.mentions("set_device")
             if written is None or follows or self._is_meant(file, event):
@@ -203,6 +200,14 @@ def _is_for_cuda(file: SourceFile, event: Event) -> bool:
         return True
     setup = owner.method("setUp") if owner is not None else None
     return setup is not None and "skip" in file.text_of(setup)
+
+
+def _placing(file: SourceFile) -> list[str]:
+    """The functions and methods that a file may give a device that it writes out."""
+    words = ["to", "cuda"] if file.mentions(".cuda(", *(f".to({w}" for w in _WRITTEN)) else []
+    if file.mentions(*(f"device={w}" for w in _WRITTEN)):
+        words += [w for w in (*sorted(torch_names.FACTORIES), "to") if file.mentions(f".{w}(")]
+    return words
 
 
 def _is_moved_back(event: Event) -> bool:

@@ -155,26 +155,30 @@ class GraphRetained(growth_rule.GrowthRule):
     def in_file(self, file: kit.SourceFile) -> kit.Findings:
         """A value with a graph of its own goes into what outlives the pass, and into no backward."""
         for store in _lasting.stores(file):
-            # "unknown" may be a parameter, whose callers are asked.
-            if (carries := file.gradients.carries(store.value, store.event)) != "yes":
-                yield from self._passed(file, store) if carries == "unknown" else ()
-                continue
-            graph = own_graph(file, store.value, store.event)
-            if graph is None or not _grows_with(graph, store) or _is_of_one_pass(file, store):
-                continue
-            if not _lasting.surely_recording(file, store.event):
-                continue
-            flow = _kept(file, store)
-            # Of 17 kept losses that were read in real code none was a leak: most go into a backward later.
-            if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
-                # Safe only where each use of the holder is seen.
-                yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
+            carries = file.gradients.carries(store.value, store.event)
+            if carries == "yes":
+                yield from self._stored(file, store)
+            elif carries == "unknown":
+                # It may be a parameter, whose callers are asked.
+                yield from self._passed(file, store)
 
         for store in given_with_graphs(file):
             value, holder = file.segment(store.value), store.name
             # What goes backward leaves its nodes, and no more: MEM112's.
             if not _goes_backward(file, store):
                 yield self._given(file, store, value, holder)
+
+    def _stored(self, file: kit.SourceFile, store: _stores.Stored) -> kit.Findings:
+        graph = own_graph(file, store.value, store.event)
+        if graph is None or not _grows_with(graph, store) or _is_of_one_pass(file, store):
+            return
+        if not _lasting.surely_recording(file, store.event):
+            return
+        flow = _kept(file, store)
+        # Of 17 kept losses that were read in real code none was a leak: most go into a backward later.
+        if not (flow.backward or flow.escaped) and (not flow.loose or _evaluates(file, store.event)):
+            # Safe only where each use of the holder is seen.
+            yield self._suspected(file, store, graph, not flow.loose and _read_here(file, store))
 
     def _given(self, file: kit.SourceFile, store: _stores.Stored, value: str, holder: str) -> kit.Finding:
         closed_value = edits.operand(file, store.value)

@@ -11,7 +11,7 @@ from torchvet.formatting import count
 from torchvet.rules import kit
 from torchvet.rules.memory import _lasting
 from torchvet.rules.memory._crashes import crashed
-from torchvet.rules.memory._generation import Generation, generations
+from torchvet.rules.memory._generation import Generation, generations, goes_on
 from torchvet.rules.memory.fixes.detached_state import CONTAINERS, state_cut
 from torchvet.rules.shared import growth_rule, step_code, training_loops
 from torchvet.source.model import ClassModel, Event, destinations, given, is_set, name_set, targets_of, terminal
@@ -207,7 +207,6 @@ def _plain(op: str) -> str:
     return op.split("::")[-1].rstrip("0123456789").removesuffix("Backward")
 
 
-_FEW = re.compile(r"range\([0-9]\)")
 """A demonstration of a few passes: its graph stays as short."""
 _CALLED = re.compile(r"=[ \t]*[\w.\[\]]+\(")
 _WORDS = re.compile(r"[\w.]+")
@@ -327,19 +326,14 @@ def _started_afresh(file: kit.SourceFile, owner: ClassModel, attribute: str) -> 
 def _carried_name(file: kit.SourceFile, event: Event, call: ast.Call) -> str | None:
     """`hidden` of `output, hidden = model(x, hidden)` in a loop, where the model's code is known to give its graph on
     and nothing else in the loop binds, detaches or resets it."""
-    loop, unit = event.loop, event.unit
-    if loop is None or _FEW.fullmatch(ast.unparse(getattr(loop.node, "iter", event.node))):
-        return None
     name = terminal(_given_again(event, ast.Name, given(call)[bool(call.args) :]))
-    if not name or unit.home(name) is not unit or not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
+    if event.loop is None or not name or not goes_on(event, name):
         return None
-    others = [b for b in unit.bindings[name] if b is not event]
-    before = name in unit.parameters or any(b.index < event.index for b in others)
-    # Bound in the loop otherwise, it does not carry over.
-    alone = before and not any(b.inside(loop) for b in others)
+    if not (_gives_graph_on(file, call, event) or _retained_in(event, call)):
+        return None
     # "detach" in a comment is no cut.
-    code = re.sub("#.*", "", training_loops.loop_text(file, loop))
-    return name if alone and not _cuts(code, "detach", "repackage", "no_grad") else None
+    code = re.sub("#.*", "", training_loops.loop_text(file, event.loop))
+    return None if _cuts(code, "detach", "repackage", "no_grad") else name
 
 
 def _retained_in(event: Event, call: ast.Call) -> bool:

@@ -227,11 +227,16 @@ def _runs_of_inference(file: kit.SourceFile) -> Iterator[Event]:
         # `model = Net().eval()` binds what `.eval()` gives back.
         words = {terminal(on), *(terminal(t) for t in targets_of(event.statement))} - {""}
         for run in file.calls(*words):
-            again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
-            # A run whose result nobody takes warms the model up, and its graph is freed at once.
-            taken = again and not isinstance(run.parent, ast.Expr)
-            if taken and not _hands_on(file, run.unit) and origins.identity(run.call.func, run.unit) & mine:
+            counts = _is_taken_again(file, run) and not _hands_on(file, run.unit)
+            if counts and origins.identity(run.call.func, run.unit) & mine:
                 yield run
+
+
+def _is_taken_again(file: kit.SourceFile, run: Event) -> bool:
+    """Whether a run is repeated, and its result taken: one that nobody takes warms the model up, and its graph is freed
+    at once."""
+    again = _in_loop(run) or (run.loop is None and _lasting.is_repeated(file, run.unit))
+    return again and not isinstance(run.parent, ast.Expr)
 
 
 def _runs_in_helpers(file: kit.SourceFile, event: Event, model: ast.expr) -> Iterator[Event]:

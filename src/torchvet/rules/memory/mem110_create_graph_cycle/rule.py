@@ -185,10 +185,14 @@ def _is_leaf(name: str, binding: Event, event: Event) -> bool:
     value = getattr(binding.node, "value", None)
     if is_call(value, "requires_grad_") or (isinstance(value, ast.Call) and is_set(value, "requires_grad")):
         return True
-    between = [e for e in event.unit.events if binding.index < e.index < event.index]
-    if any(is_call(e.node, "requires_grad_") and is_name(receiver(e.call), name) for e in between):
+    return any(_asks_for_gradient(e, name) for e in event.unit.events if binding.index < e.index < event.index)
+
+
+def _asks_for_gradient(event: Event, name: str) -> bool:
+    """Whether an event is `name.requires_grad_()`, or sets `name.requires_grad`."""
+    if is_call(event.node, "requires_grad_") and is_name(receiver(event.call), name):
         return True
-    bound = (t for e in between for t in targets_of(e.node) if isinstance(t, ast.Attribute))
+    bound = (t for t in targets_of(event.node) if isinstance(t, ast.Attribute))
     return any(t.attr == "requires_grad" and terminal(t.value) == name for t in bound)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 
 from torchvet.rules.kit import About, Edits, Finding, Findings, Growth, Recording, Severity, SourceFile, Store, records
 from torchvet.rules.memory._lasting import kept_in_steps
@@ -93,14 +92,11 @@ class GraphNodesAccumulate(growth_rule.GrowthRule):
         backwards = [e for e in file.calls("backward", "manual_backward") if not e.call.keywords]
         losses = _Losses(file)
         for kept in kept_in_steps(file):
-            # Only what has a name can be found in a backward.
-            named = [] if not backwards or _is_bounded(file, kept) else _named(kept)
-            went = (one for one in named if _went_backward(file, one, backwards) or _returned(file, one, backwards))
-            for one in islice(went, 1):
-                # What is computed under `no_grad` has no graph; what is kept as it is has its own.
-                computed = kept.adds or one.value is not kept.value
-                if not computed or file.gradients.enabled(kept.event) != "no":
-                    yield self._suspected(file, one, losses.need(kept))
+            one = _spent(file, kept, backwards) if backwards and not _is_bounded(file, kept) else None
+            # What is computed under `no_grad` has no graph; what is kept as it is has its own.
+            computed = one is not None and (kept.adds or one.value is not kept.value)
+            if one is not None and not (computed and file.gradients.enabled(kept.event) == "no"):
+                yield self._suspected(file, one, losses.need(kept))
 
         for one in given_with_graphs(file):
             if _went_backward(file, one, backwards):
@@ -202,6 +198,13 @@ def _element(value: ast.expr, place: int | None) -> ast.expr | None:
         return value
     elements = value.elts if isinstance(value, ast.Tuple) else []
     return elements[place] if place < len(elements) else None
+
+
+def _spent(file: SourceFile, kept: Stored, backwards: list[Event]) -> Stored | None:
+    """The first name in what is kept whose value has gone backward in its step."""
+    # Only what has a name can be found in a backward.
+    went = (x for x in _named(kept) if _went_backward(file, x, backwards) or _returned(file, x, backwards))
+    return next(went, None)
 
 
 def _went_backward(file: SourceFile, kept: Stored, backwards: list[Event]) -> bool:

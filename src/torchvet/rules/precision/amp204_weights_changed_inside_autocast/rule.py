@@ -96,14 +96,18 @@ def _in_the_loop(loop: Loop | None, after: list[Event]) -> tuple[Event, Event] |
     return (again[0], again[0]) if again else None
 
 
+def _changed_by_step(file: SourceFile, step: Event, on: ast.expr, called: set[str]) -> set[str]:
+    scaler = file.roles.is_a("scaler", on, step.unit)
+    optimizer = step.call.args[0] if scaler and step.call.args else on
+    steps = scaler or file.roles.is_a("optimizer", on, step.unit)
+    return _stepped(file, optimizer, step.unit, called) if steps else set()
+
+
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     """Which of the called modules an event gives new weights."""
     name, on = terminal(change.node), receiver(change.call)
     if on is not None and name == "step":
-        scaler = file.roles.is_a("scaler", on, change.unit)
-        optimizer = change.call.args[0] if scaler and change.call.args else on
-        steps = scaler or file.roles.is_a("optimizer", on, change.unit)
-        return _stepped(file, optimizer, change.unit, called) if steps else set()
+        return _changed_by_step(file, change, on, called)
     if on is None or name not in _SWAPS:
         return set()
     if name == "load_state_dict":

@@ -224,13 +224,18 @@ def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
     return _cut_criterion(file, loss, event) or _detached(file, loss, event)
 
 
+def _is_of_torch(file: SourceFile, loss: ast.Call, event: Event) -> bool:
+    """Whether a loss is one of `torch.nn.functional`, or made of a class of torch.nn."""
+    made = loops.constructors(loss.func, event.unit) or []
+    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
+    return criterion or file.dotted(loss.func).startswith("torch.nn.functional.")
+
+
 def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> bool:
     """A call of torch's loss function that is given a detached output and a batch's own data."""
     if not isinstance(call, ast.Call) or "loss" not in file.roles.of(call, event.unit):
         return False
-    made = loops.constructors(call.func, event.unit) or []
-    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
-    if not criterion and not file.dotted(call.func).startswith("torch.nn.functional."):
+    if not _is_of_torch(file, call, event):
         return False
     tensors = [one for one in given(call) if not isinstance(one, ast.Constant)]
     cut = [one for one in tensors if _detached(file, one, event)]

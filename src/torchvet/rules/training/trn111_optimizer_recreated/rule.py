@@ -252,12 +252,17 @@ def _same_model(file: SourceFile, caller: Event) -> bool:
         return not _depends_on(caller.unit, loop, caller.call, words)
     if "epoch" in terminal(caller.node).lower() and terminal(behind_progress(loop.node.iter)) == "range":
         return not _depends_on(caller.unit, loop, caller.call)
-    # A loop over batches, each of which a method of one object takes one step with.
-    on = receiver(caller.call)
+    on = _stepping(file, caller)
+    return (
+        on is not None and loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+    )
+
+
+def _stepping(file: SourceFile, caller: Event) -> ast.expr | None:
+    """The object whose method takes one step with each batch of the loop around a call of it; None for no such call."""
     steps = [e for e in file.effects(caller.unit) if e.is_step and e.at is caller]
-    if on is None or not steps or any(e.event.loop is not None for e in steps):
-        return False
-    return loops.is_loader(file, loop.node.iter, caller.unit) and not _depends_on(caller.unit, loop, on)
+    once = bool(steps) and all(e.event.loop is None for e in steps)
+    return receiver(caller.call) if once else None
 
 
 def _rebuilt(
