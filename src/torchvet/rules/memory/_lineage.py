@@ -181,19 +181,7 @@ class _Tracer:
         `memory.update(state)` for its own sake."""
         if self._loop is None or self._inside(name, event):
             return False
-        for other in event.unit.events:
-            if not other.inside(self._loop):
-                continue
-            node = other.node
-            if any(isinstance(t, ast.Attribute) and model.terminal(t.value) == name for t in model.targets_of(node)):
-                return True
-            # A call for its own sake with arguments keeps something of them; one without
-            # (`optimizer.step()`) takes nothing.
-            given = isinstance(node, ast.Call) and (node.args or node.keywords) and isinstance(other.parent, ast.Expr)
-            on = model.receiver(node) if isinstance(node, ast.Call) and given else None
-            if model.is_name(on, name):
-                return True
-        return False
+        return any(_stores_in(other, name) for other in event.unit.events if other.inside(self._loop))
 
     def _inside(self, name: str, event: model.Event) -> bool:
         """Whether a name of this unit is bound within the bounds."""
@@ -357,3 +345,14 @@ def _is_of_torch(file: SourceFile, value: ast.expr | None) -> bool:
             return True
         value = model.receiver(value)
     return False
+
+
+def _stores_in(event: model.Event, name: str) -> bool:
+    """Whether an event sets an attribute of an object, or calls its method for the call's own sake. One without
+    arguments (`optimizer.step()`) takes nothing."""
+    node = event.node
+    if any(isinstance(t, ast.Attribute) and model.terminal(t.value) == name for t in model.targets_of(node)):
+        return True
+    if not isinstance(node, ast.Call) or not (node.args or node.keywords):
+        return False
+    return isinstance(event.parent, ast.Expr) and model.is_name(model.receiver(node), name)

@@ -187,20 +187,24 @@ def buffers(owner: model.ClassModel, name: str) -> list[tuple[ast.expr, model.Ev
 def of_module(node: ast.expr, event: model.Event, depth: int = 0) -> str:
     """The half dtype that a module's weights surely have at an event: by what made it, or `model.half()` before it."""
     file, unit = event.unit.file, event.unit
-    text = ast.unparse(node)
-    own = [e for name in ("half", "bfloat16", "to", "float", "double") for e in unit.calls.get(name, ())]
-    own = [e for e in own if model.receiver(e.call) is not None and ast.unparse(model.receiver(e.call)) == text]  # type: ignore[arg-type]
-    before = sorted((e for e in own if e.index < event.index and event.sure_after(e)), key=lambda e: e.index)
-    # The last conversion counts.
-    for one in reversed(before):
-        converted = converts(file, one.call, unit)
-        if converted is not None:
-            return converted
+    converted = _converted_before(node, event)
+    if converted is not None:
+        return converted
     values = file.roles.values(node, unit)
     kinds = {_made(file, v, where, depth) for v, where in values}
     found = kinds.pop() if len(kinds) == 1 else ""
     # Parts of a module are converted with it.
     return found or _of_part(node, event)
+
+
+def _converted_before(node: ast.expr, event: model.Event) -> str | None:
+    """What the last of the conversions before an event has made of a module; None where there is none."""
+    unit, text = event.unit, ast.unparse(node)
+    calls = [e for name in ("half", "bfloat16", "to", "float", "double") for e in unit.calls.get(name, ())]
+    own = [e for e in calls if (on := model.receiver(e.call)) is not None and ast.unparse(on) == text]
+    before = sorted((e for e in own if e.index < event.index and event.sure_after(e)), key=lambda e: -e.index)
+    made = (converts(unit.file, one.call, unit) for one in before)
+    return next((kind for kind in made if kind is not None), None)
 
 
 def _of_part(node: ast.expr, event: model.Event) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import Event, is_call, is_name, name_set, receiver, terminal, torch_names, value_bound
+from torchvet.source.model import Event, Unit, is_call, is_name, name_set, receiver, terminal, torch_names, value_bound
 
 _TENSOR_ONLY = name_set(
     "unsqueeze view size numel contiguous permute transpose squeeze flatten expand backward argmax softmax detach eq "
@@ -135,14 +135,16 @@ def _moves_itself(node: ast.AST, name: str) -> bool:
 
 def _given_to_a_loss(name: str, event: Event) -> bool:
     """Whether a loss of torch, which takes nothing but tensors, is given the name."""
-    unit, roles = event.unit, event.unit.file.roles
-    for call in (e.call for e in unit.events if e.node.__class__ is ast.Call):
-        # Input and target; further arguments are weights and settings.
-        if any(is_name(a, name) for a in call.args[:2]):
-            dotted = unit.file.dotted(call.func)
-            if dotted.startswith("torch.nn.functional.") and terminal(call) in torch_names.LOSS_FUNCTIONS:
-                return True
-            made = [unit.file.dotted(v.func) for v, _ in roles.values(call.func, unit) if isinstance(v, ast.Call)]
-            if made and all(m.startswith("torch.nn.") and m.endswith("Loss") for m in made):
-                return True
-    return False
+    calls = (e.call for e in event.unit.events if e.node.__class__ is ast.Call)
+    # Input and target; further arguments are weights and settings.
+    given = (call for call in calls if any(is_name(a, name) for a in call.args[:2]))
+    return any(_is_a_loss(call, event.unit) for call in given)
+
+
+def _is_a_loss(call: ast.Call, unit: Unit) -> bool:
+    """Whether a call is of a loss of torch: a function, or a module of `torch.nn`."""
+    dotted = unit.file.dotted(call.func)
+    if dotted.startswith("torch.nn.functional.") and terminal(call) in torch_names.LOSS_FUNCTIONS:
+        return True
+    made = [unit.file.dotted(v.func) for v, _ in unit.file.roles.values(call.func, unit) if isinstance(v, ast.Call)]
+    return bool(made) and all(m.startswith("torch.nn.") and m.endswith("Loss") for m in made)

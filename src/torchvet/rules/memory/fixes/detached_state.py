@@ -40,17 +40,20 @@ def _cut_as_stored(file: SourceFile, event: Event, target: ast.expr) -> list[Edi
     node = event.node
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(target, ast.Name):
         return []
-    into = node.targets[0]
-    if isinstance(into, (ast.Tuple, ast.List)):
-        if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
-            return []
-        # Of `h, c = a, b` only the part that is the state.
-        values = [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
-    else:
-        values = _parts(node.value)
+    values = _stored_as(node, target)
     if not values or not all(isinstance(value, ast.Name) for value in values):
         return []
     return [edit for value in values for edit in with_method(file, value, "detach()")]
+
+
+def _stored_as(node: ast.Assign, target: ast.expr) -> Sequence[ast.expr]:
+    """What an assignment stores as a state: of `h, c = a, b` only that part."""
+    into = node.targets[0]
+    if not isinstance(into, (ast.Tuple, ast.List)):
+        return _parts(node.value)
+    if not isinstance(node.value, (ast.Tuple, ast.List)) or len(node.value.elts) != len(into.elts):
+        return []
+    return [v for t, v in zip(into.elts, node.value.elts, strict=True) if _name(t) == _name(target)]
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:

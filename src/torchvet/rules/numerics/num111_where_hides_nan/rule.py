@@ -161,15 +161,19 @@ def _is_safe(node: ast.expr, event: Event) -> bool:
     if isinstance(node, ast.Constant):
         return True
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Add):
-            parts = (node.left, node.right)
-            return any((_terms.number(p, event.unit) or 0) > 0 or _terms.mentions(p, "eps", "EPS") for p in parts)
-        if isinstance(node.op, ast.Mult):
-            return _is_safe(node.left, event) and _is_safe(node.right, event)
-        return isinstance(node.op, ast.Div) and _is_safe(node.left, event)
+        return _is_safe_operation(node, event)
     if isinstance(node, (ast.Subscript, ast.UnaryOp)):
         return _is_safe(node.value if isinstance(node, ast.Subscript) else node.operand, event)
     shaped = _terms.operand_of(event.unit.file, node, *_SHAPING)
     if shaped is not None:
         return _is_safe(*_terms.meaning(shaped, event))
     return isinstance(node, ast.Call) and terminal(node) in _SAFE
+
+
+def _is_safe_operation(node: ast.BinOp, event: Event) -> bool:
+    if isinstance(node.op, ast.Add):
+        parts = (node.left, node.right)
+        return any((_terms.number(p, event.unit) or 0) > 0 or _terms.mentions(p, "eps", "EPS") for p in parts)
+    if isinstance(node.op, ast.Mult):
+        return _is_safe(node.left, event) and _is_safe(node.right, event)
+    return isinstance(node.op, ast.Div) and _is_safe(node.left, event)

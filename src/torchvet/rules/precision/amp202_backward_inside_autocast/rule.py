@@ -56,9 +56,8 @@ class BackwardInsideAutocast(AutocastRule):
 
 def _has_full_island(event: Event, region: autocast.Region) -> bool:
     """Whether something of the region runs in float32 on purpose."""
-    inner = {id(w): w for e in autocast.inside(event.unit, region) for w in e.context.withs}
-    found = [autocast.region(event.unit.file, w, event.unit) for w in inner.values()]
-    return any(r is not None and r.enabled == "no" for r in found)
+    withs = (w for e in autocast.inside(event.unit, region) for w in e.context.withs)
+    return autocast.are_some_off(event.unit, withs)
 
 
 def _lines_without_forward(file: SourceFile, event: Event, tail: Sequence[ast.stmt]) -> Sequence[int]:

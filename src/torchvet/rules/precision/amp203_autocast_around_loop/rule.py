@@ -59,9 +59,8 @@ class AutocastAroundLoop(AutocastRule):
 
 def _has_own_precision(step: Step) -> bool:
     """Whether a region in the loop is off: the forward pass may be in there."""
-    withs = {id(w): w for e in step.unit.events if step.repeats(e) for w in e.context.withs if _is_after(w, step)}
-    found = [autocast.region(step.unit.file, w, step.unit) for w in withs.values()]
-    return any(r is not None and r.enabled == "no" for r in found)
+    withs = (w for e in step.unit.events if step.repeats(e) for w in e.context.withs if _is_after(w, step))
+    return autocast.are_some_off(step.unit, withs)
 
 
 def _regions_around(file: SourceFile, step: Step) -> Iterator[tuple[Event, autocast.Region]]:
