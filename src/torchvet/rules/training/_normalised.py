@@ -252,7 +252,7 @@ def _last_layer(made: ast.Call, unit: model.Unit) -> tuple[ast.expr | None, mode
     last: ast.expr | None = made.args[-1] if made.args else None
     if isinstance(last, ast.Starred):
         return _last_of_list(last.value, unit)
-    if len(made.args) == 1 and isinstance(last, ast.Call) and model.terminal(last) == "OrderedDict" and last.args:
+    if len(made.args) == 1 and model.is_call(last, "OrderedDict") and last.args:
         pairs = getattr(last.args[0], "elts", [])
         pair = getattr(pairs[-1], "elts", []) if pairs else []
         last = pair[1] if len(pair) == 2 else None

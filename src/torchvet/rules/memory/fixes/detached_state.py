@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from torchvet.rules.kit import Edit, Edits, Finding, Iterator, Sequence, SourceFile, about, events_at, held, with_method
-from torchvet.source.model import Event, blocks, edits, targets_of, terminal, walk
+from torchvet.source.model import Event, blocks, edits, is_literal, names_in, targets_of, terminal, walk
 from torchvet.source.syntax import DISPLAYS, parts
 
 CONTAINERS = ("tuple", "list")
@@ -123,7 +123,7 @@ def _item_cut(file: SourceFile, event: Event, target: ast.Subscript) -> list[Edi
     """The cut of a state that is kept for each of several layers, where it is read: each once in a pass, as the loop
     right around goes over the keys."""
     loop = event.loop.node if event.loop is not None else None
-    keys = {n.id for n in walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    keys = names_in(loop.target) if isinstance(loop, ast.For) else set()
     # With another key an item could be read twice in one pass, and need its graph.
     if not (isinstance(target.slice, ast.Name) and target.slice.id in keys) or not isinstance(event.node, ast.Assign):
         return []
@@ -141,7 +141,7 @@ def _may_be_none(event: Event, target: ast.Attribute) -> bool:
         isinstance(s, ast.If) and s.lineno < event.line and own in ast.unparse(s.test) and _binds(s.body, own)
         for s in getattr(event.unit.node, "body", ())
     )
-    none = any(isinstance(v, ast.Constant) and v.value is None for _, v in known)
+    none = any(is_literal(v, None) for _, v in known)
     # An attribute that the class does not bind may be anything, None too.
     return (not known or none) and not seen_to
 

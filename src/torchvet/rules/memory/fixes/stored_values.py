@@ -229,7 +229,7 @@ def _has_graph(file: SourceFile, node: ast.expr, event: model.Event, depth: int 
     owner = event.unit.method_class()
     on_self = model.is_name(node.value, event.unit.self_name())
     bound = owner.attributes.get(node.attr, ()) if owner is not None and on_self else ()
-    values = [(v, e) for e, v in bound if not (isinstance(v, ast.Constant) and v.value is None)]
+    values = [(v, e) for e, v in bound if not model.is_literal(v, None)]
     return bool(values) and all(v is not None and _has_graph(file, v, e, depth + 1) for v, e in values)
 
 

@@ -7,7 +7,7 @@ import ast
 from torchvet.recording import records
 from torchvet.rules.kit import Finding, Findings, Measured, RankRecording, Recording, Rule, SourceFile, grading, size
 from torchvet.rules.shared.training_loops import is_test
-from torchvet.source.model import Event, edits, is_attribute, name_set, receiver, targets_of, terminal
+from torchvet.source.model import Event, edits, is_attribute, is_literal, name_set, receiver, targets_of, terminal
 
 _NOTEWORTHY = 128 << 10
 """Bytes below which no share of a peak is anybody's trouble: CUDA's allocator takes 2 MiB at least."""
@@ -98,7 +98,7 @@ def _drops_a_step(file: SourceFile, event: Event) -> bool:
 def _is_false(call: ast.Call) -> bool:
     """Whether `set_to_none` is given as False."""
     given = [k.value for k in call.keywords if k.arg == "set_to_none"] or call.args[:1]
-    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
+    return bool(given) and is_literal(given[0], False)
 
 
 _IN_PLACE = name_set(

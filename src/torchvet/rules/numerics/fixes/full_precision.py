@@ -64,7 +64,7 @@ def _float32(file: SourceFile, dtype: ast.expr, call: ast.Call) -> str:
 
 def started_float32(file: SourceFile, target: ast.expr, event: model.Event) -> Sequence[Edit]:
     """Every start of an accumulator in float32; nothing where one of them cannot be."""
-    starts = [s for s in _starts(target, event) if not (isinstance(s[0], ast.Constant) and s[0].value is None)]
+    starts = [s for s in _starts(target, event) if not model.is_literal(s[0], None)]
     return all_or_none(made_float32(file, value, unit) if value is not None else () for value, unit in starts)
 
 
