@@ -19,12 +19,6 @@ def hook_of(event: Event) -> ast.expr | None:
     return next(iter(event.call.args), None)
 
 
-def _made_in(file: SourceFile, made: Event | None) -> list[Unit]:
-    """The functions that a factory defines. Which of them it returns is not asked: it has one, as a rule."""
-    factory = file.callee(made) if made is not None else None
-    return [u for u in file.units if u.parent is factory] if factory is not None else []
-
-
 def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
     """The functions of this file that a registration may install: by name, a method, what a factory returns."""
     given = hook_of(event)
@@ -39,6 +33,12 @@ def hook_functions(file: SourceFile, event: Event) -> list[Unit]:
         return []
     method = owner.method(given.attr)
     return [method] if method is not None else []
+
+
+def _made_in(file: SourceFile, made: Event | None) -> list[Unit]:
+    """The functions that a factory defines. Which of them it returns is not asked: it has one, as a rule."""
+    factory = file.callee(made) if made is not None else None
+    return [u for u in file.units if u.parent is factory] if factory is not None else []
 
 
 def hooked_values(unit: Unit, event: Event) -> list[str]:

@@ -64,14 +64,6 @@ def detached_when_packed(file: SourceFile, finding: Finding) -> Edits:
     return ()
 
 
-def _pairs(tree: ast.Module) -> Iterator[tuple[_Function, _Function | None]]:
-    """The pack hooks that hand back what they are given, each with the unpack hook beside it."""
-    for call in _calls(tree):
-        hook = _defined(tree, call.args[0])
-        if hook is not None and _handed_back(hook) is not None:
-            yield hook, _defined(tree, next(iter(call.args[1:]), None))
-
-
 def _packs(who: Sequence[records.base.Stranger], recording: Recording) -> list[tuple[str, _Function]]:
     """The program's pack hooks that hand back what they are given, each with its file: those that are made beside the
     unpack hook that the run has seen, where it is known."""
@@ -88,6 +80,14 @@ def _packs(who: Sequence[records.base.Stranger], recording: Recording) -> list[t
     # Several pairs of hooks may hand tensors back; the run knows of some nodes which unpack hook they have.
     sure = [f for f in found if f[0] or not unpacked]
     return list({id(hook): (path, hook) for _, path, hook in sure}.values())
+
+
+def _pairs(tree: ast.Module) -> Iterator[tuple[_Function, _Function | None]]:
+    """The pack hooks that hand back what they are given, each with the unpack hook beside it."""
+    for call in _calls(tree):
+        hook = _defined(tree, call.args[0])
+        if hook is not None and _handed_back(hook) is not None:
+            yield hook, _defined(tree, next(iter(call.args[1:]), None))
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:

@@ -248,15 +248,6 @@ def bound_value(binding: Event, name: str) -> tuple[ast.expr | None, list[tuple[
     return value, _returned_part(node, name, binding) if value is None and isinstance(node, ast.Assign) else []
 
 
-def _run_by(call: ast.Call, unit: Unit) -> Unit | None:
-    """The function of this file that a call runs: a module's call its forward, any other its function."""
-    model = unit.file.gradients.forwards.class_run(call, unit)
-    if model is not None:
-        return model.method("forward")
-    own = unit.call_of(call)
-    return unit.file.callee(own) if own is not None else None
-
-
 def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[ast.expr, Event]]:
     call, target = node.value, node.targets[0]
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Tuple):
@@ -269,6 +260,15 @@ def _returned_part(node: ast.Assign, name: str, binding: Event) -> list[tuple[as
     found = [(v.elts[place], e) for v, e in returned if isinstance(v, ast.Tuple) and len(v.elts) == len(target.elts)]
     # One `return` of something else, and the element is not known.
     return found if len(found) == len(returned) else []
+
+
+def _run_by(call: ast.Call, unit: Unit) -> Unit | None:
+    """The function of this file that a call runs: a module's call its forward, any other its function."""
+    model = unit.file.gradients.forwards.class_run(call, unit)
+    if model is not None:
+        return model.method("forward")
+    own = unit.call_of(call)
+    return unit.file.callee(own) if own is not None else None
 
 
 def without_statement(file: SourceFile, statement: ast.stmt) -> Edits:

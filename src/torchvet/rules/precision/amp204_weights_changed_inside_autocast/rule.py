@@ -96,13 +96,6 @@ def _in_the_loop(loop: Loop | None, after: list[Event]) -> tuple[Event, Event] |
     return (again[0], again[0]) if again else None
 
 
-def _changed_by_step(file: SourceFile, step: Event, on: ast.expr, called: set[str]) -> set[str]:
-    scaler = file.roles.is_a("scaler", on, step.unit)
-    optimizer = step.call.args[0] if scaler and step.call.args else on
-    steps = scaler or file.roles.is_a("optimizer", on, step.unit)
-    return _stepped(file, optimizer, step.unit, called) if steps else set()
-
-
 def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     """Which of the called modules an event gives new weights."""
     name, on = terminal(change.node), receiver(change.call)
@@ -115,6 +108,13 @@ def _changed(file: SourceFile, change: Event, called: set[str]) -> set[str]:
     # `ema.copy_to(model.parameters())`: the module is what the parameters are asked of.
     given = {text_of(receiver(a)) if isinstance(a, ast.Call) else text_of(a) for a in change.call.args}
     return given & called or (called if len(called) == 1 and not given else set())
+
+
+def _changed_by_step(file: SourceFile, step: Event, on: ast.expr, called: set[str]) -> set[str]:
+    scaler = file.roles.is_a("scaler", on, step.unit)
+    optimizer = step.call.args[0] if scaler and step.call.args else on
+    steps = scaler or file.roles.is_a("optimizer", on, step.unit)
+    return _stepped(file, optimizer, step.unit, called) if steps else set()
 
 
 def _stepped(file: SourceFile, optimizer: ast.expr, unit: Unit, called: set[str]) -> set[str]:

@@ -224,13 +224,6 @@ def _is_cut(file: SourceFile, loss: ast.expr, event: Event) -> bool:
     return _cut_criterion(file, loss, event) or _detached(file, loss, event)
 
 
-def _is_of_torch(file: SourceFile, loss: ast.Call, event: Event) -> bool:
-    """Whether a loss is one of `torch.nn.functional`, or made of a class of torch.nn."""
-    made = loops.constructors(loss.func, event.unit) or []
-    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
-    return criterion or file.dotted(loss.func).startswith("torch.nn.functional.")
-
-
 def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> bool:
     """A call of torch's loss function that is given a detached output and a batch's own data."""
     if not isinstance(call, ast.Call) or "loss" not in file.roles.of(call, event.unit):
@@ -240,6 +233,13 @@ def _cut_criterion(file: SourceFile, call: ast.expr | None, event: Event) -> boo
     tensors = [one for one in given(call) if not isinstance(one, ast.Constant)]
     cut = [one for one in tensors if _detached(file, one, event)]
     return bool(cut) and all(one in cut or _is_data(one, event) for one in tensors)
+
+
+def _is_of_torch(file: SourceFile, loss: ast.Call, event: Event) -> bool:
+    """Whether a loss is one of `torch.nn.functional`, or made of a class of torch.nn."""
+    made = loops.constructors(loss.func, event.unit) or []
+    criterion = bool(made) and all(file.dotted(one.func).startswith("torch.nn.") for one, _ in made)
+    return criterion or file.dotted(loss.func).startswith("torch.nn.functional.")
 
 
 def _is_data(node: ast.expr, event: Event) -> bool:
