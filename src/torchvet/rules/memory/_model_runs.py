@@ -6,18 +6,8 @@ import ast
 import re
 
 from torchvet.rules.kit import SourceFile
-from torchvet.source.model import (
-    ClassModel,
-    Event,
-    Unit,
-    given,
-    name_set,
-    origins,
-    receiver,
-    root_of,
-    targets_of,
-    terminal,
-)
+from torchvet.source.model import ClassModel, Event, Unit, name_set, origins, root_of, targets_of
+from torchvet.source.syntax import given, receiver, terminal
 
 _OF_MODULES = name_set("eval train parameters named_parameters state_dict load_state_dict modules cuda to half")
 """What is done to modules; of what is done to tensors as well only modules are called."""

@@ -7,7 +7,7 @@ from torchvet.rules.precision import _losses
 from torchvet.rules.precision._autocast_rule import AutocastRule, callers, half_operators
 from torchvet.rules.precision.fixes.float32 import loss_in_float32
 from torchvet.rules.shared import autocast_regions as autocast
-from torchvet.source.model import Event, edits, terminal
+from torchvet.source.model import Event, Unit, edits, terminal
 
 
 class LossOutsideAutocast(AutocastRule):
@@ -51,10 +51,7 @@ class LossOutsideAutocast(AutocastRule):
         """A loss of class indices, with a backward to come, on what a module gave within a region before it."""
         if file.imports.uses("accelerate"):
             return
-        units = {id(at.unit): at.unit for region, at, _ in autocast.opened(file) if region.may_be_on}
-        if any(autocast.of_forward(known) is not None for known in file.classes.values()):
-            units |= {id(u): u for u in file.units_calling("backward")}
-        for unit in units.values():
+        for unit in _with_regions(file):
             for event in [e for calls in unit.calls.values() for e in calls if e.call.args]:
                 if _losses.stays_half(event) and autocast.state(event) is None and _is_trained(event):
                     yield from self._judge(file, event)
@@ -77,6 +74,14 @@ class LossOutsideAutocast(AutocastRule):
             edits=[edits.replace(file, given, f"{logits}.float()")],
             related={"made": (binding, file.segment(made.node))},
         )
+
+
+def _with_regions(file: SourceFile) -> Iterator[Unit]:
+    """The functions that open a region which may be on; with a model that opens its own, those that go backward too."""
+    units = {id(at.unit): at.unit for region, at, _ in autocast.opened(file) if region.may_be_on}
+    if any(autocast.of_forward(known) is not None for known in file.classes.values()):
+        units |= {id(u): u for u in file.units_calling("backward")}
+    yield from units.values()
 
 
 def _is_trained(event: Event) -> bool:

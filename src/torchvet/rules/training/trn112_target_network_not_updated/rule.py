@@ -29,7 +29,7 @@ class TargetNetworkNotUpdated(Rule):
         meant to stay."""
         for seen in rank.latest(records.training.UnchangedCopy, "id"):
             steps = seen.last - seen.first
-            if seen.changes or seen.used is None or seen.looks < _LOOKS or seen.passes < _PASSES or steps < _STEPS:
+            if seen.used is None or not _is_constant(seen):
                 continue
             ran = {(place.path, place.line) for place in seen.loaded}
             copies = recording.index.copies_into_called(seen.used.path, seen.used.line, ran)
@@ -59,3 +59,8 @@ class TargetNetworkNotUpdated(Rule):
             measured=Measured(steps=steps),
             related=[self.beside("used", "it computes here", seen.used)] if seen.used is not None else [],
         )
+
+
+def _is_constant(seen: records.training.UnchangedCopy) -> bool:
+    """Whether a copy was used, and looked at, for long, and never changed."""
+    return not seen.changes and seen.looks >= _LOOKS and seen.passes >= _PASSES and seen.last - seen.first >= _STEPS
